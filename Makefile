@@ -1,0 +1,82 @@
+# The commands people type; what they do is in CMakePresets.json and tools/.
+PORT   ?= 8080
+HOST   ?= 127.0.0.1
+MODEL  ?=
+PREFIX ?= /usr/local
+SEEDS  ?= 1000
+STEPS  ?= 10000
+SECONDS ?= 600
+JOBS   ?= $(shell nproc)
+
+RELEASE = build/release
+SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
+
+.PHONY: help build test serve model install simulate bench fuzz format lint test-asan test-tsan clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+build: ## install what is missing and leave the release binary at build/skein
+	@tools/setup.sh build
+	@cmake --preset release -DSKEIN_TESTS=OFF >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --build --preset release --target skein -j $(JOBS)
+
+test: ## install what is missing, build everything and run every test
+	@tools/setup.sh build test
+	@tools/python_env.sh
+	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --build --preset release -j $(JOBS)
+	@tools/get_model.sh >/dev/null || echo "test: the tests that need the default model will be skipped"
+	@ctest --preset release -j $(JOBS)
+
+serve: build ## build, get the default model and serve it on 127.0.0.1:8080 (MODEL=, HOST=, PORT=)
+	@model="$(MODEL)"; [ -n "$$model" ] || model=$$(tools/get_model.sh) || exit 1; \
+	exec build/skein serve --model "$$model" --host $(HOST) --port $(PORT)
+
+model: ## get the default model and print its path
+	@tools/get_model.sh
+
+install: build ## install binary under PREFIX (/usr/local)
+	@cmake --install $(RELEASE) --prefix $(PREFIX)
+
+simulate: ## prove the control plane: SEEDS=1000 STEPS=10000; the last line is the figure
+	@tools/setup.sh build test
+	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --build --preset release --target skein_simulate -j $(JOBS)
+	@$(RELEASE)/tests/sim/skein_simulate --seeds $(SEEDS) --steps $(STEPS) --jobs $(JOBS)
+
+bench: ## microbenchmarks of the control plane
+	@tools/setup.sh build test
+	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --build --preset release --target skein_microbench -j $(JOBS)
+	@$(RELEASE)/microbench/skein_microbench --benchmark_counters_tabular=true
+
+fuzz: ## run every fuzz target for SECONDS=600 each
+	@tools/setup.sh build fuzz
+	@cmake --preset fuzz >/dev/null && cmake --build --preset fuzz -j $(JOBS)
+	@tools/fuzz.sh build/fuzz $(SECONDS) $(JOBS)
+
+test-asan: ## the tests under AddressSanitizer and UBSan
+	@tools/setup.sh build test
+	@cmake --preset asan >/dev/null && cmake --build --preset asan -j $(JOBS) && ctest --preset asan -j $(JOBS)
+
+test-tsan: ## the threaded tests under ThreadSanitizer
+	@tools/setup.sh build test
+	@cmake --preset tsan >/dev/null && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan -j $(JOBS)
+
+format: ## format every source file
+	@tools/setup.sh lint
+	@clang-format -i $(SOURCES)
+
+lint: ## formatting, layers and clang-tidy; fails on any finding
+	@tools/setup.sh build test lint
+	@clang-format --dry-run --Werror $(SOURCES)
+	@python3 tools/check_layers.py
+	@cmake --preset dev >/dev/null
+	@run-clang-tidy -quiet -p build/dev '/(src|tests|fuzz|microbench)/' >build/lint.txt 2>/dev/null || { cat build/lint.txt; exit 1; }
+	@echo "lint: clean"
+
+clean: ## remove the build tree
+	@rm -rf build
+
+log = $(shell mkdir -p build && echo build/$(1).log)

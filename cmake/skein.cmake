@@ -1,0 +1,61 @@
+# Flags and helpers that every folder shares.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+find_package(fmt REQUIRED)
+find_package(Threads REQUIRED)
+
+add_library(skein_flags INTERFACE)
+target_include_directories(skein_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_compile_options(skein_flags INTERFACE -Wall -Wextra -Wpedantic -Werror)
+if(SKEIN_SANITIZE)
+  target_compile_options(skein_flags INTERFACE -fsanitize=${SKEIN_SANITIZE} -fno-omit-frame-pointer
+                                               -fno-sanitize-recover=all)
+  target_link_options(skein_flags INTERFACE -fsanitize=${SKEIN_SANITIZE})
+endif()
+
+if(SKEIN_FUZZ) # coverage feedback from every library, main() only in the targets
+  target_compile_options(skein_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# skein_library(<folder> SOURCES a.cpp b.cpp LINKS base fmt::fmt): the static library skein_<folder>.
+# A bare name in LINKS is another folder of src/.
+function(skein_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_library(skein_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(skein_${name} PUBLIC skein_flags)
+  _skein_link(skein_${name} ${ARG_LINKS})
+endfunction()
+
+# skein_test(<name> SOURCES a_test.cpp LINKS kv LABELS threads): one GoogleTest binary, one ctest per
+# TEST(). LABELS: slow, timing (kept out of sanitizer runs), threads (the TSan run).
+function(skein_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE skein_flags GTest::gtest_main GTest::gmock)
+  _skein_link(${name} ${ARG_LINKS})
+  gtest_discover_tests(${name} PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
+endfunction()
+
+# skein_fuzz(<name> SOURCES a_fuzz.cpp LINKS format): one libFuzzer target.
+function(skein_fuzz name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(${name} PRIVATE skein_flags)
+  _skein_link(${name} ${ARG_LINKS})
+endfunction()
+
+function(_skein_link target)
+  foreach(link IN LISTS ARGN)
+    if(link MATCHES "::" OR TARGET ${link})
+      target_link_libraries(${target} PUBLIC ${link})
+    else()
+      target_link_libraries(${target} PUBLIC skein_${link})
+    endif()
+  endforeach()
+endfunction()
