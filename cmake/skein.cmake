@@ -40,14 +40,20 @@ function(skein_test name)
   gtest_discover_tests(${name} PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
 endfunction()
 
-# skein_fuzz(<name> SOURCES a_fuzz.cpp LINKS format): one libFuzzer target.
+# skein_fuzz(<name> LINKS format): fuzz/<name>_fuzz.cpp as the libFuzzer target <name>_fuzz under the
+# fuzz preset; elsewhere the same code replays fuzz/corpus/<name>/ as the test fuzz.<name>.
 function(skein_fuzz name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
-  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-  target_link_libraries(${name} PRIVATE skein_flags)
-  _skein_link(${name} ${ARG_LINKS})
+  cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
+  add_executable(${name}_fuzz ${name}_fuzz.cpp)
+  target_link_libraries(${name}_fuzz PRIVATE skein_flags)
+  _skein_link(${name}_fuzz ${ARG_LINKS})
+  if(SKEIN_FUZZ)
+    target_compile_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+    target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+  else()
+    target_sources(${name}_fuzz PRIVATE replay_main.cpp)
+    add_test(NAME fuzz.${name} COMMAND ${name}_fuzz ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
+  endif()
 endfunction()
 
 function(_skein_link target)
