@@ -1,0 +1,83 @@
+// BatchRequest: one request from submit to its end, as the scheduler sees it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "kv/block_table.h"
+#include "sched/types.h"
+
+namespace skein {
+
+// What a caller submits.
+struct RequestSpec {
+  RequestId id;
+  Priority priority = Priority::NORMAL;
+  std::vector<TokenId> prompt;
+  std::optional<uint32_t> max_new_tokens;  // absent: to the end of context and pool
+  TimeUs deadline = kNever;
+  Hash128 salt;  // tenant: requests with different salts never share KV
+};
+
+// The scheduler's record. One idea carries it: *computed tokens catch up with tokens*. Prefill,
+// chunks, prefix hits, decode and resume after preemption are all the same gap being closed.
+//
+//   0 <= computed <= planned <= tokens.size() + pending_samples
+//
+// `computed` counts tokens whose KV is in the blocks and committed; `planned` adds those of plans
+// in flight; `pending_samples` counts tokens that plans in flight will sample.
+struct BatchRequest {
+  RequestId id;
+  Priority priority = Priority::NORMAL;
+  RequestStatus status = RequestStatus::WAITING;
+  Hash128 salt;
+
+  TimeUs arrival = 0;
+  TimeUs deadline = kNever;
+  TimeUs key = 0;  // arrival + class x time per class: the order of all requests, at every moment
+  uint64_t order = 0;  // of submission; breaks ties
+
+  std::vector<TokenId> tokens;  // prompt, then what was generated; never reallocates after submit
+  uint32_t prompt_tokens = 0;
+  uint32_t limit_tokens = 0;  // it ends with kLength when tokens.size() gets here
+
+  BlockTable table;
+  uint32_t computed = 0;
+  uint32_t planned = 0;
+  uint32_t pending_samples = 0;
+  uint32_t rows_in_flight = 0;
+
+  // The plan being made.
+  uint32_t step_tokens = 0;   // tokens of its row; 0 = none
+  uint64_t held_in_step = 0;  // it gets no row in that step
+  WaitReason wait = WaitReason::kNone;
+
+  uint32_t cached_tokens = 0;
+  uint32_t preemptions = 0;
+  uint64_t admission = 0;  // order of (latest) admission: the order of rows
+  uint32_t queue_handle = UINT32_MAX;
+  uint32_t deadline_index = UINT32_MAX;
+
+  bool ended() const {
+    return status == RequestStatus::COMPLETED || status == RequestStatus::CANCELLED;
+  }
+  bool runs() const {
+    return status == RequestStatus::PREFILLING || status == RequestStatus::RUNNING;
+  }
+  // Tokens that exist or will exist when the plans in flight are done.
+  uint32_t total() const { return static_cast<uint32_t>(tokens.size()) + pending_samples; }
+  // Next in line is a single sampled token: a decode row.
+  bool decodes() const { return status == RequestStatus::RUNNING || pending_samples > 0; }
+  // Every token it may have is sampled or being sampled.
+  bool at_limit() const { return total() >= limit_tokens; }
+
+  friend bool goes_before(const BatchRequest& a, const BatchRequest& b) {
+    return a.key != b.key ? a.key < b.key : a.order < b.order;
+  }
+};
+
+}  // namespace skein

@@ -1,0 +1,84 @@
+#include "sched/cost_model.h"
+
+#include <algorithm>
+
+namespace skein {
+namespace {
+
+// The constant input, of the size of a typical number of tokens so that all weights learn at a
+// similar pace.
+constexpr int64_t kConstantInput = 64;
+constexpr int64_t kLargestInput = 1 << 20;
+constexpr TimeUs kLongestStep = 3600 * kUsPerSecond;
+constexpr int64_t kLargestWeight = int64_t{1} << 40;  // times kLargestInput still fits 64 bits
+
+struct Inputs {
+  int64_t tokens;
+  int64_t kpairs;
+};
+
+Inputs inputs(const StepLoad& load) {
+  return {static_cast<int64_t>(std::min<uint64_t>(load.tokens, kLargestInput)),
+          static_cast<int64_t>(std::min<uint64_t>(load.pairs >> 10, kLargestInput))};
+}
+
+}  // namespace
+
+void CostModel::observe(const StepLoad& load, TimeUs elapsed_us) {
+  const auto [tokens, kpairs] = inputs(load);
+  const TimeUs error = std::clamp<TimeUs>(elapsed_us, 0, kLongestStep) - predict(load);
+  const int64_t norm = kConstantInput * kConstantInput + tokens * tokens + kpairs * kpairs;
+  // The first observations jump all the way, later ones half: quick to learn, not upset by one
+  // stolen time slice.
+  const int64_t gain = (int64_t{1} << kFractionBits) / (observations_ < kWarmUp ? 1 : 2);
+  const auto step = [&](int64_t& weight, int64_t input) {
+    // error * input * gain stays below 2^32 * 2^20 * 2^16 only with the quotient taken first.
+    const int64_t share = error * input / norm * gain + error * input % norm * gain / norm;
+    weight = std::clamp<int64_t>(weight + share, 0, kLargestWeight);
+  };
+  step(fixed_, kConstantInput);
+  step(per_token_, tokens);
+  step(per_kpair_, kpairs);
+  observations_ = std::min(observations_ + 1, kWarmUp);
+}
+
+TimeUs CostModel::predict(const StepLoad& load) const {
+  const auto [tokens, kpairs] = inputs(load);
+  return (fixed_ * kConstantInput + per_token_ * tokens + per_kpair_ * kpairs) >> kFractionBits;
+}
+
+TimeUs CostModel::marginal(uint64_t start, uint64_t count) const {
+  StepLoad load;
+  load.add(start, count);
+  const auto [tokens, kpairs] = inputs(load);
+  return (per_token_ * tokens + per_kpair_ * kpairs) >> kFractionBits;
+}
+
+StepBudget::StepBudget(const CostModel& model, uint32_t step_tokens, TimeUs target_us,
+                       const StepLoad& decodes)
+    : model_(model), timed_(target_us > 0 && decodes.tokens > 0 && model.trained()) {
+  const uint32_t floor = std::min(step_tokens, kMinPrefillTokens);
+  const uint64_t left = decodes.tokens < step_tokens ? step_tokens - decodes.tokens : 0;
+  tokens_ = std::max(static_cast<uint32_t>(left), floor);
+  if (timed_) time_left_us_ = target_us - model.predict(decodes);
+}
+
+uint32_t StepBudget::fit(uint32_t start, uint32_t wanted) const {
+  const uint32_t most = std::min(wanted, tokens_);
+  if (!timed_ || model_.marginal(start, most) <= time_left_us_) return most;
+  uint32_t low = 0;  // fits
+  uint32_t high = most;
+  while (high - low > 1) {
+    const uint32_t middle = low + (high - low) / 2;
+    (model_.marginal(start, middle) <= time_left_us_ ? low : high) = middle;
+  }
+  return untouched_ ? std::max(low, std::min(most, kMinPrefillTokens)) : low;
+}
+
+void StepBudget::spend(uint32_t start, uint32_t count) {
+  tokens_ -= std::min(tokens_, count);
+  if (timed_) time_left_us_ -= model_.marginal(start, count);
+  untouched_ = false;
+}
+
+}  // namespace skein

@@ -1,0 +1,69 @@
+// CostModel: how long a step takes, learned from the steps before; and StepBudget: how much prefill
+// fits into the next one.
+//
+// The model is linear: fixed + per token + per (token, context) pair. Its weights follow the
+// measurements by normalized least mean squares in fixed point, so it needs no float, forgets old
+// conditions by itself and cannot become singular under a constant load. Weights stay >= 0.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace skein {
+
+// Size of a step: its tokens, and for how many (token, earlier token) pairs attention is computed.
+struct StepLoad {
+  uint64_t tokens = 0;
+  uint64_t pairs = 0;
+
+  // `count` tokens of a request whose first one stands at position `start`.
+  void add(uint64_t start, uint64_t count) {
+    tokens += count;
+    pairs += count * start + count * (count + 1) / 2;
+  }
+};
+
+class CostModel {
+ public:
+  void observe(const StepLoad& load, TimeUs elapsed_us);
+  TimeUs predict(const StepLoad& load) const;
+  // Cost of `count` more tokens from position `start` on, on top of a step that runs anyway.
+  TimeUs marginal(uint64_t start, uint64_t count) const;
+  bool trained() const { return observations_ >= kWarmUp; }
+
+ private:
+  static constexpr int kFractionBits = 16;
+  static constexpr uint32_t kWarmUp = 4;
+
+  int64_t fixed_ = 0;      // us per unit of the constant input, times 2^16; so are the others
+  int64_t per_token_ = 0;  // us per token
+  int64_t per_kpair_ = 0;  // us per 1,024 pairs
+  uint32_t observations_ = 0;
+};
+
+// What is left of a step for prefill after its decode rows: a number of tokens and, where a target
+// between two tokens of a stream is set and someone is streaming, a time.
+class StepBudget {
+ public:
+  // `target_us` 0: no limit by time.
+  StepBudget(const CostModel& model, uint32_t step_tokens, TimeUs target_us,
+             const StepLoad& decodes);
+
+  bool spent() const { return tokens_ == 0; }
+  // How many of `wanted` tokens from position `start` on fit; 0 when the budget is spent.
+  uint32_t fit(uint32_t start, uint32_t wanted) const;
+  void spend(uint32_t start, uint32_t count);
+
+ private:
+  // A step with decode rows still takes this much prefill, or a long prompt would never end.
+  static constexpr uint32_t kMinPrefillTokens = 16;
+
+  const CostModel& model_;
+  uint32_t tokens_;
+  bool timed_;
+  TimeUs time_left_us_ = 0;
+  bool untouched_ = true;
+};
+
+}  // namespace skein

@@ -1,0 +1,109 @@
+// What can be asked of a scheduler without changing it.
+#include <algorithm>
+
+#include "sched/scheduler.h"
+
+namespace skein {
+
+SchedulerStats ContinuousBatchingScheduler::stats() const {
+  SchedulerStats stats = counters_;
+  for (uint32_t p = 0; p < kPriorities; ++p)
+    stats.waiting[p] = queue_.size(static_cast<Priority>(p));
+  for (const BatchRequest* request : batch_) {
+    ++(request->status == RequestStatus::RUNNING ? stats.running : stats.prefilling);
+  }
+  stats.steps_in_flight = in_flight_count_;
+  stats.pool_blocks = kv_.capacity();
+  stats.held_blocks = kv_.capacity() - kv_.available();
+  stats.cached_blocks = kv_.cached_blocks();
+  stats.evictions = kv_.evictions();
+  return stats;
+}
+
+Result<Explanation> ContinuousBatchingScheduler::explain(RequestId id, TimeUs now) const {
+  const auto it = by_id_.find(id);
+  if (it == by_id_.end()) return not_found("request {} is not live", id.value);
+  const BatchRequest& request = *it->second;
+  now = std::max(now, now_);
+  Explanation e;
+  e.id = id;
+  e.status = request.status;
+  e.priority = request.priority;
+  e.effective_priority_milli =
+      queue_.effective_priority_milli(request.arrival, request.priority, now);
+  e.waited_us = now - request.arrival;
+  e.prompt_tokens = request.prompt_tokens;
+  e.generated_tokens = static_cast<uint32_t>(request.tokens.size()) - request.prompt_tokens;
+  e.computed_tokens = request.computed;
+  e.cached_tokens = request.cached_tokens;
+  e.blocks = request.table.size();
+  e.preemptions = request.preemptions;
+  e.wait = request.wait;
+  if (request.status == RequestStatus::WAITING) {
+    e.queue_position = queue_.position(request.queue_handle);
+    if (e.queue_position > 1) e.wait = WaitReason::kBehindOthers;
+  }
+  if (e.wait == WaitReason::kNoBlocks && request.status == RequestStatus::WAITING) {
+    e.blocks_needed = head_room_.needed;
+    e.blocks_available = head_room_.available;
+  } else if (e.wait == WaitReason::kNoBlocks) {
+    e.blocks_needed = 1;
+    e.blocks_available = kv_.available();
+  }
+  return e;
+}
+
+Status ContinuousBatchingScheduler::check_invariants() const {
+  if (batch_.size() > config_.max_batch) {
+    return internal_error("{} requests run, at most {} may", batch_.size(), config_.max_batch);
+  }
+  if (queue_.size() > config_.max_queue + config_.max_batch) {
+    return internal_error("{} requests wait, at most {} + {} may", queue_.size(), config_.max_queue,
+                          config_.max_batch);
+  }
+  if (batch_.size() != by_key_.size() || batch_.size() + queue_.size() != by_id_.size()) {
+    return internal_error("{} run ({} by key) and {} wait, but {} are live", batch_.size(),
+                          by_key_.size(), queue_.size(), by_id_.size());
+  }
+  const auto worse = [](const BatchRequest* a, const BatchRequest* b) {
+    return goes_before(*b, *a);
+  };
+  if (std::adjacent_find(by_key_.begin(), by_key_.end(), worse) != by_key_.end()) {
+    return internal_error("running requests are out of order by key");
+  }
+  uint32_t rows = 0;
+  std::vector<const BlockTable*> tables;
+  for (const BatchRequest* request : batch_) {
+    const BatchRequest& r = *request;
+    if (!r.runs())
+      return internal_error("request {} is in the batch but {}", r.id.value, name_of(r.status));
+    if (r.computed > r.planned || r.planned > r.total() || r.total() > r.limit_tokens ||
+        r.planned > uint64_t{r.table.size()} * kBlockTokens) {
+      return internal_error("request {}: computed {}, planned {}, total {}, limit {}, blocks {}",
+                            r.id.value, r.computed, r.planned, r.total(), r.limit_tokens,
+                            r.table.size());
+    }
+    rows += r.rows_in_flight;
+    tables.push_back(&r.table);
+  }
+  for (const BatchRequest* request : ending_) {
+    if (!request->ended() || request->rows_in_flight == 0)
+      return internal_error("request {} lingers", request->id.value);
+    rows += request->rows_in_flight;
+    tables.push_back(&request->table);
+  }
+  uint32_t in_flight_rows = 0;
+  for (uint32_t i = 0; i < in_flight_count_; ++i) {
+    in_flight_rows +=
+        static_cast<uint32_t>(in_flight_[(in_flight_first_ + i) % config_.depth].rows.size());
+  }
+  if (rows != in_flight_rows)
+    return internal_error("requests have {} rows in flight, the plans {}", rows, in_flight_rows);
+  if (slots_.size() != by_id_.size() + ending_.size() + unused_slots_.size()) {
+    return internal_error("{} slots: {} live, {} ending, {} unused", slots_.size(), by_id_.size(),
+                          ending_.size(), unused_slots_.size());
+  }
+  return kv_.check_invariants(tables);
+}
+
+}  // namespace skein

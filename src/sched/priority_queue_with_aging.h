@@ -1,0 +1,83 @@
+// PriorityQueueWithAging: who is next, such that nobody starves.
+//
+// The effective priority of a request is class - rate x wait. Two requests age at the same rate, so
+// their order never changes: it is the constant key arrival + class / rate. Within one class that
+// is the order of arrival, so three FIFO lists do: push and pop are O(1) at any length, with no
+// clock and no heap. An entry that comes back after preemption keeps its key and so its place.
+//
+// Bound on waiting: nothing that arrives more than (class gap / rate) later goes ahead.
+// Single-threaded. push() allocates only beyond what reserve_one_more() took.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/reserve.h"
+#include "base/time.h"
+#include "sched/types.h"
+
+namespace skein {
+
+struct BatchRequest;
+
+class PriorityQueueWithAging {
+ public:
+  using Handle = uint32_t;
+  static constexpr Handle kNone = UINT32_MAX;
+
+  explicit PriorityQueueWithAging(TimeUs us_per_class) : us_per_class_(us_per_class) {}
+
+  // arrival + class / rate, the constant that orders requests.
+  TimeUs key_for(TimeUs arrival, Priority priority) const;
+  // 1000 x (class - rate x wait).
+  int64_t effective_priority_milli(TimeUs arrival, Priority priority, TimeUs now) const;
+
+  struct Entry {
+    TimeUs key = 0;
+    uint64_t order = 0;  // breaks ties; unique
+    BatchRequest* request = nullptr;
+  };
+
+  // Room for one more than `size`, so that the next call that adds cannot fail.
+  void reserve_one_more(size_t size) { skein::reserve_one_more(nodes_, size); }
+  // O(1) for a new arrival; for one that comes back, the number of older ones that also came back.
+  Handle push(Priority priority, const Entry& entry);
+  void erase(Handle handle);
+
+  bool empty() const { return size_ == 0; }
+  uint32_t size() const { return size_; }
+  uint32_t size(Priority priority) const { return lists_[static_cast<size_t>(priority)].size; }
+  // The entry with the smallest (key, order). Needs !empty().
+  const Entry& top() const { return nodes_[first()].entry; }
+  Handle top_handle() const { return first(); }
+  // 1 for the top, 2 for the next, ...: O(n), for explanations.
+  uint32_t position(Handle handle) const;
+
+ private:
+  struct Node {
+    Entry entry;
+    Handle prev = kNone;
+    Handle next = kNone;  // also links unused nodes
+    Priority priority = Priority::NORMAL;
+  };
+  struct List {
+    Handle head = kNone;
+    Handle tail = kNone;
+    uint32_t size = 0;
+  };
+
+  static bool before(const Entry& a, const Entry& b) {
+    return a.key != b.key ? a.key < b.key : a.order < b.order;
+  }
+  Handle first() const;
+  Handle take_node();
+
+  TimeUs us_per_class_;
+  std::vector<Node> nodes_;
+  Handle unused_ = kNone;
+  std::array<List, kPriorities> lists_;
+  uint32_t size_ = 0;
+};
+
+}  // namespace skein

@@ -1,0 +1,182 @@
+// ContinuousBatchingScheduler: decides, step by step, which tokens of which requests are computed.
+//
+// A pure, deterministic, single-threaded state machine. Time is an argument; there is no clock,
+// lock, thread, I/O or float in here, and the same calls give the same plans, byte for byte.
+//
+//   submit(spec, now)           Ok: queued. kResourceExhausted: queue full. kOutOfRange: never
+//   fits.
+//                               kInvalidArgument, kAlreadyExists, kUnavailable (draining). On any
+//                               error nothing has changed.
+//   plan(now, plan)             fills `plan` with the next step; empty when nothing can run.
+//   commit(result, now, fx)     what came of the oldest plan in flight: tokens and ends.
+//   cancel(id, reason)          ends a request in whatever state it is; true if it was live.
+//
+// plan() may run up to `depth` steps ahead of commit(); plans commit in order. Every request ends
+// exactly once: in StepEffects::ended, in StepPlan::ended, by cancel() returning true, or in the
+// events of cancel_all(). No token event follows its end.
+//
+// Who runs (plan.cpp): decode rows first; then prefill in order of (aged) priority, running
+// requests and the head of the queue alike, within the step's budget. The head must fit whole, plus
+// room for what runs to grow; nobody bypasses it. Out of blocks, the running request with the worst
+// key gives way; its full blocks stay cached. A waiting request of strictly better class and key
+// may take the place of running ones.
+//
+// plan() and commit() allocate nothing once the arrays of the caller have grown to their size.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "kv/kv_allocator.h"
+#include "sched/batch_request.h"
+#include "sched/cost_model.h"
+#include "sched/deadline_heap.h"
+#include "sched/priority_queue_with_aging.h"
+#include "sched/step.h"
+#include "sched/types.h"
+
+namespace skein {
+
+// Largest values that a configuration may ask for; they keep every product below in 64 bits.
+inline constexpr uint32_t kMaxPoolBlocks = 1U << 26;
+inline constexpr uint32_t kMaxBatch = 1U << 16;
+inline constexpr uint32_t kMaxQueue = 1U << 24;
+inline constexpr uint32_t kMaxStepTokens = 1U << 20;
+inline constexpr uint32_t kMaxContext = 1U << 26;
+inline constexpr uint64_t kMaxUsPerClass = 1'000'000'000ULL * kUsPerSecond;  // aging all but off
+
+struct SchedulerConfig {
+  uint32_t pool_blocks = 0;    // batch_block_pool_size: KV blocks of 32 tokens
+  uint32_t max_batch = 32;     // batch_max_batch_size: requests that run in a step
+  uint32_t max_queue = 1024;   // requests that may wait
+  uint32_t step_tokens = 256;  // tokens of a step; decode rows always run, prefill gets the rest
+  uint32_t max_context = 0;    // tokens of one request, prompt and answer
+  uint32_t vocab_size = 0;     // token ids are below this
+  uint32_t depth = 1;          // plans in flight at a time
+  TimeUs us_per_class = 10 * kUsPerSecond;  // 1 / aging rate; the bound on waiting per class
+  TimeUs inter_token_target_us = 0;         // 0: no target
+  bool prefix_cache = true;
+  HashKey hash_key;  // random per process
+};
+
+class ContinuousBatchingScheduler {
+ public:
+  static Result<std::unique_ptr<ContinuousBatchingScheduler>> create(const SchedulerConfig& config);
+
+  Status submit(RequestSpec spec, TimeUs now);
+  bool cancel(RequestId id, FinishReason reason);
+  void cancel_all(FinishReason reason, std::vector<EndEvent>& ended);
+  // From here on submit() answers kUnavailable; what is queued or runs goes on.
+  void drain() { draining_ = true; }
+
+  void plan(TimeUs now, StepPlan& plan);
+  void commit(const StepResult& result, TimeUs now, StepEffects& effects);
+
+  bool idle() const { return by_id_.empty() && in_flight_count_ == 0; }
+  SchedulerStats stats() const;
+  Result<Explanation> explain(RequestId id, TimeUs now) const;
+  // Conservation of blocks, references, places and counts; callable at any moment, O(everything).
+  Status check_invariants() const;
+
+  const SchedulerConfig& config() const { return config_; }
+
+ private:
+  // A plan between plan() and commit().
+  struct InFlight {
+    struct Row {
+      BatchRequest* request;
+      uint32_t start;
+      uint32_t count;
+      bool samples;
+    };
+    uint64_t step = 0;
+    StepLoad load;
+    std::vector<Row> rows;
+  };
+  // Blocks that admitting the head of the queue takes, and blocks that can be had.
+  struct Room {
+    uint32_t needed = 0;
+    uint32_t available = 0;
+  };
+
+  explicit ContinuousBatchingScheduler(const SchedulerConfig& config);
+
+  // scheduler.cpp: life and death
+  Status validate(const RequestSpec& spec) const;
+  BatchRequest* take_slot();
+  void enqueue(BatchRequest& request);
+  void end(BatchRequest& request, FinishReason reason);
+  void retire(BatchRequest& request);
+  void drop_ended_from_batch();
+  void commit_row(BatchRequest& request, const InFlight::Row& row, const RowResult& result,
+                  StepEffects& effects);
+  void accept_sample(BatchRequest& request, const RowResult& result, StepEffects& effects);
+  TimeUs advance(TimeUs now);
+
+  // plan.cpp: one step
+  void expire(StepPlan& plan);
+  StepLoad plan_decodes();
+  void plan_prefills(StepBudget budget);
+  void plan_chunk(BatchRequest& request, StepBudget& budget);
+  bool admit_head(StepBudget& budget);
+  bool make_room_for_head(BatchRequest& head);
+  bool choose_victims(const BatchRequest& head, const Room& short_of);
+  bool grow_or_preempt(BatchRequest& request, uint64_t tokens);
+  void preempt(BatchRequest& request);
+  void hold_back(BatchRequest& request);
+  uint32_t look_up(BatchRequest& request);
+  bool under_way(const Hash128& key) const;
+  void emit(StepPlan& plan);
+
+  SchedulerConfig config_;
+  KvAllocator kv_;
+  PriorityQueueWithAging queue_;
+  DeadlineHeap deadlines_;
+  CostModel cost_;
+
+  std::deque<BatchRequest> slots_;
+  std::vector<BatchRequest*> unused_slots_;
+  std::unordered_map<RequestId, BatchRequest*>
+      by_id_;  // live requests; never iterated for a decision
+
+  std::vector<BatchRequest*> batch_;   // requests that run, in order of admission
+  std::vector<BatchRequest*> by_key_;  // the same, best first
+  std::vector<BatchRequest*>
+      ending_;  // ended while a plan names them; hold blocks until it commits
+
+  std::vector<InFlight> in_flight_;  // ring of `depth`
+  uint32_t in_flight_first_ = 0;
+  uint32_t in_flight_count_ = 0;
+
+  // Keys of the blocks that plans not yet committed are computing, so that nobody computes one
+  // twice.
+  struct UnderWay {
+    Hash128 key;
+    uint64_t step;
+  };
+  std::vector<UnderWay> under_way_;
+
+  // Scratch of plan(), kept for its memory.
+  std::vector<BatchRequest*> prefills_;
+  std::vector<BatchRequest*> victims_;
+  std::vector<BlockId> hits_;
+  std::vector<uint32_t> tally_;  // by block: references that the chosen victims hold; 0 outside
+
+  TimeUs now_ = 0;
+  uint64_t step_ = 0;
+  uint64_t committed_step_ = 0;
+  uint64_t next_order_ = 0;
+  uint64_t next_admission_ = 0;
+  bool draining_ = false;
+  Room head_room_;  // of the last attempt to admit the head of the queue
+  SchedulerStats counters_;
+};
+
+}  // namespace skein
