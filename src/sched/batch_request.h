@@ -58,7 +58,6 @@ struct BatchRequest {
 
   uint32_t cached_tokens = 0;
   uint32_t preemptions = 0;
-  uint64_t admission = 0;  // order of (latest) admission: the order of rows
   uint32_t queue_handle = UINT32_MAX;
   uint32_t deadline_index = UINT32_MAX;
 

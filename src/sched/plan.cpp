@@ -25,6 +25,8 @@ void ContinuousBatchingScheduler::plan(TimeUs now, StepPlan& plan) {
   plan.rows.clear();
   plan.ended.clear();
   plan.tokens = 0;
+  preempted_.clear();
+  admitted_.clear();
   expire(plan);
   const StepLoad decodes = plan_decodes();
   plan_prefills(StepBudget(cost_, config_.step_tokens, config_.inter_token_target_us, decodes));
@@ -147,7 +149,7 @@ bool ContinuousBatchingScheduler::admit_head(StepBudget& budget) {
   if (!make_room_for_head(head)) return false;
   queue_.erase(head.queue_handle);
   head.status = RequestStatus::PREFILLING;
-  head.admission = next_admission_++;
+  admitted_.push_back(head.id);
   batch_.push_back(&head);
   const auto before = [](const BatchRequest* a, const BatchRequest* b) {
     return goes_before(*a, *b);
@@ -235,6 +237,7 @@ void ContinuousBatchingScheduler::preempt(BatchRequest& request) {
   request.computed = request.planned = request.step_tokens = 0;
   ++request.preemptions;
   ++counters_.preemptions;
+  preempted_.push_back(request.id);
   std::erase(batch_, &request);
   std::erase(by_key_, &request);
   enqueue(request);
@@ -249,6 +252,8 @@ void ContinuousBatchingScheduler::hold_back(BatchRequest& request) {
 }
 
 void ContinuousBatchingScheduler::emit(StepPlan& plan) {
+  plan.preempted.assign(preempted_.begin(), preempted_.end());
+  plan.admitted.assign(admitted_.begin(), admitted_.end());
   InFlight& record = in_flight_[(in_flight_first_ + in_flight_count_) % config_.depth];
   record.step = plan.step;
   record.load = {};

@@ -44,6 +44,8 @@ ContinuousBatchingScheduler::ContinuousBatchingScheduler(const SchedulerConfig& 
   ending_.reserve(size_t{config.max_batch} * config.depth);
   for (InFlight& plan : in_flight_) plan.rows.reserve(config.max_batch);
   under_way_.reserve(size_t{config.max_batch} * (config.depth + 1));
+  preempted_.reserve(config.max_batch);
+  admitted_.reserve(config.max_batch);
   prefills_.reserve(config.max_batch);
   victims_.reserve(config.max_batch);
   hits_.reserve(config.pool_blocks);
@@ -87,14 +89,14 @@ Status ContinuousBatchingScheduler::validate(const RequestSpec& spec) const {
 
 Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
   advance(now);
-  if (Status status = validate(spec); !status.ok()) {
-    ++counters_.refused;
-    return status;
-  }
   // All memory this request will ever need is taken here, so that no step has to allocate and a
   // shortage refuses this request alone.
   BatchRequest* request = nullptr;
   try {
+    if (Status status = validate(spec); !status.ok()) {
+      ++counters_.refused;
+      return status;
+    }
     reserve_one_more(unused_slots_, slots_.size());
     request = take_slot();
     const uint64_t room =
@@ -112,7 +114,7 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
   } catch (const std::bad_alloc&) {
     if (request != nullptr) retire(*request);
     ++counters_.refused;
-    return resource_exhausted("no memory for request {}", spec.id.value);
+    return {Code::kResourceExhausted, "out of memory"};  // short enough not to allocate
   }
   request->id = spec.id;
   request->priority = spec.priority;

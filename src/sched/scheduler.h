@@ -164,6 +164,8 @@ class ContinuousBatchingScheduler {
   std::vector<UnderWay> under_way_;
 
   // Scratch of plan(), kept for its memory.
+  std::vector<RequestId> preempted_;
+  std::vector<RequestId> admitted_;
   std::vector<BatchRequest*> prefills_;
   std::vector<BatchRequest*> victims_;
   std::vector<BlockId> hits_;
@@ -173,7 +175,6 @@ class ContinuousBatchingScheduler {
   uint64_t step_ = 0;
   uint64_t committed_step_ = 0;
   uint64_t next_order_ = 0;
-  uint64_t next_admission_ = 0;
   bool draining_ = false;
   Room head_room_;  // of the last attempt to admit the head of the queue
   SchedulerStats counters_;

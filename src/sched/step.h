@@ -33,9 +33,12 @@ struct EndEvent {
 
 struct StepPlan {
   uint64_t step = 0;
-  std::vector<PlanRow> rows;    // in order of admission
-  std::vector<EndEvent> ended;  // requests whose deadline passed: they end here, without a row
-  uint32_t tokens = 0;          // of all rows
+  std::vector<PlanRow> rows;  // in order of admission
+  uint32_t tokens = 0;        // of all rows
+  // What changed on the way, each in the order it happened, preemptions before admissions.
+  std::vector<EndEvent> ended;       // deadline passed: they end here, without a row
+  std::vector<RequestId> preempted;  // back in the queue, in their old place
+  std::vector<RequestId> admitted;   // out of the queue, for the first time or again
 
   bool empty() const { return rows.empty(); }
 };

@@ -1,0 +1,135 @@
+// Runs the real scheduler against the oracle model on a virtual clock, with faults, and checks
+// after every step what must always hold. Everything is a function of the configuration: a failing
+// seed fails again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/rng.h"
+#include "sched/scheduler.h"
+#include "sim/oracle_model.h"
+#include "sim/workload.h"
+
+namespace skein::sim {
+
+// Rare paths: a proof that never takes them proves nothing.
+#define SKEIN_SIM_PATHS(X)                                                                        \
+  X(preemption)                                                                                   \
+  X(class_preemption) X(resume) X(admission_hit) X(prefill_hit) X(full_hit) X(prefix_under_way)   \
+      X(eviction) X(cancel_queued) X(cancel_preempted) X(cancel_prefilling) X(cancel_running)     \
+          X(cancel_in_flight) X(cancel_ended) X(deadline_queued) X(deadline_running)              \
+              X(stalled_reader) X(row_fault) X(step_threw) X(no_memory) X(clock_stepped_back)     \
+                  X(never_fits) X(queue_full) X(duplicate_id) X(bad_input) X(drained) X(unloaded) \
+                      X(wasted_sample) X(depth_2)
+
+enum class Path : uint32_t {
+#define X(name) k_##name,
+  SKEIN_SIM_PATHS(X)
+#undef X
+      kCount,
+};
+std::string_view name_of(Path path);
+inline constexpr size_t kPaths = static_cast<size_t>(Path::kCount);
+
+struct SimReport {
+  std::string violation;  // empty: everything held
+  std::array<uint64_t, kPaths> paths{};
+  uint64_t steps = 0;
+  uint64_t requests = 0;
+  uint64_t tokens = 0;
+  std::string plan_log;  // with keep_plan_log: every plan, byte for byte
+  // With keep_transcripts: what each request received, and why it ended.
+  std::map<uint64_t, std::pair<std::vector<TokenId>, FinishReason>> transcripts;
+};
+
+class Simulator {
+ public:
+  explicit Simulator(SimConfig config);
+  SimReport run();
+
+ private:
+  // The life of one scheduler
+  bool start_scheduler();
+  void run_to_rest(const char* after);
+  void end_life();
+  void collect_stats();
+
+  // Clients
+  void arrivals();
+  void submit_one();
+  void submit_bad(uint64_t kind);
+  void misbehave();
+  void check_explanation(const SimRequest& request);
+  void cancel(SimRequest& request, FinishReason reason);
+
+  // One turn of the engine's loop
+  void turn();
+  void finish_oldest();
+  RowResult run_row(const PlanRow& row);
+  void check_effects(const StepPlan& plan, const StepResult& result);
+
+  // plan_checks.cpp
+  void check_plan(const StepPlan& plan);
+  void check_moves(const StepPlan& plan);
+  void check_row(const PlanRow& row);
+  void check_writes(const StepPlan& plan);
+  void check_overtaking(const SimRequest& admitted);
+  void check_starvation();
+  void check_deadlines();
+  void log_plan(const StepPlan& plan);
+
+  // Keeps the first violation; the run ends at the next opportunity.
+  template <class... Args>
+  void fail(fmt::format_string<Args...> format, Args&&... args) {
+    if (failed()) return;
+    report_.violation =
+        fmt::format("step {}: {}", planned_, fmt::format(format, std::forward<Args>(args)...));
+  }
+  bool failed() const { return !report_.violation.empty(); }
+  void saw(Path path) { ++report_.paths[static_cast<size_t>(path)]; }
+  TimeUs clock();
+  SimRequest* find(RequestId id);
+  void mark_ended(SimRequest& request, FinishReason reason);
+  void forget_if_done(SimRequest& request);
+  uint64_t room_tokens() const;
+
+  const SimConfig config_;
+  Rng rng_;
+  Workload workload_;
+  std::unique_ptr<ContinuousBatchingScheduler> scheduler_;
+  OracleModel oracle_;
+  SimReport report_;
+
+  TimeUs now_ = 1'000'000;
+  TimeUs seen_now_ = 0;  // the latest time that the scheduler was told
+  std::vector<std::unique_ptr<SimRequest>> requests_;  // live, or ended with rows in flight
+  std::unordered_map<uint64_t, SimRequest*> by_id_;
+  uint32_t live_ = 0;
+  uint64_t last_ended_ = 0;
+
+  std::array<StepPlan, 2> plans_;
+  uint64_t planned_ = 0;  // plans with rows
+  uint64_t finished_ = 0;
+  StepResult result_;
+  StepEffects effects_;
+
+  RequestId top_;  // who has been first in the queue, for how long, and how long it may be
+  uint64_t top_turns_ = 0;
+  uint64_t top_bound_ = 0;
+  std::vector<uint32_t> named_;  // by block: requests whose rows name it
+  std::vector<EndEvent> ends_;
+};
+
+inline SimReport simulate(const SimConfig& config) {
+  return Simulator(config).run();
+}
+
+}  // namespace skein::sim
