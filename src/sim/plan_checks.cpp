@@ -43,6 +43,24 @@ void Simulator::check_moves(const StepPlan& plan) {
     if (r->preemptions > 0) saw(Path::k_resume);
     top_bound_ += r->limit_tokens + 1;  // it was ahead of whoever is first in the queue now
   }
+  for (const RequestId id : plan.preempted) check_gave_way(*find(id), plan);
+}
+
+// Who gives way has the worst key of all that run, or a worse class and key than one who comes in.
+void Simulator::check_gave_way(const SimRequest& preempted, const StepPlan& plan) {
+  const auto better = [&](const SimRequest& r) {
+    return std::pair(r.key, r.id) < std::pair(preempted.key, preempted.id);
+  };
+  for (const RequestId id : plan.admitted) {
+    const SimRequest& r = *find(id);
+    if (r.priority < preempted.priority && better(r)) return;
+  }
+  for (const auto& other : requests_) {
+    const SimRequest& r = *other;
+    if (r.ended || !r.in_batch || &r == &preempted || better(r)) continue;
+    return fail("request {} was preempted, but {} has a worse key and runs on", preempted.id.value,
+                r.id.value);
+  }
 }
 
 void Simulator::check_row(const PlanRow& row) {

@@ -23,8 +23,9 @@ namespace skein::sim {
 // Rare paths: a proof that never takes them proves nothing.
 #define SKEIN_SIM_PATHS(X)                                                                        \
   X(preemption)                                                                                   \
-  X(class_preemption) X(resume) X(admission_hit) X(prefill_hit) X(full_hit) X(prefix_under_way)   \
-      X(eviction) X(cancel_queued) X(cancel_preempted) X(cancel_prefilling) X(cancel_running)     \
+  X(class_preemption)                                                                             \
+  X(resume) X(admission_hit) X(prefill_hit) X(full_hit) X(prefix_under_way) X(eviction)           \
+      X(cancel_queued) X(cancel_preempted) X(cancel_prefilling) X(cancel_running)                 \
           X(cancel_in_flight) X(cancel_ended) X(deadline_queued) X(deadline_running)              \
               X(stalled_reader) X(row_fault) X(step_threw) X(no_memory) X(clock_stepped_back)     \
                   X(never_fits) X(queue_full) X(duplicate_id) X(bad_input) X(drained) X(unloaded) \
@@ -79,6 +80,7 @@ class Simulator {
   // plan_checks.cpp
   void check_plan(const StepPlan& plan);
   void check_moves(const StepPlan& plan);
+  void check_gave_way(const SimRequest& preempted, const StepPlan& plan);
   void check_row(const PlanRow& row);
   void check_writes(const StepPlan& plan);
   void check_overtaking(const SimRequest& admitted);

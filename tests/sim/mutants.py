@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""The planted defects of the control plane: each is an edit of one source file.
+
+The product's code stays clean; a mutant is built from a mutated copy of its file and linked with the
+rest, and its test passes when the simulation catches it. Defects 1-16 are those that an earlier
+batching server of this shape really had (8, 9 and 13 live in other layers).
+
+  mutants.py --list             name and file of every mutant
+  mutants.py --make NAME OUT    writes the mutated file
+"""
+import sys
+from pathlib import Path
+
+SRC = Path(__file__).resolve().parent.parent.parent / "src"
+
+# name, file, text that stands there exactly once, what to plant instead
+MUTANTS = [
+    ("01_refused_growth_leaks_blocks", "kv/kv_allocator.cpp",
+     "if (wanted - table.size() > manager_.available()) return false;",
+     "if (wanted - table.size() > manager_.available()) { while (manager_.available() > 0) manager_.take(); return false; }"),
+    ("02_cancel_in_queue_is_ignored", "sched/scheduler.cpp",
+     "  const bool was_running = request.runs();\n  end(request, reason);",
+     "  const bool was_running = request.runs();\n  if (!was_running) return true;\n  end(request, reason);"),
+    ("03_eviction_leaves_prefix_entry", "kv/kv_allocator.cpp", "      cache_.erase(id);\n", ""),
+    ("04_requeue_resets_aging", "sched/plan.cpp", "  std::erase(by_key_, &request);\n",
+     "  std::erase(by_key_, &request);\n  request.arrival = now_;\n  request.key = queue_.key_for(now_, request.priority);\n"),
+    ("05_larger_than_pool_is_queued", "sched/scheduler.cpp",
+     "if (spec.prompt.size() + answer > pool) return never_fits(\"KV pool\", pool);", "(void)pool;"),
+    ("06_no_block_for_generated_tokens", "sched/plan.cpp",
+     "} else if (!request.at_limit() && grow_or_preempt(request, uint64_t{request.planned} + 1)) {",
+     "} else if (!request.at_limit()) {"),
+    ("07_cache_keeps_a_reference", "kv/kv_allocator.cpp", "if (inserted) manager_.mark_cached(block);",
+     "if (inserted) manager_.mark_cached(block), manager_.acquire(block);"),
+    ("10_hits_not_compared_with_tokens", "kv/prefix_cache.cpp",
+     "if (slot.place == place && std::equal(tokens.begin(), tokens.end(), slot.tokens.begin())) {",
+     "(void)tokens;\n    if (slot.place == place) {"),
+    ("11_wall_clock_drives_aging", "sched/scheduler.cpp",
+     "request->key = queue_.key_for(now_, spec.priority);",
+     "request->key = queue_.key_for(static_cast<TimeUs>(time(nullptr)), spec.priority);"),
+    ("12_queue_is_unbounded", "sched/scheduler.cpp", "if (queue_.size() >= config_.max_queue) {",
+     "if (queue_.size() >= 1'000'000) {"),
+    ("14_free_list_is_searched", "kv/paged_block_manager.cpp", "  if (--block.refs > 0) return;\n",
+     "  for (BlockId b = head_; b != kNoBlock; b = blocks_[b.value].next) SKEIN_CHECK(b != id, \"double free\");\n"
+     "  if (--block.refs > 0) return;\n"),
+    ("15_prefix_cache_never_consulted", "kv/kv_allocator.cpp", "  if (found) entry = *found;\n  return found.has_value();",
+     "  if (found) entry = *found;\n  return false;"),
+    ("16_every_step_reruns_the_prompt", "sched/plan.cpp", "    row.start = start;\n    row.count = count;\n",
+     "    row.start = 0;\n    row.count = start + count;\n"),
+    ("publish_before_compute", "sched/plan.cpp", "    ++request->rows_in_flight;\n",
+     "    ++request->rows_in_flight;\n    if (!row.token_from_previous) kv_.publish(request->table, request->tokens, request->planned);\n"),
+    ("double_free", "kv/kv_allocator.cpp", "    manager_.release(table.blocks_.back());\n",
+     "    manager_.release(table.blocks_.back());\n    if (table.size() == 2) manager_.release(table.blocks_.back());\n"),
+    ("reference_leaked_on_cancel", "sched/scheduler.cpp", "  kv_.release(request.table);\n  request = BatchRequest{};",
+     "  if (request.status != RequestStatus::CANCELLED) kv_.release(request.table);\n  request = BatchRequest{};"),
+    ("write_to_shared_block", "sched/plan.cpp", "row.writes_kv = start >= request->table.linked_tokens();",
+     "row.writes_kv = true;"),
+    ("best_key_is_preempted", "sched/plan.cpp", "BatchRequest& victim = *by_key_.back();",
+     "BatchRequest& victim = *by_key_.front();"),
+    ("class_preemption_ignores_aging", "sched/plan.cpp", "it != by_key_.rend() && goes_before(head, **it) && !fits",
+     "it != by_key_.rend() && !fits"),
+    ("deadline_ignored", "sched/scheduler.cpp", "if (request->deadline != kNever) deadlines_.add(*request);", ""),
+    ("token_after_the_end", "sched/scheduler.cpp", "  if (request.ended()) {\n    counters_.wasted_tokens",
+     "  if (request.ended() && !row.samples) {\n    counters_.wasted_tokens"),
+    ("blocks_freed_in_flight", "sched/scheduler.cpp", "ending_.push_back(&request);",
+     "ending_.push_back(&request), kv_.release(request.table);"),
+    ("no_aging", "sched/priority_queue_with_aging.cpp", "return arrival + static_cast<TimeUs>(priority) * us_per_class_;",
+     "return arrival + static_cast<TimeUs>(priority) * (TimeUs{1} << 50);"),
+    ("tenant_salt_dropped", "sched/scheduler.cpp", "request->table.reset(spec.salt, ", "request->table.reset({}, "),
+    ("block_under_way_for_ever", "sched/scheduler.cpp", "return u.step <= committed_step_;", "return u.step == 0;"),
+    ("published_one_token_early", "kv/kv_allocator.cpp", "* kBlockTokens <= computed; ++table.linked_",
+     "* kBlockTokens <= computed + 1; ++table.linked_"),
+    ("hit_without_reference", "kv/kv_allocator.cpp", "    manager_.acquire(entry.block);\n",
+     "    if (manager_.refs(entry.block) == 0) manager_.acquire(entry.block);\n"),
+]
+
+
+def make(name, out):
+    _, file, find, replace = next(m for m in MUTANTS if m[0] == name)
+    text = (SRC / file).read_text()
+    if text.count(find) != 1:
+        sys.exit(f"mutants: {name}: its text stands {text.count(find)} times in src/{file}, not once:\n{find}")
+    Path(out).write_text(text.replace(find, replace))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--list"]:
+        print(";".join(f"{name}|{file}" for name, file, _, _ in MUTANTS))
+    elif len(sys.argv) == 4 and sys.argv[1] == "--make":
+        make(sys.argv[2], sys.argv[3])
+    else:
+        sys.exit(__doc__)
