@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "kv/block_table.h"
+#include "sched/priority_queue_with_aging.h"
 #include "sched/types.h"
 
 namespace skein {
@@ -58,8 +59,8 @@ struct BatchRequest {
 
   uint32_t cached_tokens = 0;
   uint32_t preemptions = 0;
-  uint32_t queue_handle = UINT32_MAX;
-  uint32_t deadline_index = UINT32_MAX;
+  PriorityQueueWithAging::Handle queue_handle;  // while WAITING
+  uint32_t deadline_index = UINT32_MAX;         // in the DeadlineHeap, if it has a deadline
 
   bool ended() const {
     return status == RequestStatus::COMPLETED || status == RequestStatus::CANCELLED;

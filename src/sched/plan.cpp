@@ -21,10 +21,7 @@ void ContinuousBatchingScheduler::plan(TimeUs now, StepPlan& plan) {
   advance(now);
   SKEIN_CHECK(in_flight_count_ < config_.depth, "{} plans in flight at depth {}", in_flight_count_,
               config_.depth);
-  plan.step = ++step_;
-  plan.rows.clear();
-  plan.ended.clear();
-  plan.tokens = 0;
+  plan.reset(++step_, config_.max_batch);
   preempted_.clear();
   admitted_.clear();
   expire(plan);
@@ -147,7 +144,7 @@ bool ContinuousBatchingScheduler::under_way(const Hash128& key) const {
 bool ContinuousBatchingScheduler::admit_head(StepBudget& budget) {
   BatchRequest& head = *queue_.top().request;
   if (!make_room_for_head(head)) return false;
-  queue_.erase(head.queue_handle);
+  queue_.pop();
   head.status = RequestStatus::PREFILLING;
   admitted_.push_back(head.id);
   batch_.push_back(&head);

@@ -15,64 +15,66 @@ int64_t PriorityQueueWithAging::effective_priority_milli(TimeUs arrival, Priorit
   return static_cast<int64_t>(priority) * 1000 - aged;
 }
 
-PriorityQueueWithAging::Handle PriorityQueueWithAging::take_node() {
-  if (unused_ == kNone) {
-    nodes_.emplace_back();
-    return static_cast<Handle>(nodes_.size() - 1);
-  }
-  const Handle handle = unused_;
-  unused_ = nodes_[handle].next;
-  return handle;
-}
-
 PriorityQueueWithAging::Handle PriorityQueueWithAging::push(Priority priority, const Entry& entry) {
-  const Handle handle = take_node();
   List& list = lists_[static_cast<size_t>(priority)];
+  std::vector<Node>& nodes = list.nodes;
   // Arrivals come in order, so a new entry goes to the end; only returning ones look for their
   // place, and that is near the front.
-  Handle next = kNone;
-  if (list.tail != kNone && before(entry, nodes_[list.tail].entry)) {
+  uint32_t next = kNone;
+  if (list.tail != kNone && before(entry, nodes[list.tail].entry)) {
     next = list.head;
-    while (before(nodes_[next].entry, entry)) next = nodes_[next].next;
+    while (before(nodes[next].entry, entry)) next = nodes[next].next;
   }
-  const Handle prev = next == kNone ? list.tail : nodes_[next].prev;
-  nodes_[handle] = {entry, prev, next, priority};
-  (prev == kNone ? list.head : nodes_[prev].next) = handle;
-  (next == kNone ? list.tail : nodes_[next].prev) = handle;
+  const uint32_t prev = next == kNone ? list.tail : nodes[next].prev;
+  uint32_t index = list.unused;
+  if (index == kNone) {
+    index = static_cast<uint32_t>(nodes.size());
+    nodes.emplace_back();
+  } else {
+    list.unused = nodes[index].next;
+  }
+  nodes[index] = {entry, prev, next};
+  (prev == kNone ? list.head : nodes[prev].next) = index;
+  (next == kNone ? list.tail : nodes[next].prev) = index;
   ++list.size;
-  ++size_;
-  return handle;
+  return {priority, index};
 }
 
 void PriorityQueueWithAging::erase(Handle handle) {
-  SKEIN_CHECK(handle < nodes_.size() && nodes_[handle].entry.request != nullptr,
-              "queue handle {} of {} is not in use", handle, nodes_.size());
-  Node& node = nodes_[handle];
-  List& list = lists_[static_cast<size_t>(node.priority)];
-  (node.prev == kNone ? list.head : nodes_[node.prev].next) = node.next;
-  (node.next == kNone ? list.tail : nodes_[node.next].prev) = node.prev;
+  List& list = lists_[static_cast<size_t>(handle.priority)];
+  std::vector<Node>& nodes = list.nodes;
+  SKEIN_CHECK(handle.index < nodes.size() && nodes[handle.index].entry.request != nullptr,
+              "queue handle {} of {} is not in use", handle.index, nodes.size());
+  Node& node = nodes[handle.index];
+  (node.prev == kNone ? list.head : nodes[node.prev].next) = node.next;
+  (node.next == kNone ? list.tail : nodes[node.next].prev) = node.prev;
+  node.entry.request = nullptr;
+  node.next = list.unused;
+  list.unused = handle.index;
   --list.size;
-  --size_;
-  node = Node{};
-  node.next = unused_;
-  unused_ = handle;
 }
 
-PriorityQueueWithAging::Handle PriorityQueueWithAging::first() const {
-  Handle best = kNone;
+PriorityQueueWithAging::First PriorityQueueWithAging::first() const {
+  const List* best = nullptr;
+  const auto head_of = [](const List& list) -> const Entry& { return list.nodes[list.head].entry; };
   for (const List& list : lists_) {
     if (list.head == kNone) continue;
-    if (best == kNone || before(nodes_[list.head].entry, nodes_[best].entry)) best = list.head;
+    if (best == nullptr || before(head_of(list), head_of(*best))) best = &list;
   }
-  SKEIN_CHECK(best != kNone, "top of an empty queue");
-  return best;
+  SKEIN_CHECK(best != nullptr, "top of an empty queue");
+  return {{static_cast<Priority>(best - lists_.data()), best->head}, head_of(*best)};
+}
+
+void PriorityQueueWithAging::pop() {
+  erase(first().handle);
 }
 
 uint32_t PriorityQueueWithAging::position(Handle handle) const {
+  const Entry& entry = lists_[static_cast<size_t>(handle.priority)].nodes[handle.index].entry;
   uint32_t ahead = 0;
   for (const List& list : lists_) {
-    for (Handle h = list.head; h != kNone && before(nodes_[h].entry, nodes_[handle].entry);
-         h = nodes_[h].next) {
+    for (uint32_t i = list.head; i != kNone && before(list.nodes[i].entry, entry);
+         i = list.nodes[i].next) {
       ++ahead;
     }
   }

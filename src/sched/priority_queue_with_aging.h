@@ -23,8 +23,15 @@ struct BatchRequest;
 
 class PriorityQueueWithAging {
  public:
-  using Handle = uint32_t;
-  static constexpr Handle kNone = UINT32_MAX;
+  struct Entry {
+    TimeUs key = 0;
+    uint64_t order = 0;  // breaks ties; unique
+    BatchRequest* request = nullptr;
+  };
+  struct Handle {
+    Priority priority = Priority::NORMAL;
+    uint32_t index = UINT32_MAX;
+  };
 
   explicit PriorityQueueWithAging(TimeUs us_per_class) : us_per_class_(us_per_class) {}
 
@@ -33,51 +40,53 @@ class PriorityQueueWithAging {
   // 1000 x (class - rate x wait).
   int64_t effective_priority_milli(TimeUs arrival, Priority priority, TimeUs now) const;
 
-  struct Entry {
-    TimeUs key = 0;
-    uint64_t order = 0;  // breaks ties; unique
-    BatchRequest* request = nullptr;
-  };
-
-  // Room for one more than `size`, so that the next call that adds cannot fail.
-  void reserve_one_more(size_t size) { skein::reserve_one_more(nodes_, size); }
+  // Room for one more than `size` in any class, so that a push cannot fail.
+  void reserve_one_more(size_t size) {
+    for (List& list : lists_) skein::reserve_one_more(list.nodes, size);
+  }
   // O(1) for a new arrival; for one that comes back, the number of older ones that also came back.
   Handle push(Priority priority, const Entry& entry);
   void erase(Handle handle);
 
-  bool empty() const { return size_ == 0; }
-  uint32_t size() const { return size_; }
+  bool empty() const { return size() == 0; }
+  uint32_t size() const { return lists_[0].size + lists_[1].size + lists_[2].size; }
   uint32_t size(Priority priority) const { return lists_[static_cast<size_t>(priority)].size; }
-  // The entry with the smallest (key, order). Needs !empty().
-  const Entry& top() const { return nodes_[first()].entry; }
-  Handle top_handle() const { return first(); }
+  // The entry with the smallest (key, order). Needs !empty(), and so does pop().
+  const Entry& top() const { return first().entry; }
+  void pop();
   // 1 for the top, 2 for the next, ...: O(n), for explanations.
   uint32_t position(Handle handle) const;
 
  private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
   struct Node {
     Entry entry;
-    Handle prev = kNone;
-    Handle next = kNone;  // also links unused nodes
-    Priority priority = Priority::NORMAL;
+    uint32_t prev = kNone;
+    uint32_t next = kNone;  // also links unused nodes
   };
+  // One class. Its nodes are reused in about the order they were taken, so that a long queue is
+  // read along memory, not across it.
   struct List {
-    Handle head = kNone;
-    Handle tail = kNone;
+    std::vector<Node> nodes;
+    uint32_t head = kNone;
+    uint32_t tail = kNone;
+    uint32_t unused = kNone;
     uint32_t size = 0;
   };
 
   static bool before(const Entry& a, const Entry& b) {
     return a.key != b.key ? a.key < b.key : a.order < b.order;
   }
-  Handle first() const;
-  Handle take_node();
+
+  struct First {
+    Handle handle;
+    const Entry& entry;
+  };
+  First first() const;
 
   TimeUs us_per_class_;
-  std::vector<Node> nodes_;
-  Handle unused_ = kNone;
   std::array<List, kPriorities> lists_;
-  uint32_t size_ = 0;
 };
 
 }  // namespace skein

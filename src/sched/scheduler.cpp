@@ -200,7 +200,7 @@ void ContinuousBatchingScheduler::cancel_all(FinishReason reason, std::vector<En
 void ContinuousBatchingScheduler::commit(const StepResult& result, TimeUs now,
                                          StepEffects& effects) {
   advance(now);
-  effects.clear();
+  effects.reset(config_.max_batch);
   SKEIN_CHECK(in_flight_count_ > 0, "commit of step {} with no plan in flight", result.step);
   InFlight& plan = in_flight_[in_flight_first_];
   SKEIN_CHECK(plan.step == result.step, "commit of step {}, oldest in flight is {}", result.step,

@@ -41,6 +41,20 @@ struct StepPlan {
   std::vector<RequestId> admitted;   // out of the queue, for the first time or again
 
   bool empty() const { return rows.empty(); }
+
+  // Empty, with room for a batch: from the second time on nothing allocates.
+  void reset(uint64_t number, uint32_t batch) {
+    step = number;
+    tokens = 0;
+    rows.clear();
+    rows.reserve(batch);
+    ended.clear();
+    ended.reserve(batch);
+    for (std::vector<RequestId>* moved : {&preempted, &admitted}) {
+      moved->clear();
+      moved->reserve(batch);
+    }
+  }
 };
 
 enum class RowOutcome : uint8_t {
@@ -71,9 +85,12 @@ struct StepEffects {
   std::vector<TokenEvent> tokens;
   std::vector<EndEvent> ended;
 
-  void clear() {
+  // Empty, with room for a batch: from the second time on nothing allocates.
+  void reset(uint32_t batch) {
     tokens.clear();
+    tokens.reserve(batch);
     ended.clear();
+    ended.reserve(batch);
   }
 };
 

@@ -8,6 +8,7 @@ namespace {
 // Distinct streams of randomness for one request.
 constexpr uint64_t kTokenStream = 1;
 constexpr uint64_t kOutcomeStream = 2;
+constexpr uint64_t kTurnStream = 3;
 
 uint32_t pick(Rng& rng, std::initializer_list<uint32_t> values) {
   return values.begin()[rng.below(values.size())];
@@ -107,7 +108,9 @@ SimRequest Workload::next() {
 }
 
 void Workload::completed(const SimRequest& request) {
-  if (!rng_.chance(config_.follow_up_percent, 100) || turns_.size() >= 16) return;
+  // Not from rng_: which requests come next must not depend on when others are done.
+  const bool goes_on = random_at(request.seed, kTurnStream) % 100 < config_.follow_up_percent;
+  if (!goes_on || turns_.size() >= 16) return;
   Turn turn{request.tenant, request.tokens};
   const auto more = fresh_tokens(request.seed + 1, 1 + static_cast<uint32_t>(rng_.below(20)));
   turn.tokens.insert(turn.tokens.end(), more.begin(), more.end());

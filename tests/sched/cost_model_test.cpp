@@ -1,0 +1,108 @@
+#include "sched/cost_model.h"
+
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+
+namespace skein {
+namespace {
+
+TimeUs truth(const StepLoad& load) {
+  return 2'000 + 40 * static_cast<TimeUs>(load.tokens) + static_cast<TimeUs>(load.pairs / 512);
+}
+
+StepLoad random_load(Rng& rng) {
+  StepLoad load;
+  for (uint64_t row = rng.below(16); row > 0; --row) load.add(rng.below(2000), 1);
+  if (rng.chance(1, 2)) load.add(rng.below(2000), 1 + rng.below(256));
+  if (load.tokens == 0) load.add(0, 1);
+  return load;
+}
+
+TEST(CostModel, LearnsALinearMachineAndItsChanges) {
+  Rng rng(1);
+  CostModel model;
+  const auto worst_error_percent = [&](TimeUs factor) {
+    TimeUs worst = 0;
+    for (int i = 0; i < 200; ++i) {
+      const StepLoad load = random_load(rng);
+      const TimeUs time = factor * truth(load);
+      worst = std::max(worst, 100 * std::abs(model.predict(load) - time) / time);
+    }
+    return worst;
+  };
+  for (int i = 0; i < 300; ++i) {
+    const StepLoad load = random_load(rng);
+    model.observe(load, truth(load));
+  }
+  EXPECT_LE(worst_error_percent(1), 15);
+  for (int i = 0; i < 300; ++i) {  // another tenant takes two thirds of the machine
+    const StepLoad load = random_load(rng);
+    model.observe(load, 3 * truth(load));
+  }
+  EXPECT_LE(worst_error_percent(3), 15);
+}
+
+TEST(CostModel, SurvivesAbsurdMeasurements) {
+  CostModel model;
+  StepLoad huge;
+  huge.tokens = huge.pairs = UINT64_MAX / 2;
+  for (TimeUs t : {TimeUs{0}, kNever, TimeUs{-5}, TimeUs{1}, kNever}) {
+    model.observe(huge, t);
+    model.observe({}, t);
+    EXPECT_GE(model.predict(huge), 0);
+    EXPECT_GE(model.predict({}), 0);
+  }
+}
+
+CostModel trained() {
+  Rng rng(2);
+  CostModel model;
+  for (int i = 0; i < 500; ++i) {
+    const StepLoad load = random_load(rng);
+    model.observe(load, truth(load));
+  }
+  return model;
+}
+
+TEST(StepBudget, PrefillGetsWhatDecodesLeave) {
+  const CostModel model;
+  StepLoad decodes;
+  for (int i = 0; i < 24; ++i) decodes.add(100, 1);
+  StepBudget budget(model, 256, 0, decodes);
+  EXPECT_EQ(budget.fit(0, 1000), 232u);
+  budget.spend(0, 200);
+  EXPECT_EQ(budget.fit(0, 1000), 32u);
+  budget.spend(0, 32);
+  EXPECT_TRUE(budget.spent());
+  EXPECT_EQ(budget.fit(0, 5), 0u);
+}
+
+TEST(StepBudget, ALongPromptStillEndsWhenDecodesFillTheStep) {
+  const CostModel model;
+  StepLoad decodes;
+  for (int i = 0; i < 300; ++i) decodes.add(100, 1);
+  EXPECT_EQ(StepBudget(model, 256, 0, decodes).fit(0, 1000), 16u);
+  EXPECT_EQ(StepBudget(model, 4, 0, decodes).fit(0, 1000), 4u);
+}
+
+TEST(StepBudget, KeepsToTheTargetBetweenTokens) {
+  const CostModel model = trained();
+  StepLoad decodes;
+  for (int i = 0; i < 8; ++i) decodes.add(500, 1);
+  const TimeUs target = 8'000;
+  const uint32_t fits = StepBudget(model, 4096, target, decodes).fit(1000, 4096);
+  StepLoad step = decodes;
+  step.add(1000, fits);
+  EXPECT_GT(fits, 50u);
+  EXPECT_LE(truth(step), target * 12 / 10);
+  EXPECT_GE(truth(step), target * 7 / 10) << "and does not waste the step";
+  // Nobody streams: nobody to protect.
+  EXPECT_EQ(StepBudget(model, 4096, target, {}).fit(1000, 4096), 4096u);
+  // A target that decodes alone exceed still lets prefill move.
+  EXPECT_EQ(StepBudget(model, 4096, 1, decodes).fit(1000, 4096), 16u);
+}
+
+}  // namespace
+}  // namespace skein
