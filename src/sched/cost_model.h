@@ -50,7 +50,7 @@ class StepBudget {
   StepBudget(const CostModel& model, uint32_t step_tokens, TimeUs target_us,
              const StepLoad& decodes);
 
-  bool spent() const { return tokens_ == 0; }
+  bool spent() const { return tokens_ == 0 || (timed_ && !untouched_ && time_left_us_ <= 0); }
   // How many of `wanted` tokens from position `start` on fit; 0 when the budget is spent.
   uint32_t fit(uint32_t start, uint32_t wanted) const;
   void spend(uint32_t start, uint32_t count);
