@@ -20,16 +20,15 @@ installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}\n' 2>/dev/null | sed
 missing=$(comm -23 <(printf '%s\n' "${wanted[@]}" | sort -u) <(sort -u <<<"$installed"))
 [ -n "$missing" ] || exit 0
 
-as_root=()
+as_root=(env DEBIAN_FRONTEND=noninteractive)
 if [ "$(id -u)" -ne 0 ]; then
   command -v sudo >/dev/null || {
     echo "setup: not root and there is no sudo; as root run: apt-get install" $missing >&2
     exit 1
   }
-  as_root=(sudo)
+  as_root=(sudo env DEBIAN_FRONTEND=noninteractive)
 fi
 echo "setup: installing" $missing
-export DEBIAN_FRONTEND=noninteractive
 install() { "${as_root[@]}" apt-get install -y -qq --no-install-recommends $missing >/dev/null; }
 "${as_root[@]}" apt-get update -qq && install || {
   echo "setup: apt-get could not install:" $missing >&2

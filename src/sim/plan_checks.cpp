@@ -169,16 +169,16 @@ void Simulator::check_deadlines() {
 }
 
 void Simulator::log_plan(const StepPlan& plan) {
-  auto out = std::back_inserter(report_.plan_log);
-  fmt::format_to(out, "{}:", plan.step);
+  std::string& log = report_.plan_log;
+  log += fmt::format("{}:", plan.step);
   for (const PlanRow& row : plan.rows) {
-    fmt::format_to(out, " {}@{}+{}{}{}{}[", row.request.value, row.start, row.count,
-                   row.samples ? "s" : "", row.writes_kv ? "" : "r",
-                   row.token_from_previous ? "p" : "");
-    for (const BlockId id : row.blocks) fmt::format_to(out, "{} ", id.value);
-    fmt::format_to(out, "]");
+    log += fmt::format(" {}@{}+{}{}{}{}[", row.request.value, row.start, row.count,
+                       row.samples ? "s" : "", row.writes_kv ? "" : "r",
+                       row.token_from_previous ? "p" : "");
+    for (const BlockId id : row.blocks) log += fmt::format("{} ", id.value);
+    log += ']';
   }
-  fmt::format_to(out, "\n");
+  log += '\n';
 }
 
 }  // namespace skein::sim

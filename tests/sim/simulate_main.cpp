@@ -70,7 +70,10 @@ void run_seeds(const Options& options, std::atomic<uint64_t>& next, Totals& tota
   for (uint64_t i; (i = next.fetch_add(1)) < options.seeds;) {
     SimConfig config = random_config(options.first + i, options.steps);
     config.hooks = allocation_hooks();
-    const SimReport report = simulate(config);
+    SimReport report = simulate(config);
+    if (report.violation.empty() && report.steps < options.steps) {
+      report.violation = "the run gave only " + std::to_string(report.steps) + " steps";
+    }
     const std::lock_guard lock(totals.mutex);
     totals.steps += report.steps;
     totals.requests += report.requests;
