@@ -58,6 +58,7 @@ bool Simulator::start_scheduler() {
   scheduler_ = std::move(made).value();
   oracle_ = OracleModel(config_.scheduler.pool_blocks);
   top_ = RequestId{};
+  seen_now_ = 0;  // a new scheduler has been told nothing yet
   if (config_.scheduler.depth == 2) saw(Path::k_depth_2);
   return true;
 }

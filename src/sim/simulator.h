@@ -46,6 +46,8 @@ struct SimReport {
   uint64_t steps = 0;
   uint64_t requests = 0;
   uint64_t tokens = 0;
+  // How much later than the one it overtook a request ever arrived, in 1/1000 of class gap / rate.
+  uint64_t worst_overtake_permille = 0;
   std::string plan_log;  // with keep_plan_log: every plan, byte for byte
   // With keep_transcripts: what each request received, and why it ended.
   std::map<uint64_t, std::pair<std::vector<TokenId>, FinishReason>> transcripts;

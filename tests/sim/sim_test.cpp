@@ -88,6 +88,8 @@ TEST(Simulation, ClassesOvertakeWithinTheBoundOnly) {
   const SimReport report = simulate(config);
   EXPECT_EQ(report.violation, "");
   EXPECT_GT(report.paths[static_cast<size_t>(Path::k_class_preemption)], 0u);
+  EXPECT_GT(report.worst_overtake_permille, 500u);
+  EXPECT_LE(report.worst_overtake_permille, 1000u);
 }
 
 // Steps allocate nothing once everything has grown to its size, whatever happens in them.

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fmt/core.h>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -38,6 +39,7 @@ struct Totals {
   uint64_t steps = 0;
   uint64_t requests = 0;
   uint64_t tokens = 0;
+  uint64_t worst_overtake_permille = 0;
   uint64_t seeds_with[kPaths] = {};
 };
 
@@ -78,12 +80,13 @@ void run_seeds(const Options& options, std::atomic<uint64_t>& next, Totals& tota
     totals.steps += report.steps;
     totals.requests += report.requests;
     totals.tokens += report.tokens;
+    totals.worst_overtake_permille =
+        std::max(totals.worst_overtake_permille, report.worst_overtake_permille);
     for (size_t p = 0; p < kPaths; ++p) totals.seeds_with[p] += report.paths[p] > 0 ? 1 : 0;
     if (report.violation.empty()) continue;
     ++totals.violations;
-    std::printf("violation: seed %llu: %s; replay: skein_simulate --seed %llu --steps %u\n",
-                static_cast<unsigned long long>(config.seed), report.violation.c_str(),
-                static_cast<unsigned long long>(config.seed), options.steps);
+    fmt::print("violation: seed {}: {}; replay: skein_simulate --seed {} --steps {}\n", config.seed,
+               report.violation, config.seed, options.steps);
     std::fflush(stdout);
     if (options.expect_violation) next = options.seeds;
   }
@@ -135,13 +138,12 @@ int main(int argc, char** argv) {
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::printf(
-      "simulate: %llu seeds x %u steps (%llu requests, %llu tokens): %llu violations, %llu of %zu "
-      "rare paths below 1 %%, %.0f s\n",
-      static_cast<unsigned long long>(options.seeds), options.steps,
-      static_cast<unsigned long long>(totals.requests),
-      static_cast<unsigned long long>(totals.tokens),
-      static_cast<unsigned long long>(totals.violations), static_cast<unsigned long long>(missed),
+  std::printf("  latest arrival that overtook: %.3f of class gap / rate\n",
+              static_cast<double>(totals.worst_overtake_permille) / 1000);
+  fmt::print(
+      "simulate: {} seeds x {} steps ({} requests, {} tokens): {} violations, {} of {} rare paths "
+      "below 1 %, {:.0f} s\n",
+      options.seeds, options.steps, totals.requests, totals.tokens, totals.violations, missed,
       kPaths, seconds);
   return totals.violations + missed > 0 ? 1 : 0;
 }
