@@ -61,4 +61,9 @@ struct TensorView {
   std::span<const std::byte> row(uint64_t i) const;
 };
 
+struct NamedTensor {
+  std::string name;
+  TensorView view;
+};
+
 }  // namespace skein
