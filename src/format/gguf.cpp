@@ -4,6 +4,8 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "format/byte_reader.h"
 #include "format/quote.h"
@@ -22,7 +24,7 @@ constexpr uint64_t kMinValueBytes = 8 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 
 Status about(std::string_view what, std::string_view name, const Status& status) {
-  return {status.code(), fmt::format("{} {}: {}", what, quoted(name), status.message())};
+  return {status.code(), fmt::format("{} {}: {}", what, in_quotes(name), status.message())};
 }
 
 Status about(std::string_view what, uint64_t index, const Status& status) {
@@ -134,7 +136,8 @@ Result<Metadata> read_metadata(ByteReader& in, uint64_t count) {
             [](const Value& a, const Value& b) { return a.key < b.key; });
   const auto twice = std::adjacent_find(
       values.begin(), values.end(), [](const Value& a, const Value& b) { return a.key == b.key; });
-  if (twice != values.end()) return invalid_argument("key {} is there twice", quoted(twice->key));
+  if (twice != values.end())
+    return invalid_argument("key {} is there twice", in_quotes(twice->key));
   return Metadata(std::move(values));
 }
 
@@ -154,7 +157,7 @@ Result<uint64_t> read_alignment(const Metadata& metadata) {
 }
 
 struct TensorInfo {
-  GgufTensor tensor;
+  NamedTensor tensor;
   uint64_t offset = 0;  // from the start of the data
   uint64_t bytes = 0;
 };
@@ -208,7 +211,7 @@ Status check_names(const std::vector<TensorInfo>& tensors) {
   for (const TensorInfo& info : tensors) names.push_back(info.tensor.name);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end()) return invalid_argument("tensor {} is there twice", quoted(*twice));
+  if (twice != names.end()) return invalid_argument("tensor {} is there twice", in_quotes(*twice));
   return ok_status();
 }
 
@@ -222,8 +225,8 @@ Status check_overlap(const std::vector<TensorInfo>& tensors) {
     const TensorInfo &before = *order[i - 1], &after = *order[i];
     if (after.offset - before.offset < before.bytes) {
       return invalid_argument("tensor {} starts at {}, inside of tensor {} ({} bytes at {})",
-                              quoted(after.tensor.name), after.offset, quoted(before.tensor.name),
-                              before.bytes, before.offset);
+                              in_quotes(after.tensor.name), after.offset,
+                              in_quotes(before.tensor.name), before.bytes, before.offset);
     }
   }
   return ok_status();
@@ -266,7 +269,7 @@ Result<GgufFile> parse_gguf(std::span<const std::byte> bytes) {
   SKEIN_TRY(check_names(tensors));
   SKEIN_TRY(place_tensors(tensors, data_section(bytes, in.offset(), alignment)));
   file.tensors.reserve(tensors.size());
-  for (const TensorInfo& info : tensors) file.tensors.push_back(info.tensor);
+  for (TensorInfo& info : tensors) file.tensors.push_back(std::move(info.tensor));
   return file;
 }
 

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -29,15 +28,10 @@ inline constexpr uint64_t kMaxTensorNameBytes = 256;
 inline constexpr uint32_t kMaxTensorDims = 4;
 inline constexpr uint64_t kMaxArrayElements = uint64_t{1} << 24;
 
-struct GgufTensor {
-  std::string_view name;
-  TensorView view;
-};
-
 struct GgufFile {
   uint32_t version = 0;
   Metadata metadata;
-  std::vector<GgufTensor> tensors;  // in the order of the file
+  std::vector<NamedTensor> tensors;  // in the order of the file
 };
 
 // True when the bytes start like a GGUF file.

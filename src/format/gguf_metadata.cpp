@@ -61,7 +61,7 @@ std::string describe(const Value& value) {
 }
 
 Status wrong_type(const Value& value, std::string_view wanted) {
-  return invalid_argument("key {} holds {}, not {}", quoted(value.key), describe(value), wanted);
+  return invalid_argument("key {} holds {}, not {}", in_quotes(value.key), describe(value), wanted);
 }
 
 template <class T>
@@ -71,7 +71,7 @@ Result<T> integer(const Value& value) {
   const auto unsigned_number = static_cast<uint64_t>(number);
   const bool is_unsigned = value.type == ValueType::kUint64;
   if (is_unsigned ? !std::in_range<T>(unsigned_number) : !std::in_range<T>(number)) {
-    return out_of_range("key {} is {}, outside of {} to {}", quoted(value.key),
+    return out_of_range("key {} is {}, outside of {} to {}", in_quotes(value.key),
                         is_unsigned ? std::to_string(unsigned_number) : std::to_string(number),
                         std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
   }
@@ -86,7 +86,7 @@ Result<IntArray> integers(const Value& value) {
   if (value.type == ValueType::kUint64) {
     for (size_t i = 0; i < array.size(); ++i) {
       if (array[i] < 0) {
-        return out_of_range("key {}: element {} is {}, over 2^63 - 1", quoted(value.key), i,
+        return out_of_range("key {}: element {} is {}, over 2^63 - 1", in_quotes(value.key), i,
                             static_cast<uint64_t>(array[i]));
       }
     }
@@ -145,7 +145,7 @@ const Value* Metadata::find(std::string_view key) const {
 template <class T>
 Result<T> Metadata::get(std::string_view key) const {
   const Value* value = find(key);
-  if (value == nullptr) return not_found("key {} is missing", quoted(key));
+  if (value == nullptr) return not_found("key {} is missing", in_quotes(key));
   if constexpr (std::is_same_v<T, bool>) {
     if (value->is_array || value->type != ValueType::kBool) return wrong_type(*value, "a bool");
     return integer_at(value->type, value->bytes.data()) != 0;

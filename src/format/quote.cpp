@@ -5,7 +5,7 @@
 
 namespace skein {
 
-std::string quoted(std::string_view name) {
+std::string in_quotes(std::string_view name) {
   constexpr size_t kShown = 80;
   std::string out = "'";
   for (const char c : name.substr(0, kShown)) {

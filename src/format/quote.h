@@ -7,6 +7,6 @@
 namespace skein {
 
 // 'name' in single quotes: at most 80 bytes of it, anything but printable ASCII as \xNN.
-std::string quoted(std::string_view name);
+std::string in_quotes(std::string_view name);
 
 }  // namespace skein

@@ -1,7 +1,6 @@
 #include "format/gguf.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <string>
@@ -9,6 +8,7 @@
 
 #include "base/mapped_file.h"
 #include "format/gguf_writer.h"
+#include "format/test_folder.h"
 
 namespace skein::gguf {
 namespace {
@@ -99,7 +99,7 @@ TEST(Gguf, ReadsTensorsOfVersions2And3) {
     const auto file = parse_gguf(bytes);
     ASSERT_TRUE(file.ok()) << file.message();
     ASSERT_EQ(file->tensors.size(), 2u);
-    const GgufTensor& q = file->tensors[0];
+    const NamedTensor& q = file->tensors[0];
     EXPECT_EQ(q.name, "q");
     EXPECT_EQ(q.view.type, ElementType::kQ8_0);
     EXPECT_EQ(q.view.shape, (Shape{3, 64}));
@@ -125,9 +125,7 @@ TEST(Gguf, AVocabularyOf262144LoadsInAMoment) {
 }
 
 TEST(Gguf, OpensTheDefaultModel) {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const std::string folder = cache ? cache : std::string(std::getenv("HOME")) + "/.cache";
-  const std::string path = folder + "/skein/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  const std::string path = ::skein::testing::default_model_path();
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << path << " is not there; tools/get_model.sh fetches it";
   }
@@ -138,7 +136,7 @@ TEST(Gguf, OpensTheDefaultModel) {
   EXPECT_EQ(*file->metadata.get<std::string_view>("general.architecture"), "llama");
   EXPECT_EQ(file->metadata.get<StringArray>("tokenizer.ggml.tokens")->size(), 49152u);
   uint64_t parameters = 0;
-  for (const GgufTensor& tensor : file->tensors) parameters += tensor.view.elements();
+  for (const NamedTensor& tensor : file->tensors) parameters += tensor.view.elements();
   EXPECT_EQ(parameters, 134'515'008u);
 }
 
