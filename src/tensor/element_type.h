@@ -14,6 +14,12 @@ enum class ElementType : uint8_t {
 #include "tensor/quant/formats.def"
 };
 
+inline constexpr size_t kElementTypeCount = 0
+#define SKEIN_QUANT(name, id, elements, bytes, dequantizer) +1
+#define SKEIN_STORAGE(name, id, bytes) +1
+#include "tensor/quant/formats.def"
+    ;
+
 inline constexpr uint32_t kNoGgufId = UINT32_MAX;
 
 // Elements are stored in blocks of `block_elements` that take `block_bytes` each; for unquantized
