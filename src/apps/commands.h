@@ -12,6 +12,7 @@ namespace skein::apps {
 // (0 done, 1 failed; wrong usage is CLI11's and becomes 2).
 using CommandResult = Status;
 
+void add_inspect(CLI::App& app, CommandResult& result);
 void add_serve(CLI::App& app, CommandResult& result);
 
 }  // namespace skein::apps

@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
 
   skein::apps::CommandResult result;
   skein::apps::add_serve(app, result);
+  skein::apps::add_inspect(app, result);
 
   try {
     app.parse(argc, argv);

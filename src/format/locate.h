@@ -23,8 +23,8 @@ inline constexpr std::string_view kDefaultModelFile = "SmolLM2-135M-Instruct.Q4_
 // lists the files when a folder has several.
 Result<std::string> locate_name(std::string_view name, const ModelFolders& folders);
 
-// The same for the owner of the machine, who may also give the path of a file or folder. A path that
-// is there comes first; "default" is always the default model ("./default" is a path).
+// The same for the owner of the machine, who may also give the path of a file or folder. A path
+// that is there comes first; "default" is always the default model ("./default" is a path).
 Result<std::string> locate_model(std::string_view model, const ModelFolders& folders);
 
 }  // namespace skein

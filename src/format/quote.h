@@ -1,12 +1,16 @@
-// Names from untrusted files, made fit for an error message.
+// Text from untrusted files, made fit for a terminal or an error message.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace skein {
 
-// 'name' in single quotes: at most 80 bytes of it, anything but printable ASCII as \xNN.
+// At most `limit` bytes of it, then "..."; anything but printable ASCII as \xNN.
+std::string printable(std::string_view text, size_t limit);
+
+// 'name' in single quotes, at most 80 bytes of it.
 std::string in_quotes(std::string_view name);
 
 }  // namespace skein
