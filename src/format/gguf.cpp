@@ -162,6 +162,34 @@ struct TensorInfo {
   uint64_t bytes = 0;
 };
 
+// Types that people have files of and this reader has no dequantizer for.
+std::string_view name_in_brackets(uint32_t type_id) {
+  switch (type_id) {
+    case 16:
+      return " (IQ2_XXS)";
+    case 17:
+      return " (IQ2_XS)";
+    case 18:
+      return " (IQ3_XXS)";
+    case 19:
+      return " (IQ1_S)";
+    case 21:
+      return " (IQ3_S)";
+    case 22:
+      return " (IQ2_S)";
+    case 29:
+      return " (IQ1_M)";
+    case 34:
+      return " (TQ1_0)";
+    case 35:
+      return " (TQ2_0)";
+    case 40:
+      return " (NVFP4)";
+    default:
+      return "";
+  }
+}
+
 Result<Shape> read_shape(ByteReader& in) {
   SKEIN_ASSIGN(const uint32_t rank, in.number<uint32_t>());
   if (rank == 0 || rank > kMaxTensorDims) {
@@ -180,7 +208,10 @@ Status read_tensor(ByteReader& in, uint64_t alignment, TensorInfo& info) {
   SKEIN_ASSIGN(view.shape, read_shape(in));
   SKEIN_ASSIGN(const uint32_t type_id, in.number<uint32_t>());
   const std::optional<ElementType> type = element_type_of_gguf_id(type_id);
-  if (!type) return unimplemented("element type {} is not one that is read", type_id);
+  if (!type) {
+    return unimplemented("element type {}{} is not one that is read", type_id,
+                         name_in_brackets(type_id));
+  }
   view.type = *type;
   SKEIN_ASSIGN(info.bytes, checked_byte_size(view.type, view.shape));
   SKEIN_ASSIGN(info.offset, in.number<uint64_t>());

@@ -168,8 +168,9 @@ Status count_tensors(const WeightSource& source, ModelSummary& summary) {
     share.type = type;
     summary.types.push_back(std::move(share));
   }
-  std::stable_sort(summary.types.begin(), summary.types.end(),
-                   [](const TypeShare& a, const TypeShare& b) { return a.bytes > b.bytes; });
+  std::sort(summary.types.begin(), summary.types.end(), [](const TypeShare& a, const TypeShare& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.type < b.type;
+  });
   return ok_status();
 }
 

@@ -77,6 +77,7 @@ Result<std::optional<AffineView>> WeightSource::affine(std::string_view module) 
 
 Status WeightSource::check_unchanged() const {
   for (const MappedFile& file : files_) SKEIN_TRY(file.check_unchanged());
+  if (documents_.tokenizer_file) SKEIN_TRY(documents_.tokenizer_file->check_unchanged());
   return ok_status();
 }
 

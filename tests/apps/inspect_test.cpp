@@ -23,7 +23,7 @@ std::vector<std::byte> small_model() {
       .u32("llama.attention.head_count", 4)
       .u32("llama.context_length", 4096)
       .string("tokenizer.chat_template", "{{ x }}\n")
-      .tensor({.name = "w", .dims = {64, 2}, .type = 12 - 10});
+      .tensor({.name = "w", .dims = {64, 2}, .type = 2});
   return w.build();
 }
 

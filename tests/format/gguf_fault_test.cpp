@@ -216,7 +216,7 @@ const Fault kTensorFaults[] = {
     {"TypeRetired", [](GgufWriter& w) { w.tensor({.name = "t", .dims = {32}, .type = 31}); },
      "tensor 't': element type 31 is not one that is read"},
     {"TypeNotRead", [](GgufWriter& w) { w.tensor({.name = "t", .dims = {256}, .type = 16}); },
-     "tensor 't': element type 16 is not one that is read"},
+     "tensor 't': element type 16 (IQ2_XXS) is not one that is read"},
     {"TypeNonsense",
      [](GgufWriter& w) { w.tensor({.name = "t", .dims = {32}, .type = UINT32_MAX}); },
      "tensor 't': element type 4294967295 is not one that is read"},

@@ -86,13 +86,34 @@ TEST(Gguf, GettersSayWhatIsWrong) {
   EXPECT_FALSE(m.get_or<uint32_t>("s", 7).ok());
 }
 
+TEST(Gguf, ArraysOfTheWrongTypeAreNamed) {
+  GgufWriter w;
+  w.array<uint32_t>("tokenizer.ggml.tokens", Type::kUint32, {1, 2})
+      .strings("tokenizer.ggml.scores", {"high"})
+      .array<float>("tokenizer.ggml.token_type", Type::kFloat32, {1.0F})
+      .string("tokenizer.ggml.merges", "a b");
+  const auto bytes = w.build();
+  const auto file = parse_gguf(bytes);
+  ASSERT_TRUE(file.ok()) << file.message();
+  const Metadata& m = file->metadata;
+  EXPECT_EQ(m.get<StringArray>("tokenizer.ggml.tokens").message(),
+            "key 'tokenizer.ggml.tokens' holds an array of 2 uint32, not an array of strings");
+  EXPECT_EQ(m.get<FloatArray>("tokenizer.ggml.scores").message(),
+            "key 'tokenizer.ggml.scores' holds an array of 1 string, not an array of floats");
+  EXPECT_EQ(
+      m.get<IntArray>("tokenizer.ggml.token_type").message(),
+      "key 'tokenizer.ggml.token_type' holds an array of 1 float32, not an array of integers");
+  EXPECT_EQ(m.get<StringArray>("tokenizer.ggml.merges").message(),
+            "key 'tokenizer.ggml.merges' holds a string, not an array of strings");
+}
+
 TEST(Gguf, ReadsTensorsOfVersions2And3) {
   for (const uint32_t version : {2u, 3u}) {
     GgufWriter w;
     w.version = version;
     w.alignment = 64;
     w.u32("general.alignment", 64)
-        .tensor({.name = "q", .dims = {64, 3}, .type = 12 - 4})  // Q8_0
+        .tensor({.name = "q", .dims = {64, 3}, .type = 8})  // Q8_0
         .tensor({.name = "n", .dims = {5}});
     const auto bytes = w.build();
     const auto file = parse_gguf(bytes);

@@ -82,6 +82,22 @@ TEST(WeightSource, SaysWhichFileIsWrong) {
             folder.path() + ": has neither model.safetensors nor model.safetensors.index.json");
 }
 
+TEST(WeightSource, NoticesAFileThatWasWrittenTo) {
+  const TestFolder folder;
+  folder.write("config.json", "{}");
+  const std::string weights = folder.write("model.safetensors", SafetensorsWriter().build());
+  const std::string tokenizer = folder.write("tokenizer.json", "{}");
+  const auto source = open_model(folder.path());
+  ASSERT_TRUE(source.ok()) << source.message();
+  EXPECT_TRUE(source->check_unchanged().ok());
+  std::filesystem::resize_file(tokenizer, 1);
+  EXPECT_EQ(source->check_unchanged().message(),
+            tokenizer + ": had 2 bytes when it was opened and has 1 now");
+  std::filesystem::resize_file(weights, 3);
+  EXPECT_EQ(source->check_unchanged().message(),
+            weights + ": had 10 bytes when it was opened and has 3 now");
+}
+
 GgufWriter split_part(uint16_t number, uint16_t count, int32_t tensors) {
   GgufWriter w;
   w.scalar("split.no", Type::kUint16, number)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes random quantized blocks and the float32 values that others find in them, as safetensors:
-NAME.blocks and NAME.values for every type of formats.def (values by the package gguf), and
+NAME.facts (GGUF id, elements and bytes of a block), NAME.blocks and NAME.values by the package gguf, and
 affine.BITS.GROUP.DTYPE.{packed,scales,biases,values} (values by NumPy). usage: quant_oracle.py OUT"""
 import json
 import struct
@@ -51,6 +51,8 @@ def add_affine(bits, group, dtype):
 
 def main():
     np.seterr(all="ignore")
+    for kind, (elements, size) in GGML_QUANT_SIZES.items():
+        tensors[kind.name + ".facts"] = np.array([kind.value, elements, size], dtype=np.uint32)
     for name in TYPES:
         add_quantized(name)
     halves = np.arange(65536, dtype=np.uint16)

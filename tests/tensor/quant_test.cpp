@@ -1,4 +1,5 @@
 // The reference dequantizers against the package gguf and NumPy, bit for bit.
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -80,6 +81,19 @@ TEST_F(QuantOracle, EveryFormatOfTheTableIsExact) {
     ++formats;
   }
   EXPECT_EQ(formats, 15);
+}
+
+TEST_F(QuantOracle, EveryLineOfTheTableIsRight) {
+  for (size_t i = 0; i < kElementTypeCount; ++i) {
+    const ElementTypeInfo& type = info(static_cast<ElementType>(i));
+    if (type.gguf_id == kNoGgufId) continue;
+    SCOPED_TRACE(type.name);
+    ASSERT_TRUE(tensors_.contains(std::string(type.name) + ".facts"));
+    std::array<uint32_t, 3> facts;
+    std::memcpy(facts.data(), tensors_[std::string(type.name) + ".facts"].bytes.data(), 12);
+    EXPECT_EQ(facts,
+              (std::array<uint32_t, 3>{type.gguf_id, type.block_elements, type.block_bytes}));
+  }
 }
 
 TEST_F(QuantOracle, EveryAffineGroupFormatIsExact) {
