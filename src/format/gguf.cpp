@@ -51,7 +51,9 @@ Result<Header> read_header(ByteReader& in, std::span<const std::byte> bytes) {
   if (starts_with(bytes, kSwappedMagic)) {
     return unimplemented("a big-endian GGUF file; only little-endian ones are read");
   }
-  if (!is_gguf(bytes)) return invalid_argument("not a GGUF file: it does not start with 'GGUF'");
+  if (!starts_with(bytes, kMagic)) {
+    return invalid_argument("not a GGUF file: it does not start with 'GGUF'");
+  }
   SKEIN_TRY(in.take(kMagic.size()).status());
   Header header;
   SKEIN_ASSIGN(header.version, in.number<uint32_t>());
@@ -284,10 +286,6 @@ Status place_tensors(std::vector<TensorInfo>& tensors, std::span<const std::byte
 }
 
 }  // namespace
-
-bool is_gguf(std::span<const std::byte> bytes) {
-  return starts_with(bytes, kMagic) || starts_with(bytes, kSwappedMagic);
-}
 
 Result<GgufFile> parse_gguf(std::span<const std::byte> bytes) {
   ByteReader in(bytes.first(std::min<uint64_t>(bytes.size(), kMaxHeaderBytes)));

@@ -34,9 +34,6 @@ struct GgufFile {
   std::vector<NamedTensor> tensors;  // in the order of the file
 };
 
-// True when the bytes start like a GGUF file.
-bool is_gguf(std::span<const std::byte> bytes);
-
 // Errors name the key or tensor and both numbers; the caller knows and adds the file. `bytes` must
 // outlive the result.
 Result<GgufFile> parse_gguf(std::span<const std::byte> bytes);

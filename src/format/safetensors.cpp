@@ -31,32 +31,19 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   std::vector<Entry>& entries() { return entries_; }
 
   bool start_object(size_t) override {
-    if (field_ == Field::kTop) {
-      field_ = Field::kNames;
-      return true;
-    }
-    if (field_ == Field::kTensor) {
-      field_ = Field::kFields;
-      dtype_.clear();
-      has_shape_ = has_offsets_ = false;
-      return true;
-    }
-    if (field_ == Field::kMetadata) {
-      field_ = Field::kMetadataKeys;
-      return true;
-    }
-    return refuse("an object where {} belongs", expected());
+    if (field_ == Field::kTop) return enter(Field::kNames);
+    if (field_ == Field::kMetadata) return enter(Field::kMetadataKeys);
+    if (field_ != Field::kTensor) return refuse("an object where {} belongs", expected());
+    dtype_.clear();
+    has_shape_ = has_offsets_ = false;
+    return enter(Field::kFields);
   }
 
   bool key(std::string& text) override {
-    if (field_ == Field::kNames) {
-      if (text == "__metadata__") {
-        field_ = Field::kMetadata;
-        return true;
-      }
-      return start_tensor(text);
-    }
     if (field_ == Field::kMetadataKeys) return true;
+    if (field_ == Field::kNames) {
+      return text == "__metadata__" ? enter(Field::kMetadata) : start_tensor(text);
+    }
     if (text == "dtype" && dtype_.empty()) return enter(Field::kDtype);
     if (text == "shape" && !has_shape_) return enter(Field::kShape);
     if (text == "data_offsets" && !has_offsets_) return enter(Field::kOffsets);
