@@ -1,0 +1,281 @@
+#include "text/jinja/interpreter.h"
+#include "text/jinja/natives.h"
+
+namespace skein::jinja {
+
+Result<Value> Interpreter::evaluate(const Expr& expr) {
+  const Runtime::Nested nested(rt_);
+  SKEIN_TRY(nested.check());
+  SKEIN_TRY(rt_.spend(1));
+  line_ = expr.line;
+  switch (expr.kind) {
+    case ExprKind::kLiteral:
+      return evaluate_literal(expr);
+    case ExprKind::kName:
+      return evaluate_name(expr);
+    case ExprKind::kList:
+    case ExprKind::kTuple:
+      return evaluate_items(expr);
+    case ExprKind::kDict:
+      return evaluate_dict(expr);
+    case ExprKind::kNot: {
+      SKEIN_ASSIGN(const Value operand, evaluate(*expr.children[0]));
+      return Value::boolean(!truthy(operand));
+    }
+    case ExprKind::kNegate: {
+      SKEIN_ASSIGN(const Value operand, evaluate(*expr.children[0]));
+      return negate(rt_, operand);
+    }
+    case ExprKind::kPlus: {
+      SKEIN_ASSIGN(const Value operand, evaluate(*expr.children[0]));
+      return unary_plus(rt_, operand);
+    }
+    case ExprKind::kBinary:
+      return evaluate_binary(expr);
+    case ExprKind::kAnd:
+    case ExprKind::kOr: {
+      SKEIN_ASSIGN(Value left, evaluate(*expr.children[0]));
+      if (truthy(left) == (expr.kind == ExprKind::kOr)) return left;
+      return evaluate(*expr.children[1]);
+    }
+    case ExprKind::kCompare:
+      return evaluate_compare(expr);
+    case ExprKind::kConcat:
+      return evaluate_concat(expr);
+    case ExprKind::kCondition:
+      return evaluate_condition(expr);
+    case ExprKind::kAttribute:
+      return evaluate_attribute(expr);
+    case ExprKind::kItem:
+      return evaluate_item(expr);
+    case ExprKind::kSlice:
+      return evaluate_slice(expr);
+    case ExprKind::kCall:
+      return evaluate_call(expr);
+    case ExprKind::kFilter:
+      return evaluate_filter(expr, nullptr);
+    case ExprKind::kTest:
+      return evaluate_test(expr);
+    case ExprKind::kNamespaceTarget:
+      break;  // stands only on the left of an assignment
+  }
+  return internal_error("an expression of unknown kind");
+}
+
+Result<Value> Interpreter::evaluate_literal(const Expr& expr) {
+  if (const auto* text = std::get_if<std::string>(&expr.literal)) {
+    Value& value = strings_[expr.string_index];
+    if (value.is_undefined()) value = rt_.string(*text, true);
+    return value;
+  }
+  if (const auto* integer = std::get_if<int64_t>(&expr.literal)) return Value::integer(*integer);
+  if (const auto* real = std::get_if<double>(&expr.literal)) return Value::real(*real);
+  if (const auto* boolean = std::get_if<bool>(&expr.literal)) return Value::boolean(*boolean);
+  return Value::none();
+}
+
+Value* Interpreter::find_variable(Symbol symbol) {
+  for (ScopeObject* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+    for (auto& [name, value] : scope->variables) {
+      if (name == symbol) return &value;
+    }
+  }
+  return nullptr;
+}
+
+Result<Value> Interpreter::evaluate_name(const Expr& expr) {
+  uint64_t searched = 0;
+  for (ScopeObject* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+    for (const auto& [name, value] : scope->variables) {
+      if (name == expr.symbol) return value;
+    }
+    searched += scope->variables.size();
+  }
+  SKEIN_TRY(rt_.spend(searched / 16));
+  const std::string& name = program_.names[expr.symbol];
+  const NativeFn global = find_global(name);
+  const bool has_time = rt_.now().has_value() || name != "strftime_now";
+  if (global != nullptr && has_time) return rt_.function(name, global, Value::none());
+  return rt_.undefined(fmt::format("'{}' is undefined", name));
+}
+
+Result<Value> Interpreter::evaluate_items(const Expr& expr) {
+  std::vector<Value> items;
+  items.reserve(expr.children.size());
+  for (const ExprPtr& child : expr.children) {
+    SKEIN_ASSIGN(Value item, evaluate(*child));
+    items.push_back(std::move(item));
+  }
+  return rt_.list(std::move(items), expr.kind == ExprKind::kList ? Kind::kList : Kind::kTuple);
+}
+
+Result<Value> Interpreter::evaluate_dict(const Expr& expr) {
+  std::vector<std::pair<Value, Value>> entries;
+  for (size_t i = 0; i + 1 < expr.children.size(); i += 2) {
+    SKEIN_ASSIGN(Value key, evaluate(*expr.children[i]));
+    SKEIN_ASSIGN(Value value, evaluate(*expr.children[i + 1]));
+    entries.emplace_back(std::move(key), std::move(value));
+  }
+  return make_dict(rt_, entries);
+}
+
+Result<Value> Interpreter::evaluate_binary(const Expr& expr) {
+  SKEIN_ASSIGN(const Value left, evaluate(*expr.children[0]));
+  SKEIN_ASSIGN(const Value right, evaluate(*expr.children[1]));
+  line_ = expr.line;
+  switch (expr.op) {
+    case Op::kAdd:
+      return add(rt_, left, right);
+    case Op::kSubtract:
+      return subtract(rt_, left, right);
+    case Op::kMultiply:
+      return multiply(rt_, left, right);
+    case Op::kDivide:
+      return divide(rt_, left, right);
+    case Op::kFloorDivide:
+      return floor_divide(rt_, left, right);
+    case Op::kModulo:
+      return modulo(rt_, left, right);
+    default:
+      return power(rt_, left, right);
+  }
+}
+
+Result<bool> Interpreter::compare(Op op, const Value& a, const Value& b) {
+  if (op == Op::kIn || op == Op::kNotIn) {
+    SKEIN_ASSIGN(const bool found, contains(rt_, b, a));
+    return found == (op == Op::kIn);
+  }
+  if (op == Op::kEqual || op == Op::kNotEqual) {
+    SKEIN_ASSIGN(const bool same, equals(rt_, a, b));
+    return same == (op == Op::kEqual);
+  }
+  const bool swap = op == Op::kGreater || op == Op::kGreaterEqual;
+  SKEIN_ASSIGN(const bool below, swap ? less(rt_, b, a, ">") : less(rt_, a, b, "<"));
+  if (below || op == Op::kLess || op == Op::kGreater) return below;
+  return equals(rt_, a, b);
+}
+
+Result<Value> Interpreter::evaluate_compare(const Expr& expr) {
+  SKEIN_ASSIGN(Value left, evaluate(*expr.children[0]));
+  for (size_t i = 0; i < expr.ops.size(); ++i) {
+    SKEIN_ASSIGN(Value right, evaluate(*expr.children[i + 1]));
+    line_ = expr.line;
+    SKEIN_ASSIGN(const bool holds, compare(expr.ops[i], left, right));
+    if (!holds) return Value::boolean(false);
+    left = std::move(right);
+  }
+  return Value::boolean(true);
+}
+
+Result<Value> Interpreter::evaluate_concat(const Expr& expr) {
+  MarkedText out;
+  for (const ExprPtr& child : expr.children) {
+    SKEIN_ASSIGN(const Value part, evaluate(*child));
+    if (part.is_string()) {
+      SKEIN_TRY(rt_.expect_bytes(out.size() + part.bytes().size()));
+      out.append(part.text());
+    } else {
+      SKEIN_ASSIGN(const MarkedText text, to_text(rt_, part));
+      SKEIN_TRY(rt_.expect_bytes(out.size() + text.size()));
+      out.append(text);
+    }
+  }
+  return rt_.string(std::move(out));
+}
+
+Result<Value> Interpreter::evaluate_condition(const Expr& expr) {
+  SKEIN_ASSIGN(const Value test, evaluate(*expr.children[0]));
+  if (truthy(test)) return evaluate(*expr.children[1]);
+  if (expr.children[2] != nullptr) return evaluate(*expr.children[2]);
+  return rt_.undefined(fmt::format(
+      "the inline if-expression on line {} evaluated to false and no else section was defined",
+      expr.line));
+}
+
+Result<Value> Interpreter::evaluate_attribute(const Expr& expr) {
+  SKEIN_ASSIGN(const Value object, evaluate(*expr.children[0]));
+  line_ = expr.line;
+  if (object.is(Kind::kLoop)) return loop_attribute(object, expr.text);
+  return get_attribute(rt_, object, expr.text);
+}
+
+Result<Value> Interpreter::evaluate_item(const Expr& expr) {
+  SKEIN_ASSIGN(const Value object, evaluate(*expr.children[0]));
+  SKEIN_ASSIGN(const Value key, evaluate(*expr.children[1]));
+  line_ = expr.line;
+  if (object.is(Kind::kLoop) && key.is_string()) return loop_attribute(object, key.bytes());
+  return get_item(rt_, object, key);
+}
+
+Result<Value> Interpreter::evaluate_slice(const Expr& expr) {
+  Value part[4];
+  for (size_t i = 0; i < 4; ++i) {
+    part[i] = Value::none();
+    if (expr.children[i] == nullptr) continue;
+    SKEIN_ASSIGN(part[i], evaluate(*expr.children[i]));
+  }
+  line_ = expr.line;
+  return get_slice(rt_, part[0], part[1], part[2], part[3]);
+}
+
+Result<Args> Interpreter::evaluate_arguments(const CallSyntax& call) {
+  Args args;
+  for (const ExprPtr& expr : call.positional) {
+    SKEIN_ASSIGN(Value value, evaluate(*expr));
+    args.positional.push_back(std::move(value));
+  }
+  for (const auto& [name, expr] : call.keywords) {
+    SKEIN_ASSIGN(Value value, evaluate(*expr));
+    args.keywords.emplace_back(name, std::move(value));
+  }
+  if (call.star != nullptr) {
+    SKEIN_ASSIGN(const Value value, evaluate(*call.star));
+    SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt_, value));
+    args.positional.insert(args.positional.end(), items.begin(), items.end());
+  }
+  if (call.double_star != nullptr) {
+    SKEIN_ASSIGN(const Value value, evaluate(*call.double_star));
+    if (!value.is_dict()) return invalid_argument("argument after ** must be a mapping");
+    for (const auto& [key, item] : value.dict().entries) {
+      if (!key.is_string()) return invalid_argument("keywords must be strings");
+      args.keywords.emplace_back(key.bytes(), item);
+    }
+  }
+  return args;
+}
+
+Result<Value> Interpreter::evaluate_call(const Expr& expr) {
+  SKEIN_ASSIGN(const Value function, evaluate(*expr.children[0]));
+  SKEIN_ASSIGN(Args args, evaluate_arguments(*expr.call));
+  line_ = expr.line;
+  return call(function, args);
+}
+
+Result<Value> Interpreter::evaluate_filter(const Expr& expr, const Value* input) {
+  const Runtime::Nested nested(rt_);
+  SKEIN_TRY(nested.check());
+  Value value;
+  const Expr* operand = expr.children[0].get();
+  if (operand == nullptr) {
+    value = *input;
+  } else if (input != nullptr && operand->kind == ExprKind::kFilter) {
+    SKEIN_ASSIGN(value, evaluate_filter(*operand, input));
+  } else {
+    SKEIN_ASSIGN(value, evaluate(*operand));
+  }
+  SKEIN_ASSIGN(Args args, evaluate_arguments(*expr.call));
+  line_ = expr.line;
+  if (expr.fn == nullptr) return invalid_argument("no filter named '{}'", expr.text);
+  return expr.fn(rt_, value, args);
+}
+
+Result<Value> Interpreter::evaluate_test(const Expr& expr) {
+  SKEIN_ASSIGN(const Value value, evaluate(*expr.children[0]));
+  SKEIN_ASSIGN(Args args, evaluate_arguments(*expr.call));
+  line_ = expr.line;
+  if (expr.fn == nullptr) return invalid_argument("no test named '{}'", expr.text);
+  return expr.fn(rt_, value, args);
+}
+
+}  // namespace skein::jinja

@@ -1,0 +1,198 @@
+// Arithmetic, with Python's rules for signs, strings and lists. Integers are 64 bits wide; a result
+// that does not fit is an error.
+#include <cmath>
+
+#include "text/jinja/runtime.h"
+
+namespace skein::jinja {
+namespace {
+
+Status unsupported(std::string_view op, const Value& a, const Value& b) {
+  if (a.is_undefined()) return undefined_error(a);
+  if (b.is_undefined()) return undefined_error(b);
+  return invalid_argument("unsupported operand type(s) for {}: '{}' and '{}'", op, type_name(a),
+                          type_name(b));
+}
+
+Status overflow(std::string_view op) {
+  return out_of_range("integer overflow: the result of {} does not fit 64 bits", op);
+}
+
+bool both_integral(const Value& a, const Value& b) {
+  return a.is_integral() && b.is_integral();
+}
+
+bool both_numbers(const Value& a, const Value& b) {
+  return a.is_number() && b.is_number();
+}
+
+bool data_of(const Value& a, const Value& b) {
+  return a.is_data() || b.is_data();
+}
+
+Result<Value> add_strings(Runtime& rt, const Value& a, const Value& b) {
+  SKEIN_TRY(rt.expect_bytes(a.bytes().size() + b.bytes().size()));
+  const bool markup = a.string().markup || b.string().markup;
+  MarkedText text;
+  text.append(markup && !a.string().markup ? escape_html(a.text()) : a.text());
+  text.append(markup && !b.string().markup ? escape_html(b.text()) : b.text());
+  return rt.string(std::move(text), markup);
+}
+
+// `times` copies of a string or list.
+Result<Value> repeat(Runtime& rt, const Value& sequence, int64_t times) {
+  const auto count = static_cast<uint64_t>(std::max<int64_t>(times, 0));
+  const uint64_t size =
+      sequence.is_string() ? sequence.bytes().size() : sequence.items().size() * sizeof(Value);
+  if (size != 0 && count > rt.limits().memory_bytes / size) {
+    return resource_exhausted("{} copies of {} bytes are more than {} bytes", count, size,
+                              rt.limits().memory_bytes);
+  }
+  SKEIN_TRY(rt.expect_bytes(size * count));
+  SKEIN_TRY(rt.spend(size * count / 32));
+  if (size == 0) return sequence;
+  if (sequence.is_string()) {
+    MarkedText text;
+    for (uint64_t i = 0; i < count; ++i) text.append(sequence.text());
+    return rt.string(std::move(text), sequence.string().markup);
+  }
+  std::vector<Value> items;
+  items.reserve(sequence.items().size() * count);
+  for (uint64_t i = 0; i < count; ++i) {
+    items.insert(items.end(), sequence.items().begin(), sequence.items().end());
+  }
+  return rt.list(std::move(items), sequence.kind());
+}
+
+bool repeatable(const Value& value) {
+  return value.is_string() || value.is(Kind::kList) || value.is(Kind::kTuple);
+}
+
+Result<Value> integer_power(int64_t base, int64_t exponent, bool data) {
+  if (exponent < 0) {
+    if (base == 0) return invalid_argument("0 cannot be raised to a negative power");
+    return Value::real(std::pow(static_cast<double>(base), static_cast<double>(exponent)), data);
+  }
+  int64_t result = 1;
+  while (exponent > 0) {
+    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) return overflow("**");
+    exponent >>= 1;
+    if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) return overflow("**");
+  }
+  return Value::integer(result, data);
+}
+
+// Rounds towards minus infinity, as Python does.
+int64_t floor_quotient(int64_t a, int64_t b) {
+  const int64_t q = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+}  // namespace
+
+Result<Value> add(Runtime& rt, const Value& a, const Value& b) {
+  if (both_integral(a, b)) {
+    int64_t sum = 0;
+    if (__builtin_add_overflow(a.as_int(), b.as_int(), &sum)) return overflow("+");
+    return Value::integer(sum, data_of(a, b));
+  }
+  if (both_numbers(a, b)) return Value::real(a.as_double() + b.as_double(), data_of(a, b));
+  if (a.is_string() && b.is_string()) return add_strings(rt, a, b);
+  if (a.kind() == b.kind() && (a.is(Kind::kList) || a.is(Kind::kTuple))) {
+    SKEIN_TRY(rt.expect_bytes((a.items().size() + b.items().size()) * sizeof(Value)));
+    std::vector<Value> items = a.items();
+    items.insert(items.end(), b.items().begin(), b.items().end());
+    return rt.list(std::move(items), a.kind());
+  }
+  if (a.is_string() && !b.is_undefined()) {
+    return invalid_argument("can only concatenate str (not \"{}\") to str", type_name(b));
+  }
+  return unsupported("+", a, b);
+}
+
+Result<Value> subtract(Runtime&, const Value& a, const Value& b) {
+  if (both_integral(a, b)) {
+    int64_t difference = 0;
+    if (__builtin_sub_overflow(a.as_int(), b.as_int(), &difference)) return overflow("-");
+    return Value::integer(difference, data_of(a, b));
+  }
+  if (both_numbers(a, b)) return Value::real(a.as_double() - b.as_double(), data_of(a, b));
+  return unsupported("-", a, b);
+}
+
+Result<Value> multiply(Runtime& rt, const Value& a, const Value& b) {
+  if (both_integral(a, b)) {
+    int64_t product = 0;
+    if (__builtin_mul_overflow(a.as_int(), b.as_int(), &product)) return overflow("*");
+    return Value::integer(product, data_of(a, b));
+  }
+  if (both_numbers(a, b)) return Value::real(a.as_double() * b.as_double(), data_of(a, b));
+  if (repeatable(a) && b.is_integral()) return repeat(rt, a, b.as_int());
+  if (repeatable(b) && a.is_integral()) return repeat(rt, b, a.as_int());
+  return unsupported("*", a, b);
+}
+
+Result<Value> divide(Runtime&, const Value& a, const Value& b) {
+  if (!both_numbers(a, b)) return unsupported("/", a, b);
+  if (b.as_double() == 0) return invalid_argument("division by zero");
+  return Value::real(a.as_double() / b.as_double(), data_of(a, b));
+}
+
+Result<Value> floor_divide(Runtime&, const Value& a, const Value& b) {
+  if (!both_numbers(a, b)) return unsupported("//", a, b);
+  if (b.as_double() == 0) return invalid_argument("integer division or modulo by zero");
+  if (both_integral(a, b)) {
+    if (b.as_int() == -1 && a.as_int() == INT64_MIN) return overflow("//");
+    return Value::integer(floor_quotient(a.as_int(), b.as_int()), data_of(a, b));
+  }
+  return Value::real(std::floor(a.as_double() / b.as_double()), data_of(a, b));
+}
+
+Result<Value> modulo(Runtime& rt, const Value& a, const Value& b) {
+  if (a.is_string()) return percent_format(rt, a.text(), b);
+  if (!both_numbers(a, b)) return unsupported("%", a, b);
+  if (b.as_double() == 0) return invalid_argument("integer division or modulo by zero");
+  if (both_integral(a, b)) {
+    if (b.as_int() == -1) return Value::integer(0, data_of(a, b));
+    const int64_t r = a.as_int() % b.as_int();
+    const bool wrong_sign = r != 0 && (r < 0) != (b.as_int() < 0);
+    return Value::integer(wrong_sign ? r + b.as_int() : r, data_of(a, b));
+  }
+  double r = std::fmod(a.as_double(), b.as_double());
+  if (r != 0 && (r < 0) != (b.as_double() < 0)) r += b.as_double();
+  if (r == 0) r = std::copysign(0.0, b.as_double());
+  return Value::real(r, data_of(a, b));
+}
+
+Result<Value> power(Runtime&, const Value& a, const Value& b) {
+  if (!both_numbers(a, b)) return unsupported("** or pow()", a, b);
+  if (both_integral(a, b)) return integer_power(a.as_int(), b.as_int(), data_of(a, b));
+  const double x = a.as_double();
+  const double y = b.as_double();
+  if (x == 0 && y < 0) return invalid_argument("0.0 cannot be raised to a negative power");
+  if (x < 0 && std::floor(y) != y) return unimplemented("complex numbers are not supported");
+  const double result = std::pow(x, y);
+  if (std::isinf(result) && std::isfinite(x) && std::isfinite(y)) {
+    return out_of_range("the result of ** is too large for a float");
+  }
+  return Value::real(result, data_of(a, b));
+}
+
+Result<Value> negate(Runtime&, const Value& a) {
+  if (a.is(Kind::kFloat)) return Value::real(-a.as_double(), a.is_data());
+  if (a.is_integral()) {
+    if (a.as_int() == INT64_MIN) return overflow("-");
+    return Value::integer(-a.as_int(), a.is_data());
+  }
+  if (a.is_undefined()) return undefined_error(a);
+  return invalid_argument("bad operand type for unary -: '{}'", type_name(a));
+}
+
+Result<Value> unary_plus(Runtime&, const Value& a) {
+  if (a.is(Kind::kFloat)) return a;
+  if (a.is_integral()) return Value::integer(a.as_int(), a.is_data());
+  if (a.is_undefined()) return undefined_error(a);
+  return invalid_argument("bad operand type for unary +: '{}'", type_name(a));
+}
+
+}  // namespace skein::jinja

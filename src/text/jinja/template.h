@@ -1,0 +1,74 @@
+// Jinja templates as Hugging Face's chat templates use them: Jinja2's language with trim_blocks,
+// lstrip_blocks, loop controls, {% generation %}, raise_exception, strftime_now and Hugging Face's
+// tojson, in an immutable sandbox. What Jinja2 would print is printed, byte for byte; what it would
+// refuse is a Status with the line.
+//
+// A template is code from a stranger: parsing is bounded by the source's size and a nesting limit,
+// rendering by Limits. A parsed Template never changes, so any number of threads may render it.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace skein::jinja {
+
+struct Limits {
+  uint64_t steps = 4'000'000;  // about a tenth of a microsecond each
+  uint64_t output_bytes = 16U << 20;
+  uint64_t memory_bytes = 128U << 20;  // alive at one time, beyond the context
+  uint32_t depth = 400;                // nested statements, expressions and macro calls
+  std::function<bool()> expired;       // asked every thousand steps or so; true ends the render
+};
+
+// A piece of a rendered prompt. Control tokens may be read only from pieces with `from_template`.
+struct Segment {
+  std::string text;
+  bool from_template = false;
+};
+
+struct Rendered {
+  std::vector<Segment> segments;  // neighbours differ in from_template; none is empty
+  uint64_t steps = 0;             // what it cost
+
+  std::string text() const;
+};
+
+struct RenderOptions {
+  Limits limits;
+  std::optional<std::tm> now;  // of strftime_now; without it the function is not defined
+  // Context variables that count as the template's own text (bos_token and the like).
+  std::vector<std::string> template_variables;
+  // Values of the key "role" that count as the template's own text, so that '<|' + role + '|>' is
+  // one control token. Everything else in the context is data.
+  std::vector<std::string> template_roles;
+};
+
+struct Program;
+
+class Template {
+ public:
+  static constexpr size_t kMaxSourceBytes = 4U << 20;
+
+  static Result<Template> parse(std::string_view source);
+
+  // `context` is an object; its members are the template's variables.
+  Result<Rendered> render(const nlohmann::ordered_json& context,
+                          const RenderOptions& options = {}) const;
+  // Whether the source names this variable anywhere.
+  bool mentions(std::string_view variable) const;
+
+ private:
+  explicit Template(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
+  std::shared_ptr<const Program> program_;
+};
+
+}  // namespace skein::jinja
