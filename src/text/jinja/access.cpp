@@ -134,7 +134,7 @@ Result<Value> slice_string(Runtime& rt, const Value& object, const SliceIndices&
 }  // namespace
 
 Result<Value> get_attribute(Runtime& rt, const Value& object, std::string_view name) {
-  if (object.is_undefined() && !is_dunder(name)) return undefined_error(object);
+  if (object.is_undefined()) return undefined_error(object);
   Value out;
   SKEIN_ASSIGN(const bool found, find_attribute(rt, object, name, out));
   if (found) return out;

@@ -96,9 +96,7 @@ Result<Value> to_int(Runtime&, const Value& self, Args& args) {
   if (self.is(Kind::kFloat)) return truncated(self.as_double(), fallback, self.is_data());
   if (!self.is_string()) return fallback;
   int64_t base = 10;
-  if (a.has(1)) {
-    SKEIN_ASSIGN(base, expect_int(a[1], "int: the base"));
-  }
+  if (a.has(1)) base = a[1].is_integral() ? a[1].as_int() : -1;  // a bad base reads no integer
   const bool data = !self.text().from_template();
   int64_t value = 0;
   switch (parse_int(self.bytes(), base < 0 || base > 36 ? 1 : static_cast<int>(base), value)) {

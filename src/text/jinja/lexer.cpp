@@ -160,7 +160,10 @@ bool Lexer::raw_end_at(size_t pos, size_t& end) const {
 Status Lexer::lex_raw(size_t begin) {
   for (size_t tag = begin;; tag += 2) {
     tag = source_.find("{%", tag);
-    if (tag == std::string::npos) return error("missing end of raw directive");
+    if (tag == std::string::npos) {
+      if (begin == source_.size()) return {};  // as with comments
+      return error("missing end of raw directive");
+    }
     size_t end = 0;
     if (!raw_end_at(tag, end)) continue;
     const std::string_view text =
@@ -173,7 +176,10 @@ Status Lexer::lex_raw(size_t begin) {
 
 Status Lexer::lex_comment() {
   const size_t close = source_.find("#}", pos_);
-  if (close == std::string::npos) return error("missing end of comment tag");
+  if (close == std::string::npos) {
+    if (pos_ == source_.size()) return {};  // Jinja2 misses an end only after some text
+    return error("missing end of comment tag");
+  }
   size_t end = close + 2;
   if (close > pos_ && source_[close - 1] == '-') {
     end = skip_space(end);

@@ -170,6 +170,8 @@ Status Parser::parse_signature(MacroSyntax& macro) {
       macro.defaults.push_back(std::move(value));
     } else if (!macro.defaults.empty()) {
       return error(line, "non-default argument follows default argument");
+    } else if (parameter.second == "caller") {
+      return error(line, "the argument 'caller' needs a default");
     }
     macro.parameters.push_back(std::move(parameter));
   }

@@ -14,7 +14,7 @@ Result<std::vector<Value>> split_spaces(Runtime& rt, const MarkedText& text, int
   while (pos < bytes.size()) {
     SKEIN_TRY(rt.spend(1));
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(rt.string(text.slice(pos, strip_space(bytes, false, true).end)));
+      parts.push_back(rt.string(text.slice(pos, bytes.size())));
       break;
     }
     size_t end = pos;
