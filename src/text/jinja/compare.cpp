@@ -139,16 +139,26 @@ Result<std::vector<size_t>> sorted_order(Runtime& rt, const std::vector<Value>& 
                                          bool reverse) {
   std::vector<size_t> order(keys.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  Status failure;
-  // After a failure every comparison says "not less", which ends the sort in linear time.
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (!failure.ok()) return false;
-    const Result<bool> result =
-        reverse ? less(rt, keys[b], keys[a]) : less(rt, keys[a], keys[b]);
-    if (!result.ok()) failure = result.status();
-    return result.ok() && *result;
-  });
-  SKEIN_TRY(failure);
+  std::vector<size_t> merged(order.size());
+  // A merge sort of our own: a comparison may fail, and may contradict itself (NaN).
+  for (size_t width = 1; width < order.size(); width *= 2) {
+    for (size_t begin = 0; begin < order.size(); begin += 2 * width) {
+      const size_t middle = std::min(begin + width, order.size());
+      const size_t end = std::min(begin + 2 * width, order.size());
+      size_t left = begin;
+      size_t right = middle;
+      for (size_t out = begin; out < end; ++out) {
+        bool take_right = left == middle;
+        if (left < middle && right < end) {
+          const Value& a = keys[order[left]];
+          const Value& b = keys[order[right]];
+          SKEIN_ASSIGN(take_right, reverse ? less(rt, a, b) : less(rt, b, a));
+        }
+        merged[out] = order[take_right ? right++ : left++];
+      }
+    }
+    order.swap(merged);
+  }
   return order;
 }
 
