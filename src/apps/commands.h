@@ -13,6 +13,7 @@ namespace skein::apps {
 using CommandResult = Status;
 
 void add_inspect(CLI::App& app, CommandResult& result);
+void add_render(CLI::App& app, CommandResult& result);
 void add_serve(CLI::App& app, CommandResult& result);
 
 }  // namespace skein::apps

@@ -2,8 +2,8 @@
 // what Jinja2 refuses is an error with a line.
 #include <gtest/gtest.h>
 
-#include "tests/text/oracle.h"
 #include "text/jinja/template.h"
+#include "text/oracle.h"
 
 namespace skein {
 namespace {
@@ -41,8 +41,8 @@ Tally compare(const Json& cases, const nlohmann::json& answers) {
     const Result<jinja::Rendered> ours = render(cases[i]["template"], cases[i]["context"]);
     if (answers[i].contains("error")) {
       ++tally.refused;
-      EXPECT_FALSE(ours.ok()) << name << "\n  Jinja2: " << answers[i]["error"] << "\n  ours:   "
-                              << (ours.ok() ? ours->text() : "");
+      EXPECT_FALSE(ours.ok()) << name << "\n  Jinja2: " << answers[i]["error"]
+                              << "\n  ours:   " << (ours.ok() ? ours->text() : "");
       if (ours.ok()) continue;
       EXPECT_EQ(ours.message().rfind("line ", 0), 0u) << ours.message();
       continue;
@@ -90,8 +90,8 @@ TEST(JinjaDifferential, ChatTemplates) {
 }
 
 TEST(JinjaDifferential, Snippets) {
-  const Json file = Json::parse(
-      test::read_file(fs::path(SKEIN_SOURCE_DIR) / "tests/text/jinja_snippets.json"));
+  const Json file =
+      Json::parse(test::read_file(fs::path(SKEIN_SOURCE_DIR) / "tests/text/jinja_snippets.json"));
   Json cases = Json::array();
   for (const Json& snippet : file["snippets"]) {
     cases.push_back({{"template", snippet}, {"context", file["context"]}});

@@ -16,13 +16,15 @@ namespace skein::test {
 inline Result<nlohmann::json> ask_jinja2(const nlohmann::ordered_json& cases) {
   namespace fs = std::filesystem;
   const fs::path source = SKEIN_SOURCE_DIR;
-  const std::string stem = (fs::temp_directory_path() / ("skein_oracle_" + std::to_string(getpid())));
+  const std::string stem =
+      (fs::temp_directory_path() / ("skein_oracle_" + std::to_string(getpid())));
   std::ofstream(stem + ".in") << cases.dump();
   nlohmann::json answers;
   for (const fs::path& python : {source / "build/venv/bin/python", fs::path("/usr/bin/python3")}) {
     if (!fs::exists(python)) continue;
-    const std::string command = fmt::format("'{}' '{}/tests/text/jinja_oracle.py' <'{}.in' >'{}.out' 2>'{}.err'",
-                                            python.string(), source.string(), stem, stem, stem);
+    const std::string command =
+        fmt::format("'{}' '{}/tests/text/jinja_oracle.py' <'{}.in' >'{}.out' 2>'{}.err'",
+                    python.string(), source.string(), stem, stem, stem);
     if (std::system(command.c_str()) != 0) continue;
     std::ifstream out(stem + ".out");
     answers = nlohmann::json::parse(out, nullptr, false);

@@ -14,8 +14,8 @@ bool is_dunder(std::string_view name) {
 // The attribute of a value that is no dictionary key; null when there is none.
 Result<bool> find_attribute(Runtime& rt, const Value& object, std::string_view name, Value& out) {
   if (is_dunder(name) || is_forbidden_method(object, name)) {
-    out = rt.undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe", name,
-                                   type_name(object)));
+    out = rt.undefined(
+        fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(object)));
     return true;
   }
   if (const NativeFn method = find_method(object, name); method != nullptr) {

@@ -21,22 +21,22 @@ enum class ExprKind : uint8_t {
   kName,
   kList,
   kTuple,
-  kDict,       // children: key, value, key, value, ...
+  kDict,  // children: key, value, key, value, ...
   kNot,
   kNegate,
   kPlus,
-  kBinary,     // op, two children
+  kBinary,  // op, two children
   kAnd,
   kOr,
-  kCompare,    // children[0], then one operand per entry of `ops`
+  kCompare,  // children[0], then one operand per entry of `ops`
   kConcat,
-  kCondition,  // test, then, else (may be null)
-  kAttribute,  // children[0].text
-  kItem,       // children[0][children[1]]
-  kSlice,      // children[0][1:2:3], each may be null
-  kCall,       // children[0](call)
-  kFilter,     // children[0] | text(call); a null child is the input of a filter block
-  kTest,       // children[0] is text(call)
+  kCondition,        // test, then, else (may be null)
+  kAttribute,        // children[0].text
+  kItem,             // children[0][children[1]]
+  kSlice,            // children[0][1:2:3], each may be null
+  kCall,             // children[0](call)
+  kFilter,           // children[0] | text(call); a null child is the input of a filter block
+  kTest,             // children[0] is text(call)
   kNamespaceTarget,  // {% set name.text = %}
 };
 
@@ -74,8 +74,8 @@ struct Expr {
   ExprKind kind = ExprKind::kLiteral;
   Op op = Op::kAdd;
   int line = 0;
-  Symbol symbol = 0;     // kName, kNamespaceTarget
-  std::string text;      // names of attributes, filters and tests
+  Symbol symbol = 0;      // kName, kNamespaceTarget
+  std::string text;       // names of attributes, filters and tests
   NativeFn fn = nullptr;  // the filter or test; null when there is none of that name
   Literal literal;
   uint32_t string_index = 0;  // of a string literal, below Program::strings
@@ -123,11 +123,11 @@ struct Stmt {
   StmtKind kind = StmtKind::kText;
   int line = 0;
   std::string text;
-  Symbol symbol = 0;            // kMacro
-  bool recursive = false;       // kFor
-  ExprPtr target;               // kFor, kSet, kSetBlock
-  ExprPtr value;                // kPrint, kSet, kFor (what it runs over), kCallBlock (the call)
-  ExprPtr filter;               // kFor (its if), kSetBlock, kFilterBlock
+  Symbol symbol = 0;             // kMacro
+  bool recursive = false;        // kFor
+  ExprPtr target;                // kFor, kSet, kSetBlock
+  ExprPtr value;                 // kPrint, kSet, kFor (what it runs over), kCallBlock (the call)
+  ExprPtr filter;                // kFor (its if), kSetBlock, kFilterBlock
   std::vector<Branch> branches;  // kIf
   std::vector<std::pair<ExprPtr, ExprPtr>> bindings;  // kWith
   std::unique_ptr<MacroSyntax> macro;                 // kMacro, kCallBlock

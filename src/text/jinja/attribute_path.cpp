@@ -50,8 +50,7 @@ Result<Value> AttributePath::get(Runtime& rt, const Value& item) const {
   Value value = item;
   for (const Part& part : parts_) {
     SKEIN_TRY(rt.spend(1));
-    const Value key =
-        part.is_index ? Value::integer(part.index) : rt.string(part.name, true);
+    const Value key = part.is_index ? Value::integer(part.index) : rt.string(part.name, true);
     SKEIN_ASSIGN(value, get_item(rt, value, key));
     if (has_default_ && value.is_undefined()) value = default_;
   }

@@ -169,8 +169,8 @@ std::string to_upper(std::string_view bytes) {
     if (c.value == 0xdf) {
       out += "SS";  // utf8proc maps one to one; this is the one common exception
     } else {
-      append_utf8(out, static_cast<uint32_t>(
-                           utf8proc_toupper(static_cast<utf8proc_int32_t>(c.value))));
+      append_utf8(out,
+                  static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c.value))));
     }
     pos += c.length;
   }
@@ -182,8 +182,8 @@ std::string to_lower(std::string_view bytes) {
   out.reserve(bytes.size());
   for (size_t pos = 0; pos < bytes.size();) {
     const CodePoint c = code_point_at(bytes, pos);
-    append_utf8(
-        out, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))));
+    append_utf8(out,
+                static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))));
     pos += c.length;
   }
   return out;

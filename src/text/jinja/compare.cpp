@@ -76,8 +76,8 @@ Result<bool> equals_at(Runtime& rt, const Value& a, const Value& b, uint32_t dep
 Status no_order(const Value& a, const Value& b, std::string_view op) {
   if (a.is_undefined()) return undefined_error(a);
   if (b.is_undefined()) return undefined_error(b);
-  return invalid_argument("'{}' not supported between instances of '{}' and '{}'", op,
-                          type_name(a), type_name(b));
+  return invalid_argument("'{}' not supported between instances of '{}' and '{}'", op, type_name(a),
+                          type_name(b));
 }
 
 Result<bool> less_at(Runtime& rt, const Value& a, const Value& b, std::string_view op,

@@ -126,7 +126,8 @@ Result<Value> to_float(Runtime&, const Value& self, Args& args) {
 Result<Value> absolute(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "abs", {}, 0));
   if (self.is_undefined()) return undefined_error(self);
-  if (!self.is_number()) return invalid_argument("bad operand type for abs(): '{}'", type_name(self));
+  if (!self.is_number())
+    return invalid_argument("bad operand type for abs(): '{}'", type_name(self));
   if (self.is(Kind::kFloat)) return Value::real(std::fabs(self.as_double()), self.is_data());
   return self.as_int() < 0 ? negate(rt, self) : unary_plus(rt, self);
 }
@@ -146,7 +147,8 @@ double round_to(double value, int64_t digits) {
 Result<Value> round(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "round", {"precision", "method"}, 0));
   if (self.is_undefined()) return undefined_error(self);
-  if (!self.is_number()) return invalid_argument("round: a number is needed, not {}", type_name(self));
+  if (!self.is_number())
+    return invalid_argument("round: a number is needed, not {}", type_name(self));
   int64_t precision = 0;
   if (a.has(0)) {
     SKEIN_ASSIGN(precision, expect_int(a[0], "round: the precision"));

@@ -100,8 +100,7 @@ Result<Value> dictsort(Runtime& rt, const Value& self, Args& args) {
     const Value& wanted = by == "key" ? key : value;
     keys.push_back(a.has(0) && truthy(a[0]) ? wanted : ignore_case(rt, wanted));
   }
-  SKEIN_ASSIGN(const std::vector<size_t> order,
-               sorted_order(rt, keys, a.has(2) && truthy(a[2])));
+  SKEIN_ASSIGN(const std::vector<size_t> order, sorted_order(rt, keys, a.has(2) && truthy(a[2])));
   const std::vector<Value> pairs = item_pairs(rt, self);
   std::vector<Value> out;
   for (const size_t i : order) out.push_back(pairs[i]);
@@ -109,8 +108,7 @@ Result<Value> dictsort(Runtime& rt, const Value& self, Args& args) {
 }
 
 Result<Value> sort(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a,
-               bind(args, "sort", {"reverse", "case_sensitive", "attribute"}, 0));
+  SKEIN_ASSIGN(const Bound a, bind(args, "sort", {"reverse", "case_sensitive", "attribute"}, 0));
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
   SKEIN_ASSIGN(const std::vector<AttributePath> paths,
                AttributePath::parse_list(rt, a.has(2) ? a[2] : Value::none()));
@@ -125,8 +123,7 @@ Result<Value> sort(Runtime& rt, const Value& self, Args& args) {
     keys.push_back(rt.list(std::move(key)));
     SKEIN_TRY(rt.spend(1));
   }
-  SKEIN_ASSIGN(const std::vector<size_t> order,
-               sorted_order(rt, keys, a.has(0) && truthy(a[0])));
+  SKEIN_ASSIGN(const std::vector<size_t> order, sorted_order(rt, keys, a.has(0) && truthy(a[0])));
   std::vector<Value> out;
   for (const size_t i : order) out.push_back(items[i]);
   return rt.list(std::move(out));
@@ -134,8 +131,7 @@ Result<Value> sort(Runtime& rt, const Value& self, Args& args) {
 
 template <bool kMax>
 Result<Value> extreme(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a,
-               bind(args, kMax ? "max" : "min", {"case_sensitive", "attribute"}, 0));
+  SKEIN_ASSIGN(const Bound a, bind(args, kMax ? "max" : "min", {"case_sensitive", "attribute"}, 0));
   SKEIN_ASSIGN(const AttributePath path, AttributePath::parse(a.has(1) ? a[1] : Value::none()));
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
   if (items.empty()) return rt.undefined("No aggregated item, sequence was empty.");
@@ -220,8 +216,7 @@ Result<Value> slice(Runtime& rt, const Value& self, Args& args) {
 }
 
 Result<Value> groupby(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a,
-               bind(args, "groupby", {"attribute", "default", "case_sensitive"}, 1));
+  SKEIN_ASSIGN(const Bound a, bind(args, "groupby", {"attribute", "default", "case_sensitive"}, 1));
   SKEIN_ASSIGN(AttributePath path, AttributePath::parse(a[0]));
   if (a.has(1) && !a[1].is_none()) path.set_default(a[1]);
   const bool case_sensitive = a.has(2) && truthy(a[2]);
@@ -258,8 +253,7 @@ Result<Value> items(Runtime& rt, const Value& self, Args& args) {
 
 Result<Value> default_value(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "default", {"default_value", "boolean"}, 0));
-  const bool use_default =
-      self.is_undefined() || (a.has(1) && truthy(a[1]) && !truthy(self));
+  const bool use_default = self.is_undefined() || (a.has(1) && truthy(a[1]) && !truthy(self));
   if (!use_default) return self;
   return a.has(0) ? a[0] : rt.string("", true);
 }
@@ -272,13 +266,13 @@ Result<Value> attribute(Runtime& rt, const Value& self, Args& args) {
 }
 
 constexpr NativeEntry kSequenceFilters[] = {
-    {"length", length},        {"count", length},   {"first", first},
-    {"last", last},            {"list", list},      {"join", join},
-    {"reverse", reverse},      {"unique", unique},  {"dictsort", dictsort},
-    {"sort", sort},            {"max", extreme<true>}, {"min", extreme<false>},
-    {"sum", sum},              {"batch", batch},    {"slice", slice},
-    {"groupby", groupby},      {"items", items},    {"default", default_value},
-    {"d", default_value},      {"attr", attribute},
+    {"length", length},   {"count", length},      {"first", first},
+    {"last", last},       {"list", list},         {"join", join},
+    {"reverse", reverse}, {"unique", unique},     {"dictsort", dictsort},
+    {"sort", sort},       {"max", extreme<true>}, {"min", extreme<false>},
+    {"sum", sum},         {"batch", batch},       {"slice", slice},
+    {"groupby", groupby}, {"items", items},       {"default", default_value},
+    {"d", default_value}, {"attr", attribute},
 };
 
 }  // namespace

@@ -153,8 +153,8 @@ Result<Value> truncate(Runtime& rt, const Value& self, Args& args) {
   if (leeway < 0) return invalid_argument("truncate: expected leeway >= 0, got {}", leeway);
   const auto size = static_cast<int64_t>(self.string().code_points());
   if (size <= length || size - length <= leeway) return self;
-  MarkedText cut = text->slice(
-      0, offset_of(text->bytes(), static_cast<size_t>(length - end_length)));
+  MarkedText cut =
+      text->slice(0, offset_of(text->bytes(), static_cast<size_t>(length - end_length)));
   if (!(a.has(1) && truthy(a[1]))) {
     const size_t space = cut.bytes().rfind(' ');
     if (space != std::string::npos) cut = cut.slice(0, space);
@@ -188,7 +188,8 @@ Result<Value> format(Runtime& rt, const Value& self, Args& args) {
     return percent_format(rt, text.text(), tuple);
   }
   std::vector<std::pair<Value, Value>> entries;
-  for (const auto& [name, value] : args.keywords) entries.emplace_back(rt.string(name, true), value);
+  for (const auto& [name, value] : args.keywords)
+    entries.emplace_back(rt.string(name, true), value);
   SKEIN_ASSIGN(const Value dict, make_dict(rt, entries));
   return percent_format(rt, text.text(), dict);
 }

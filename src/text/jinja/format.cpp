@@ -93,10 +93,10 @@ Result<Value> format_number(Runtime& rt, const Value& value, const Spec& spec) {
   if (spec.precision > kMaxPrecision) {
     return invalid_argument("a precision of {} is more than {}", spec.precision, kMaxPrecision);
   }
-  const bool negative = value.is(Kind::kFloat) ? std::signbit(value.as_double())
-                                               : value.as_int() < 0;
+  const bool negative =
+      value.is(Kind::kFloat) ? std::signbit(value.as_double()) : value.as_int() < 0;
   SKEIN_ASSIGN(std::string digits, value.is(Kind::kFloat) ? float_digits(value.as_double(), spec)
-                                                         : int_digits(value.as_int(), spec));
+                                                          : int_digits(value.as_int(), spec));
   if (spec.thousands) group_thousands(digits);
   const std::string sign = negative ? "-" : (spec.sign == '-' ? "" : std::string(1, spec.sign));
   const bool from_template = !value.is_data();

@@ -100,8 +100,8 @@ Result<Value> cycler(Runtime& rt, const Value&, Args& args) {
 
 Result<Value> joiner(Runtime& rt, const Value&, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "joiner", {"sep"}, 0));
-  return Value::object(
-      Kind::kJoiner, rt.heap().make<JoinerObject>(0, a.has(0) ? a[0] : rt.string(", ", true)));
+  return Value::object(Kind::kJoiner,
+                       rt.heap().make<JoinerObject>(0, a.has(0) ? a[0] : rt.string(", ", true)));
 }
 
 Result<Value> lipsum(Runtime&, const Value&, Args&) {

@@ -38,8 +38,7 @@ Result<MarkedText> Interpreter::run(std::vector<std::pair<Symbol, Value>> variab
 Status Interpreter::emitted(size_t bytes) {
   rt_.heap().add_bytes(bytes);
   if (out_->size() > rt_.limits().output_bytes) {
-    return resource_exhausted("the template writes more than {} bytes",
-                              rt_.limits().output_bytes);
+    return resource_exhausted("the template writes more than {} bytes", rt_.limits().output_bytes);
   }
   return rt_.spend(1 + bytes / 32);
 }
@@ -206,8 +205,7 @@ Status Interpreter::call_block(const Stmt& stmt) {
   SKEIN_ASSIGN(const Value function, evaluate(*call_expr.children[0]));
   SKEIN_ASSIGN(Args args, evaluate_arguments(*call_expr.call));
   args.keywords.emplace_back(
-      "caller",
-      Value::object(Kind::kMacro, rt_.heap().make<MacroObject>(0, *stmt.macro, scope_)));
+      "caller", Value::object(Kind::kMacro, rt_.heap().make<MacroObject>(0, *stmt.macro, scope_)));
   SKEIN_ASSIGN(const Value value, call(function, args));
   return print(value);
 }

@@ -133,7 +133,8 @@ Status Lexer::lex_data() {
   }
   const char kind = source_[tag + 1];
   const char sign = at(tag + 2);
-  const std::string_view text = strip_before_tag(rest(pos_).substr(0, tag - pos_), sign, kind == '{');
+  const std::string_view text =
+      strip_before_tag(rest(pos_).substr(0, tag - pos_), sign, kind == '{');
   if (!text.empty()) push(TokenType::kData, std::string(text));
   if (kind == '%') {
     if (const size_t raw = raw_begin_length(tag); raw > 0) {
@@ -240,7 +241,8 @@ Status Lexer::lex_expression_token() {
 Status Lexer::lex_number() {
   const bool after_dot = pos_ > 0 && source_[pos_ - 1] == '.';
   const NumberLiteral number = scan_number(rest(pos_), !after_dot);
-  if (number.out_of_range) return error("number {} is out of range", rest(pos_).substr(0, number.length));
+  if (number.out_of_range)
+    return error("number {} is out of range", rest(pos_).substr(0, number.length));
   push(number.is_float ? TokenType::kFloat : TokenType::kInteger, "");
   tokens_.back().integer = number.integer;
   tokens_.back().real = number.real;

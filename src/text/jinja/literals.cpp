@@ -169,8 +169,8 @@ uint32_t read_digits(std::string_view text, size_t pos, size_t count, int base, 
   uint32_t value = 0;
   used = 0;
   while (used < count && pos + used < text.size() && digit_value(text[pos + used]) < base) {
-    value = value * static_cast<uint32_t>(base) +
-            static_cast<uint32_t>(digit_value(text[pos + used]));
+    value =
+        value * static_cast<uint32_t>(base) + static_cast<uint32_t>(digit_value(text[pos + used]));
     ++used;
   }
   return value;

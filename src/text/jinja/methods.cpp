@@ -116,8 +116,7 @@ constexpr NativeEntry kCyclerMethods[] = {{"next", cycler_next}, {"reset", cycle
 
 constexpr std::string_view kForbiddenOfList[] = {"append", "reverse", "insert",
                                                  "sort",   "extend",  "remove"};
-constexpr std::string_view kForbiddenOfDict[] = {"clear", "pop", "popitem", "setdefault",
-                                                 "update"};
+constexpr std::string_view kForbiddenOfDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
 
 }  // namespace
 

@@ -275,8 +275,7 @@ Result<std::pair<Symbol, std::string>> Parser::parse_name_target() {
   SKEIN_TRY(expect(TokenType::kName));
   static constexpr std::string_view kConstants[] = {"true", "false", "none",
                                                     "True", "False", "None"};
-  if (std::find(std::begin(kConstants), std::end(kConstants), token.text) !=
-      std::end(kConstants)) {
+  if (std::find(std::begin(kConstants), std::end(kConstants), token.text) != std::end(kConstants)) {
     return error(token.line, "can't assign to '{}'", token.text);
   }
   return std::pair(intern(token.text), token.text);
@@ -320,8 +319,8 @@ bool Parser::take_name(std::string_view name) {
 Status Parser::unexpected(std::string_view wanted) const {
   const Token& token = current();
   static constexpr std::string_view kNames[] = {
-      "text", "a tag", "end of tag", "a print tag", "end of print tag", "", "a string",
-      "an integer", "a float", "", "end of template"};
+      "text",       "a tag",   "end of tag", "a print tag",    "end of print tag", "", "a string",
+      "an integer", "a float", "",           "end of template"};
   const std::string_view name = kNames[static_cast<size_t>(token.type)];
   if (name.empty()) return error(token.line, "expected {}, got '{}'", wanted, token.text);
   return error(token.line, "expected {}, got {}", wanted, name);

@@ -197,10 +197,8 @@ Result<ExprPtr> Parser::parse_concat() {
 }
 
 Result<ExprPtr> Parser::parse_product() {
-  static constexpr std::pair<std::string_view, Op> kOps[] = {{"*", Op::kMultiply},
-                                                             {"/", Op::kDivide},
-                                                             {"//", Op::kFloorDivide},
-                                                             {"%", Op::kModulo}};
+  static constexpr std::pair<std::string_view, Op> kOps[] = {
+      {"*", Op::kMultiply}, {"/", Op::kDivide}, {"//", Op::kFloorDivide}, {"%", Op::kModulo}};
   SKEIN_ASSIGN(ExprPtr left, parse_power());
   while (true) {
     const auto* op = std::find_if(std::begin(kOps), std::end(kOps),

@@ -53,8 +53,8 @@ bool is_iterable(const Value& v) {
   return is_sequence(v) || v.is(Kind::kView) || v.is(Kind::kIterator) || v.is(Kind::kLoop);
 }
 bool is_callable(const Value& v) {
-  return v.is(Kind::kFunction) || v.is(Kind::kMacro) || v.is(Kind::kJoiner) ||
-         v.is(Kind::kLoop) || v.is_undefined();
+  return v.is(Kind::kFunction) || v.is(Kind::kMacro) || v.is(Kind::kJoiner) || v.is(Kind::kLoop) ||
+         v.is_undefined();
 }
 bool is_escaped(const Value& v) {
   return v.is_string() && v.string().markup;

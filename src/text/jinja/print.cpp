@@ -28,7 +28,8 @@ std::string python_float(double value) {
     return fmt::format("{}{}{}{}e{}{:02}", sign, d.substr(0, 1), d.size() > 1 ? "." : "",
                        d.substr(1), exponent < 0 ? '-' : '+', std::abs(exponent));
   }
-  if (exponent < 0) return fmt::format("{}0.{:0>{}}", sign, d, d.size() + static_cast<size_t>(-exponent - 1));
+  if (exponent < 0)
+    return fmt::format("{}0.{:0>{}}", sign, d, d.size() + static_cast<size_t>(-exponent - 1));
   const auto whole = static_cast<size_t>(exponent) + 1;
   if (d.size() <= whole) return fmt::format("{}{:0<{}}.0", sign, d, whole);
   return fmt::format("{}{}.{}", sign, d.substr(0, whole), d.substr(whole));

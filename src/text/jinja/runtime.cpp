@@ -51,14 +51,14 @@ Value Runtime::function(std::string_view name, NativeFn fn, Value self) {
 
 Value Runtime::undefined(std::string hint) {
   const uint64_t bytes = hint.size();
-  return Value::object(Kind::kUndefined, heap_.make<StringObject>(
-                                             bytes, MarkedText(std::move(hint), true), false));
+  return Value::object(Kind::kUndefined,
+                       heap_.make<StringObject>(bytes, MarkedText(std::move(hint), true), false));
 }
 
 Value Runtime::missing(const Value& object, const Value& key) {
   if (key.is_string()) return missing(object, std::string_view(key.bytes()));
-  const std::string text = key.is_integral() ? std::to_string(key.as_int())
-                                             : fmt::format("of type {}", type_name(key));
+  const std::string text =
+      key.is_integral() ? std::to_string(key.as_int()) : fmt::format("of type {}", type_name(key));
   return undefined(fmt::format("{} object has no element {}", type_name(object), text));
 }
 

@@ -93,8 +93,8 @@ class Bound {
   const Value& operator[](size_t i) const { return values_[i]; }
 
  private:
-  friend Result<Bound> bind(const Args&, std::string_view,
-                            std::initializer_list<std::string_view>, size_t);
+  friend Result<Bound> bind(const Args&, std::string_view, std::initializer_list<std::string_view>,
+                            size_t);
   std::vector<Value> values_;
   std::vector<bool> given_;
 };

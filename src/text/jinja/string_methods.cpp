@@ -110,8 +110,8 @@ bool has_affix(std::string_view text, std::string_view affix, bool at_end) {
 
 template <bool kAtEnd>
 Result<Value> has_affixes(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, kAtEnd ? "endswith" : "startswith",
-                                   {"affix", "start", "end"}, 1));
+  SKEIN_ASSIGN(const Bound a,
+               bind(args, kAtEnd ? "endswith" : "startswith", {"affix", "start", "end"}, 1));
   Value part = self;
   if (a.has(1)) {
     SKEIN_ASSIGN(part, get_slice(rt, self, a[1], a.has(2) ? a[2] : Value::none(), Value::none()));
@@ -206,8 +206,7 @@ Result<int64_t> find_position(Runtime& rt, const Value& self, const Value& what,
   SKEIN_ASSIGN(const MarkedText* needle, expect_string(what, "find(): the text"));
   const std::string& text = self.bytes();
   SKEIN_TRY(rt.spend(1 + text.size() / 16));
-  const size_t at =
-      last ? find_last(text, needle->bytes()) : find_first(text, needle->bytes());
+  const size_t at = last ? find_last(text, needle->bytes()) : find_first(text, needle->bytes());
   if (at == std::string::npos) return -1;
   return static_cast<int64_t>(count_code_points(std::string_view(text).substr(0, at)));
 }

@@ -20,7 +20,9 @@ class ContextReader {
 
   Result<Value> read_variable(const std::string& name, const Json& json) {
     const auto& trusted = options_.template_variables;
-    trusted_ = std::find(trusted.begin(), trusted.end(), name) != trusted.end();
+    trusted_ = json.is_string() &&
+               std::find(trusted.begin(), trusted.end(),
+                         std::pair(name, json.get_ref<const std::string&>())) != trusted.end();
     return read(json, name, 0);
   }
 
@@ -104,20 +106,21 @@ Result<Template> Template::parse(std::string_view source) {
   return Template(std::move(program));
 }
 
-bool Template::mentions(std::string_view variable) const {
-  return program_->symbols.find(variable) != program_->symbols.end();
-}
-
 Result<Rendered> Template::render(const Json& context, const RenderOptions& options) const {
   if (!context.is_object()) return invalid_argument("the context of a template must be an object");
   Runtime rt(options.limits, options.now);
-  std::vector<std::pair<Symbol, Value>> variables;
+  std::vector<std::pair<Symbol, Value>> variables;  // only those that the template names
   ContextReader reader(rt, options);
   for (const auto& item : context.items()) {
     const auto symbol = program_->symbols.find(item.key());
     if (symbol == program_->symbols.end()) continue;
     SKEIN_ASSIGN(Value value, reader.read_variable(item.key(), item.value()));
     variables.emplace_back(symbol->second, std::move(value));
+  }
+  for (const auto& [name, text] : options.template_variables) {
+    const auto symbol = program_->symbols.find(name);
+    if (symbol == program_->symbols.end() || context.contains(name)) continue;
+    variables.emplace_back(symbol->second, rt.string(to_utf8(text), true));
   }
   rt.forgive();
   SKEIN_ASSIGN(const MarkedText out, Interpreter(*program_, rt).run(std::move(variables)));

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -45,8 +46,9 @@ struct Rendered {
 struct RenderOptions {
   Limits limits;
   std::optional<std::tm> now;  // of strftime_now; without it the function is not defined
-  // Context variables that count as the template's own text (bos_token and the like).
-  std::vector<std::string> template_variables;
+  // Variables with text that counts as the template's own (bos_token and the like). The context
+  // may override one; it is the template's own still if the text is the same, else data.
+  std::vector<std::pair<std::string, std::string>> template_variables;
   // Values of the key "role" that count as the template's own text, so that '<|' + role + '|>' is
   // one control token. Everything else in the context is data.
   std::vector<std::string> template_roles;
@@ -63,8 +65,6 @@ class Template {
   // `context` is an object; its members are the template's variables.
   Result<Rendered> render(const nlohmann::ordered_json& context,
                           const RenderOptions& options = {}) const;
-  // Whether the source names this variable anywhere.
-  bool mentions(std::string_view variable) const;
 
  private:
   explicit Template(std::shared_ptr<const Program> program) : program_(std::move(program)) {}

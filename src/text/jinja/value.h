@@ -207,7 +207,6 @@ class Value {
   }
 
  private:
-
   Kind kind_ = Kind::kUndefined;
   bool data_ = false;
   union Bits {
@@ -221,8 +220,8 @@ class Value {
 struct StringObject : Object {
   StringObject(MarkedText t, bool m) : text(std::move(t)), markup(m) {}
   MarkedText text;
-  bool markup;          // Python's Markup: adding plain text to it escapes that text
-  size_t code_points(); // counted once
+  bool markup;           // Python's Markup: adding plain text to it escapes that text
+  size_t code_points();  // counted once
 
  private:
   size_t code_points_ = SIZE_MAX;
@@ -232,9 +231,9 @@ struct SequenceObject : Object {
   explicit SequenceObject(std::vector<Value> v) : items(std::move(v)) {}
   void clear() override { items.clear(); }
   std::vector<Value> items;
-  size_t next = 0;            // kIterator: the items before it are spent
-  const char* label = "";     // kView and kIterator: the Python type
-  bool is_group = false;      // a tuple of groupby: .grouper and .list
+  size_t next = 0;         // kIterator: the items before it are spent
+  const char* label = "";  // kView and kIterator: the Python type
+  bool is_group = false;   // a tuple of groupby: .grouper and .list
 };
 
 // Keeps insertion order. Keys are hashable values; 1, 1.0 and true are one key as in Python.

@@ -1,0 +1,90 @@
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apps/commands.h"
+#include "apps/model_path.h"
+#include "engine/load_chat_template.h"
+
+namespace skein::apps {
+namespace {
+
+struct RenderOptions {
+  std::string model;
+  std::string chat_template;
+  std::string context;
+  std::string now;
+};
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return not_found("{} cannot be opened", path);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  if (in.bad()) return data_loss("{} cannot be read", path);
+  return bytes;
+}
+
+Result<ChatTemplate> open_template(const RenderOptions& options) {
+  if (!options.chat_template.empty()) {
+    ChatTemplateSource source;
+    SKEIN_ASSIGN(source.text, read_file(options.chat_template));
+    return ChatTemplate::create(source);
+  }
+  SKEIN_ASSIGN(const std::string path, model_path(options.model));
+  SKEIN_ASSIGN(const WeightSource source, open_model(path));
+  return load_chat_template(source);
+}
+
+// "2026-01-02T03:04:05", or the local time when `text` is empty.
+Result<std::tm> parse_time(const std::string& text) {
+  std::tm time{};
+  if (text.empty()) {
+    const std::time_t now = std::time(nullptr);
+    localtime_r(&now, &time);
+    return time;
+  }
+  const char* end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &time);
+  if (end == nullptr || *end != '\0') {
+    return invalid_argument("--now {}: expected a time like 2026-01-02T03:04:05", text);
+  }
+  return time;
+}
+
+Status render(const RenderOptions& options) {
+  SKEIN_ASSIGN(const ChatTemplate chat, open_template(options));
+  SKEIN_ASSIGN(const std::string text, read_file(options.context));
+  const auto context = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!context.is_object()) return invalid_argument("{} is not a JSON object", options.context);
+  jinja::RenderOptions settings;
+  SKEIN_ASSIGN(settings.now, parse_time(options.now));
+  SKEIN_ASSIGN(const jinja::Rendered prompt, chat.render(context, settings));
+  const std::string bytes = prompt.text();
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() ||
+      std::fflush(stdout) != 0) {
+    return data_loss("the prompt could not be written");
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_render(CLI::App& app, CommandResult& result) {
+  auto options = std::make_shared<RenderOptions>();
+  CLI::App* command = app.add_subcommand("render", "Print the prompt that a conversation becomes");
+  auto* source = command->add_option_group("template");
+  source->add_option("--model", options->model, "Take the chat template of this model");
+  source->add_option("--template", options->chat_template, "Take this Jinja file");
+  source->require_option(1);
+  command
+      ->add_option("--context", options->context,
+                   "JSON file: messages, tools, add_generation_prompt, bos_token, ...")
+      ->required();
+  command->add_option("--now", options->now, "What strftime_now takes for the time");
+  command->callback([options, &result] { result = render(*options); });
+}
+
+}  // namespace skein::apps

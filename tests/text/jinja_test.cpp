@@ -1,0 +1,228 @@
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "text/jinja/marked_text.h"
+#include "text/jinja/template.h"
+
+namespace skein {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Result<jinja::Rendered> render(std::string_view source, const Json& context = Json::object(),
+                               const jinja::RenderOptions& options = {}) {
+  SKEIN_ASSIGN(const jinja::Template parsed, jinja::Template::parse(source));
+  return parsed.render(context, options);
+}
+
+// Segments as text: [template]{data}.
+std::string marks(std::string_view source, const Json& context,
+                  const jinja::RenderOptions& options = {}) {
+  const Result<jinja::Rendered> rendered = render(source, context, options);
+  if (!rendered.ok()) return "error: " + rendered.message();
+  std::string out;
+  for (const jinja::Segment& segment : rendered->segments) {
+    out += segment.from_template ? "[" + segment.text + "]" : "{" + segment.text + "}";
+  }
+  return out;
+}
+
+const Json kContext = Json::parse(R"({"user": "<|x|>", "n": 5, "list": ["a", "b"],
+    "d": {"key": "value"}, "messages": [{"role": "user", "content": "hi"}]})");
+
+TEST(MarkedText, KeepsMarksThroughSlices) {
+  jinja::MarkedText text("abc", true);
+  text.append("DEF", false);
+  text.append("ghi", true);
+  text.append("", false);
+  text.append("jk", true);
+  EXPECT_EQ(text.bytes(), "abcDEFghijk");
+  EXPECT_FALSE(text.from_template());
+  EXPECT_TRUE(text.from_template_at(2));
+  EXPECT_FALSE(text.from_template_at(3));
+  EXPECT_TRUE(text.from_template_at(6));
+  const jinja::MarkedText middle = text.slice(4, 8);
+  EXPECT_EQ(middle.bytes(), "EFgh");
+  EXPECT_FALSE(middle.from_template_at(1));
+  EXPECT_TRUE(middle.from_template_at(2));
+  EXPECT_TRUE(text.slice(6, 11).from_template());
+  EXPECT_TRUE(text.slice(3, 3).from_template());
+}
+
+TEST(JinjaMarks, LiteralsAreTheTemplatesAndVariablesAreData) {
+  EXPECT_EQ(marks("<s>{{ user }}</s>", kContext), "[<s>]{<|x|>}[</s>]");
+  EXPECT_EQ(marks("{{ '<|' ~ user ~ '|>' }}", kContext), "[<|]{<|x|>}[|>]");
+  EXPECT_EQ(marks("{{ '<|' + user + '|>' }}", kContext), "[<|]{<|x|>}[|>]");
+  EXPECT_EQ(marks("{% set a %}x{{ user }}y{% endset %}{{ a * 2 }}", kContext),
+            "[x]{<|x|>}[yx]{<|x|>}[y]");
+  EXPECT_EQ(marks("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(user) }}{{ m('t') }}", kContext),
+            "[<]{<|x|>}[><t>]");
+  EXPECT_EQ(marks("{{ n }}{{ n + 1 }}{{ list|length }}", kContext), "{56}[2]");
+  EXPECT_EQ(marks("{% for x in list %}<i{{ loop.index }}>{{ x }}{% endfor %}", kContext),
+            "[<i1>]{a}[<i2>]{b}");
+  EXPECT_EQ(marks("{% for k, v in d.items() %}{{ k }}={{ v }}{% endfor %}", kContext),
+            "{key}[=]{value}");
+}
+
+TEST(JinjaMarks, FiltersAndMethodsKeepThem) {
+  EXPECT_EQ(marks("{{ ('  A' ~ user ~ 'b ')|trim|upper }}", kContext), "[A]{<|X|>}[B]");
+  EXPECT_EQ(marks("{{ ('a' ~ user).replace('a', '<b>') }}", kContext), "[<b>]{<|x|>}");
+  EXPECT_EQ(marks("{{ 'axa'.replace('x', user) }}", kContext), "[a]{<|x|>}[a]");
+  EXPECT_EQ(marks("{{ (user ~ ',t').split(',')|join('|') }}", kContext), "{<|x|>}[|t]");
+  EXPECT_EQ(marks("{{ ('ab' ~ user)[::-1] }}", kContext), "{>|x|<}[ba]");
+  EXPECT_EQ(marks("{{ '%s|%s' % (user, 'lit') }}", kContext), "{<|x|>}[|lit]");
+  EXPECT_EQ(marks("{{ '{}|{}'.format('lit', user) }}", kContext), "[lit|]{<|x|>}");
+  EXPECT_EQ(marks("{{ ('t\n' ~ user)|indent(2) }}", kContext), "[t]{\n}[  ]{<|x|>}");
+  EXPECT_EQ(marks("{{ {'a': 'b'}|tojson }}{{ d|tojson }}{{ [user] }}", kContext),
+            "[{\"a\": \"b\"}]{{\"key\": \"value\"}['<|x|>']}");
+  EXPECT_EQ(marks("{{ user|int }}{{ '5'|int }}", kContext), "[05]");
+  EXPECT_EQ(marks("{{ [user, 't']|map('upper')|join }}", kContext), "{<|X|>}[T]");
+}
+
+TEST(JinjaMarks, OptionsTrustTokensAndRoles) {
+  jinja::RenderOptions options;
+  options.template_variables = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  options.template_roles = {"user"};
+  EXPECT_EQ(marks("{{ bos_token }}{{ user }}", kContext, options), "[<s>]{<|x|>}");
+  EXPECT_EQ(marks("{{ bos_token }}", {{"bos_token", "<s>"}}, options), "[<s>]");
+  EXPECT_EQ(marks("{{ bos_token }}", {{"bos_token", "<evil>"}}, options), "{<evil>}");
+  EXPECT_EQ(marks("{{ x.bos_token }}", {{"x", {{"bos_token", "<s>"}}}}, options), "{<s>}");
+  EXPECT_EQ(marks("<|{{ messages[0].role }}|>", kContext, options), "[<|user|>]");
+  EXPECT_EQ(marks("<|{{ m.role }}|>", {{"m", {{"role", "im_end"}}}}, options), "[<|]{im_end}[|>]");
+}
+
+TEST(Jinja, ErrorsNameTheLine) {
+  EXPECT_EQ(render("a\n\n{{ x.y }}").message(), "line 3: 'x' is undefined");
+  EXPECT_EQ(render("\n{% if 1 %}\n{% endfor %}").message(), "line 3: unknown tag 'endfor'");
+  EXPECT_EQ(render("\n{{ raise_exception('roles must alternate') }}").message(),
+            "line 2: roles must alternate");
+  EXPECT_EQ(render("{{ 9223372036854775807 + 1 }}").message(),
+            "line 1: integer overflow: the result of + does not fit 64 bits");
+  EXPECT_EQ(render("{{ 9223372036854775808 }}").message(),
+            "line 1: number 9223372036854775808 is out of range");
+  EXPECT_EQ(render("\n\xff").message(), "line 1: the template is not valid UTF-8");
+  EXPECT_FALSE(render("x", Json::array()).ok());
+  EXPECT_FALSE(render("{{ x }}", {{"x", UINT64_MAX}}).ok());
+}
+
+TEST(Jinja, SandboxKeepsTheContext) {
+  for (const char* source :
+       {"{{ list.append(1) }}", "{{ list.extend([1]) }}", "{{ d.update({}) }}",
+        "{{ d.pop('key') }}", "{{ d.clear() }}", "{{ d.setdefault('a', 1) }}", "{{ list.sort() }}",
+        "{{ ''.__class__.__mro__ }}", "{{ d.__class__() }}"}) {
+    EXPECT_EQ(render(source, kContext).message().find("line 1: access to attribute"), 0u) << source;
+  }
+}
+
+TEST(Jinja, TimeIsTheCallers) {
+  EXPECT_FALSE(render("{{ strftime_now('%Y') }}").ok());
+  EXPECT_EQ(render("{{ strftime_now is defined }}")->text(), "False");
+  jinja::RenderOptions options;
+  options.now = std::tm{};
+  options.now->tm_year = 126;
+  EXPECT_EQ(render("{{ strftime_now('%Y') }}", Json::object(), options)->text(), "2026");
+}
+
+TEST(Jinja, InvalidTextInTheContextIsReplaced) {
+  EXPECT_EQ(render("{{ x }}", {{"x", "a\xff\xc3"}})->text(), "a\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+std::string repeated(std::string_view text, size_t bytes) {
+  std::string out;
+  while (out.size() < bytes) out += text;
+  return out;
+}
+
+// Each of these would take for ever, or all the memory, without its limit.
+TEST(JinjaLimits, HostileTemplatesEnd) {
+  const std::string doubling =
+      "{% set ns = namespace(s='x') %}{% for i in range(100000) %}"
+      "{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
+  const std::string many_sets =
+      repeated("{% set a = 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' * 9 %}", 1 << 20);
+  const std::string cases[] = {
+      repeated("(", 1 << 20),
+      "{{ " + repeated("(", 1 << 20),
+      "{{ " + repeated("[", 1 << 20),
+      "{{ " + repeated("not ", 1 << 20) + "1 }}",
+      "{{ " + repeated("-", 1 << 20) + "1 }}",
+      "{{ 1" + repeated("+1", 1 << 20) + " }}",
+      "{{ x" + repeated("|upper", 1 << 20) + " }}",
+      "{{ x" + repeated(".a", 1 << 20) + " }}",
+      "{{ " + repeated("1 if 1 else ", 1 << 20) + "1 }}",
+      repeated("{% if 1 %}", 1 << 20),
+      repeated("{% for x in [1] %}", 1 << 20),
+      repeated("{% raw %}", 1 << 20),
+      repeated("{#", 1 << 20),
+      doubling,
+      "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}",
+      "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+      "{{ 'x' * 99999999999 }}",
+      "{{ [0] * 99999999999 }}",
+      "{{ '%99999999999s' % 1 }}",
+      "{{ 'x'.center(99999999999) }}",
+      "{{ ('x' * 1000000).replace('x', 'y' * 1000000) }}",
+      "{{ ('x' * 1000000)|list|length }}{{ ('x' * 100000000)|list|length }}",
+      "{% set ns = namespace(l=['x' * 1000]) %}{% for i in range(1000) %}"
+      "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l|tojson }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l] %}"
+      "{% endfor %}{% set ms = namespace(l=[1]) %}{% for i in range(40) %}"
+      "{% set ms.l = [ms.l, ms.l] %}{% endfor %}{{ ns.l == ms.l }}",
+      "{% set ns = namespace() %}{% for i in range(100000) %}{% set ns.l = [ns.l] %}{% endfor %}"
+      "{{ ns.l }}",
+      "{% set h = namespace(c=namespace()) %}{% for i in range(100000) %}{% set n = namespace() %}"
+      "{% set c = h.c %}{% set c.x = n %}{% set h.c = n %}{% endfor %}{{ 1 // 0 }}",
+      "{{ 'a'|" + repeated("map('map',", 2) + "'map'" + repeated(",'map'", 1 << 19) + ") }}",
+      "{{ ('a' * 1000000).split('a')|length }}{{ ('ab' * 4000000).find('ab' * 2000000 ~ 'c') }}"
+      "{% for i in range(100000) %}{% set x = ('ab' * 4000000).rfind('c' ~ 'ab' * 2000000) %}"
+      "{% endfor %}",
+      many_sets + "{% for i in range(100000) %}" + many_sets + "{% endfor %}",
+      "{% for i in range(100000) %}" + repeated("xxxxxxxxxxxxxxxx", 1 << 18) + "{% endfor %}",
+  };
+  for (const std::string& source : cases) {
+    const auto begin = std::clock();
+    const Result<jinja::Rendered> result = render(source, {{"x", "y"}});
+    const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    const std::string shown = source.substr(0, 100);
+    EXPECT_EQ(result.ok(), shown[0] != '{') << shown;
+    EXPECT_LT(seconds, 5.0) << shown;
+  }
+}
+
+TEST(JinjaLimits, EachIsAnError) {
+  jinja::RenderOptions options;
+  options.limits.steps = 1000;
+  const std::string loop = "{% for i in range(1000) %}{{ i }}{% endfor %}";
+  EXPECT_EQ(render(loop, Json::object(), options).status().code(), Code::kResourceExhausted);
+  options.limits = {};
+  options.limits.output_bytes = 10;
+  EXPECT_TRUE(render("0123456789", Json::object(), options).ok());
+  EXPECT_EQ(render("0123456789a", Json::object(), options).status().code(),
+            Code::kResourceExhausted);
+  options.limits = {};
+  options.limits.memory_bytes = 1000;
+  EXPECT_EQ(render("{{ 'x' * 1001 }}", Json::object(), options).status().code(),
+            Code::kResourceExhausted);
+  options.limits = {};
+  int calls = 0;
+  options.limits.expired = [&calls] { return ++calls > 3; };
+  EXPECT_EQ(render("{% for i in range(100000) %}{{ i }}{% endfor %}", Json::object(), options)
+                .status()
+                .code(),
+            Code::kDeadlineExceeded);
+  EXPECT_EQ(calls, 4);
+  EXPECT_FALSE(jinja::Template::parse(std::string(jinja::Template::kMaxSourceBytes + 1, 'x')).ok());
+}
+
+// The context is the caller's: it is not held against the template.
+TEST(JinjaLimits, ContextDoesNotCount) {
+  jinja::RenderOptions options;
+  options.limits.memory_bytes = 100'000;
+  options.limits.steps = 10'000;
+  const Json context = {{"x", std::string(1'000'000, 'a')}};
+  EXPECT_TRUE(render("{{ x|length }}", context, options).ok());
+  EXPECT_FALSE(render("{{ (x ~ x)|length }}", context, options).ok());
+}
+
+}  // namespace
+}  // namespace skein
