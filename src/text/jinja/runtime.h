@@ -154,7 +154,7 @@ Result<bool> contains(Runtime& rt, const Value& container, const Value& item);
 // Stable, by precomputed keys; fails on keys that have no order.
 Result<std::vector<size_t>> sorted_order(Runtime& rt, const std::vector<Value>& keys, bool reverse);
 
-// --- formatting (format.cpp) ---
+// --- formatting (percent_format.cpp, brace_format.cpp) ---
 Result<Value> percent_format(Runtime& rt, const MarkedText& format, const Value& arguments);
 Result<Value> brace_format(Runtime& rt, const MarkedText& format, Args& args);
 
