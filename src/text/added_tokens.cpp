@@ -1,0 +1,69 @@
+#include "text/added_tokens.h"
+
+#include <utility>
+
+#include "text/splitter_scan.h"
+
+namespace skein {
+namespace {
+
+// Where the character that ends at `end` begins.
+size_t char_before(std::string_view text, size_t end) {
+  size_t at = end - 1;
+  while (at > 0 && end - at < 4 && (text[at] & 0xC0) == 0x80) --at;
+  return at;
+}
+
+}  // namespace
+
+Result<AddedTokens> AddedTokens::create(std::vector<AddedToken> tokens) {
+  AddedTokens added;
+  added.tokens_ = std::move(tokens);
+  std::vector<Trie::Key> keys;
+  for (size_t i = 0; i < added.tokens_.size(); ++i) {
+    const std::string& text = added.tokens_[i].text;
+    if (text.size() > kMaxPieceBytes) {
+      return out_of_range("tokenizer: added token {} has {} bytes, at most {} are supported",
+                          added.tokens_[i].id, text.size(), kMaxPieceBytes);
+    }
+    keys.emplace_back(text, static_cast<int32_t>(i));
+  }
+  added.trie_ = Trie(std::move(keys));
+  return added;
+}
+
+bool AddedTokens::stands_alone(std::string_view text, size_t begin, size_t end) const {
+  const Scan scan(text);
+  if (begin > 0 && (scan.at(char_before(text, begin)).classes & unicode::kWord) != 0) return false;
+  return (scan.at(end).classes & unicode::kWord) == 0;
+}
+
+AddedTokens::Match AddedTokens::next(std::string_view text, size_t from) const {
+  for (size_t at = from; at < text.size(); ++at) {
+    if (!trie_.may_start_with(text[at])) continue;
+    size_t length = 0;
+    size_t index = 0;
+    trie_.prefixes(text.substr(at), [&](size_t matched, int32_t value) {
+      length = matched;
+      index = static_cast<size_t>(value);
+    });
+    if (length == 0) continue;
+    const AddedToken& token = tokens_[index];
+    Match match = {at, at + length, token.id};
+    if (token.single_word && !stands_alone(text, match.begin, match.end)) {
+      at = match.end - 1;
+      continue;
+    }
+    const Scan scan(text);
+    while (token.lstrip && match.begin > from) {
+      const size_t before = char_before(text, match.begin);
+      if (before < from || (scan.at(before).classes & unicode::kSpace) == 0) break;
+      match.begin = before;
+    }
+    if (token.rstrip) match.end = scan.run(match.end, unicode::kSpace);
+    return match;
+  }
+  return {text.size(), text.size(), kNoToken};
+}
+
+}  // namespace skein

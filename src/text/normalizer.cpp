@@ -1,0 +1,213 @@
+#include "text/normalizer.h"
+
+#include <algorithm>
+#include <utf8proc.h>
+#include <utility>
+
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace skein {
+namespace {
+
+using Kind = NormalizerStep::Kind;
+
+// A file's own steps may multiply text; real ones stay below 11 times (NFKC of U+FDFA).
+constexpr size_t kMaxGrowth = 64;
+constexpr size_t kMaxContentBytes = 64;
+constexpr size_t kMaxSteps = 32;
+
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t from = 0;;) {
+    const size_t at = text.find(pattern, from);
+    out += text.substr(from, at == std::string_view::npos ? at : at - from);
+    if (at == std::string_view::npos) return out;
+    out += content;
+    from = at + pattern.size();
+  }
+}
+
+std::string collapse_spaces(std::string_view text, std::string_view content) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_not_of(' ', at), text.size());
+    if (end - at >= 2) {
+      out += content;
+      at = end;
+    } else {
+      out += text[at++];
+    }
+  }
+  return out;
+}
+
+bool is_space(char32_t code_point) {
+  return (unicode::table()[code_point] & unicode::kSpace) != 0;
+}
+
+std::string_view strip_left(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Char c = utf8_next(text);
+    if (c.kind != Utf8Kind::kValid || !is_space(c.code_point)) break;
+    text.remove_prefix(c.length);
+  }
+  return text;
+}
+
+std::string_view strip_right(std::string_view text) {
+  while (!text.empty()) {
+    size_t start = text.size() - 1;
+    while (start > 0 && text.size() - start < 4 && (text[start] & 0xC0) == 0x80) --start;
+    const Utf8Char c = utf8_next(text.substr(start));
+    if (c.kind != Utf8Kind::kValid || start + c.length != text.size() || !is_space(c.code_point))
+      break;
+    text = text.substr(0, start);
+  }
+  return text;
+}
+
+// Calls per_run with each maximal stretch of valid UTF-8 as code points, which it may change, and
+// keeps the bytes between them.
+template <class Change>
+std::string map_code_points(std::string_view text, const Change& change) {
+  std::string out;
+  out.reserve(text.size());
+  std::vector<int32_t> run;
+  const auto flush = [&] {
+    change(run);
+    for (const int32_t c : run) append_utf8(static_cast<char32_t>(c), out);
+    run.clear();
+  };
+  while (!text.empty()) {
+    const Utf8Char c = utf8_next(text);
+    if (c.kind == Utf8Kind::kValid) {
+      run.push_back(static_cast<int32_t>(c.code_point));
+    } else {
+      flush();
+      out += text.substr(0, c.length);
+    }
+    text.remove_prefix(c.length);
+  }
+  flush();
+  return out;
+}
+
+// utf8proc's own loop sorts combining marks by swapping neighbours, which takes quadratic time on a
+// long run of them; so only its tables and its composition are used.
+void normalize(std::vector<int32_t>& text, bool compatible, bool compose) {
+  const int decompose = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+  std::vector<int32_t> out;
+  out.reserve(text.size());
+  int boundary = 0;
+  for (const int32_t c : text) {
+    int32_t buffer[32];  // the longest decomposition has 18 code points
+    const auto length = utf8proc_decompose_char(
+        c, buffer, 32, static_cast<utf8proc_option_t>(decompose), &boundary);
+    if (length >= 1 && length <= 32) {
+      out.insert(out.end(), buffer, buffer + length);
+    } else {
+      out.push_back(c);
+    }
+  }
+  const auto combining = [](int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  for (auto at = out.begin(); at != out.end();) {
+    if (combining(*at) == 0) {
+      ++at;
+      continue;
+    }
+    const auto end = std::find_if(at, out.end(), [&](int32_t c) { return combining(c) == 0; });
+    std::stable_sort(at, end, [&](int32_t a, int32_t b) { return combining(a) < combining(b); });
+    at = end;
+  }
+  if (compose && !out.empty()) {
+    const auto length = utf8proc_normalize_utf32(
+        out.data(), static_cast<utf8proc_ssize_t>(out.size()),
+        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    if (length >= 0) out.resize(static_cast<size_t>(length));
+  }
+  text = std::move(out);
+}
+
+void lowercase(std::vector<int32_t>& text) {
+  std::vector<int32_t> out;
+  for (const int32_t c : text) {
+    out.push_back(utf8proc_tolower(c));
+    if (c == 0x130) out.push_back(0x307);  // the only character whose lower case is two
+  }
+  text = std::move(out);
+}
+
+std::string apply_step(const NormalizerStep& step, std::string_view text) {
+  const auto form = [&](bool compatible, bool compose) {
+    return map_code_points(text, [=](auto& run) { normalize(run, compatible, compose); });
+  };
+  switch (step.kind) {
+    case Kind::kPrepend:
+      return text.empty() ? std::string() : step.content + std::string(text);
+    case Kind::kReplace:
+      return replace_all(text, step.pattern, step.content);
+    case Kind::kCollapseSpaces:
+      return collapse_spaces(text, step.content);
+    case Kind::kNfc:
+      return form(false, true);
+    case Kind::kNfd:
+      return form(false, false);
+    case Kind::kNfkc:
+      return form(true, true);
+    case Kind::kNfkd:
+      return form(true, false);
+    case Kind::kLowercase:
+      return map_code_points(text, lowercase);
+    case Kind::kStripLeft:
+      return std::string(strip_left(text));
+    case Kind::kStripRight:
+      return std::string(strip_right(text));
+    case Kind::kCharsmap:
+      break;  // Normalizer::apply
+  }
+  return std::string(text);
+}
+
+}  // namespace
+
+Result<Normalizer> Normalizer::create(std::vector<NormalizerStep> steps) {
+  Normalizer normalizer;
+  if (steps.size() > kMaxSteps) {
+    return out_of_range("tokenizer: {} normalizer steps, at most {} are supported", steps.size(),
+                        kMaxSteps);
+  }
+  for (const NormalizerStep& step : steps) {
+    if (step.kind == Kind::kReplace && step.pattern.empty()) {
+      return invalid_argument("tokenizer: the normalizer replaces an empty string");
+    }
+    if (step.kind != Kind::kCharsmap && step.content.size() > kMaxContentBytes) {
+      return out_of_range("tokenizer: a normalizer step inserts {} bytes, at most {} are supported",
+                          step.content.size(), kMaxContentBytes);
+    }
+    if (step.kind == Kind::kCharsmap) {
+      SKEIN_ASSIGN(Charsmap map, Charsmap::parse(step.content));
+      normalizer.charsmaps_.push_back(std::move(map));
+    }
+  }
+  normalizer.steps_ = std::move(steps);
+  return normalizer;
+}
+
+Result<std::string> Normalizer::apply(std::string_view text) const {
+  const size_t limit = text.size() * kMaxGrowth + kMaxContentBytes;
+  std::string current(text);
+  size_t charsmap = 0;
+  for (const NormalizerStep& step : steps_) {
+    current = step.kind == Kind::kCharsmap ? charsmaps_[charsmap++].apply(current, limit)
+                                           : apply_step(step, current);
+    if (current.size() > limit) {
+      return out_of_range("tokenizer: normalizing {} bytes gives more than {}", text.size(), limit);
+    }
+  }
+  return current;
+}
+
+}  // namespace skein

@@ -1,0 +1,61 @@
+// Token ids in, text out, as they are generated. What comes out
+//  1. is whole characters of valid UTF-8: an invalid part becomes U+FFFD, and a character that is
+//     still incomplete at the very end is dropped;
+//  2. joined, is the same for any chunking, and equals Tokenizer::decode of all ids;
+//  3. never contains a stop string nor what follows it: a text that may be the start of one is held
+//     back until that is decided.
+// One per stream, for one thread at a time. The tokenizer must outlive it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "text/stop_matcher.h"
+#include "text/tokenizer.h"
+
+namespace skein {
+
+class TextAssembler {
+ public:
+  // Fails on more than 16 stop strings, an empty one, one over 1,024 bytes or not UTF-8.
+  static Result<TextAssembler> create(const Tokenizer& tokenizer, DecodeOptions options,
+                                      std::vector<std::string> stops);
+
+  // Appends to `out` the text that is now certain. Fails, changing nothing, on an id outside the
+  // vocabulary. Ids that come after a stop are not looked at.
+  Status push(TokenId id, std::string& out);
+
+  // The end of the stream: appends what was held back.
+  void finish(std::string& out);
+
+  // A stop string has been completed; push() has been called tokens() times by then, and
+  // stop_index() says which string it was.
+  bool stopped() const { return stopped_; }
+  size_t stop_index() const { return stop_index_; }
+  // How many ids were taken, the one that completed the stop included.
+  size_t tokens() const { return tokens_; }
+
+ private:
+  TextAssembler(const Tokenizer& tokenizer, DecodeOptions options, StopMatcher stops)
+      : tokenizer_(&tokenizer),
+        options_(options),
+        stops_(std::move(stops)),
+        strip_space_(tokenizer.strips_leading_space() && !options.continuation) {}
+  void take(std::string_view bytes, std::string& out);
+  void take_text(std::string_view text, std::string& out);
+
+  const Tokenizer* tokenizer_;
+  DecodeOptions options_;
+  StopMatcher stops_;
+  bool strip_space_;     // the next byte, if it is a space, is dropped
+  std::string partial_;  // the bytes of a character that is not complete
+  std::string held_;     // text that may be the start of a stop string
+  size_t tokens_ = 0;
+  bool stopped_ = false;
+  size_t stop_index_ = 0;
+};
+
+}  // namespace skein

@@ -1,0 +1,172 @@
+#include "text/tokenizer.h"
+
+#include <optional>
+#include <utility>
+
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/normalizer.h"
+#include "text/pre_tokenizer.h"
+#include "text/text_assembler.h"
+#include "text/unigram.h"
+#include "text/vocabulary.h"
+
+namespace skein {
+
+// Behind a pointer, because the models refer to the vocabulary.
+struct Tokenizer::Parts {
+  Vocabulary vocabulary;
+  std::optional<Bpe> bpe;
+  std::optional<Unigram> unigram;
+  Normalizer normalizer;
+  std::vector<PreTokenizerStep> pre_tokenizer;
+  // Those looked for before and after the normalizer; [1] with the special ones.
+  AddedTokens raw_added[2];
+  AddedTokens normalized_added[2];
+  std::vector<TokenId> prefix;
+  std::vector<TokenId> suffix;
+  bool strip_leading_space = false;
+
+  Status add_tokens(const std::vector<AddedToken>& added);
+};
+
+namespace {
+
+struct Scratch {
+  Bpe::Scratch bpe;
+  Unigram::Scratch unigram;
+};
+
+// Calls token(id) and plain(text, is_start_of_the_whole) for the parts of `text` in order.
+template <class Plain, class Token>
+Status each_part(const AddedTokens& added, std::string_view text, const Plain& plain,
+                 const Token& token) {
+  size_t from = 0;
+  while (!added.empty() && from < text.size()) {
+    const AddedTokens::Match match = added.next(text, from);
+    if (match.id == kNoToken) break;
+    if (match.begin > from) SKEIN_TRY(plain(text.substr(from, match.begin - from), from == 0));
+    token(match.id);
+    from = match.end;
+  }
+  if (from < text.size()) SKEIN_TRY(plain(text.substr(from), from == 0));
+  return {};
+}
+
+}  // namespace
+
+Status Tokenizer::Parts::add_tokens(const std::vector<AddedToken>& added) {
+  for (const bool with_special : {false, true}) {
+    std::vector<AddedToken> raw;
+    std::vector<AddedToken> normalized;
+    for (AddedToken token : added) {
+      const bool control = vocabulary.type(token.id) == TokenType::kControl;
+      if ((control || token.special) && !with_special) continue;
+      if (token.normalized && !normalizer.empty()) {
+        SKEIN_ASSIGN(token.text, normalizer.apply(token.text));
+        normalized.push_back(std::move(token));
+      } else {
+        raw.push_back(std::move(token));
+      }
+    }
+    SKEIN_ASSIGN(raw_added[with_special], AddedTokens::create(std::move(raw)));
+    SKEIN_ASSIGN(normalized_added[with_special], AddedTokens::create(std::move(normalized)));
+  }
+  return {};
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<Tokenizer> Tokenizer::create(TokenizerSpec spec) {
+  auto parts = std::make_unique<Parts>();
+  SKEIN_ASSIGN(parts->vocabulary, Vocabulary::create(spec));
+  if (spec.model == TokenizerSpec::Model::kUnigram) {
+    SKEIN_ASSIGN(Unigram model, Unigram::create(spec, parts->vocabulary));
+    parts->unigram.emplace(std::move(model));
+  } else {
+    SKEIN_ASSIGN(Bpe model, Bpe::create(spec, parts->vocabulary));
+    parts->bpe.emplace(std::move(model));
+  }
+  SKEIN_ASSIGN(parts->normalizer, Normalizer::create(std::move(spec.normalizer)));
+  SKEIN_TRY(check_pre_tokenizer(spec.pre_tokenizer));
+  parts->pre_tokenizer = std::move(spec.pre_tokenizer);
+  SKEIN_TRY(parts->add_tokens(spec.added));
+  parts->prefix = std::move(spec.prefix);
+  parts->suffix = std::move(spec.suffix);
+  parts->strip_leading_space = spec.strip_leading_space;
+  return Tokenizer(std::move(parts));
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  if (text.size() > kMaxTextBytes) {
+    return out_of_range("tokenizer: a text of {} bytes, at most {} are taken", text.size(),
+                        kMaxTextBytes);
+  }
+  std::vector<TokenId> ids;
+  ids.reserve(text.size() / 4 + 4);
+  Scratch scratch;
+  const auto word = [&](std::string_view piece) {
+    if (parts_->bpe) {
+      parts_->bpe->encode(piece, scratch.bpe, ids);
+    } else {
+      parts_->unigram->encode(piece, scratch.unigram, ids);
+    }
+  };
+  const auto token = [&](TokenId id) { ids.push_back(id); };
+  const auto words = [&](std::string_view part, bool is_first) {
+    pre_tokenize(parts_->pre_tokenizer, part, is_first, word);
+    return ok_status();
+  };
+  const AddedTokens& raw = parts_->raw_added[options.parse_special];
+  const AddedTokens& normalized = parts_->normalized_added[options.parse_special];
+  if (options.add_special) ids = parts_->prefix;
+  SKEIN_TRY(each_part(
+      raw, text,
+      [&](std::string_view part, bool is_first) -> Status {
+        if (parts_->normalizer.empty()) return words(part, is_first);
+        SKEIN_ASSIGN(const std::string changed, parts_->normalizer.apply(part));
+        return each_part(
+            normalized, changed,
+            [&](std::string_view inner, bool first) { return words(inner, is_first && first); },
+            token);
+      },
+      token));
+  if (options.add_special) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
+  return ids;
+}
+
+Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions options) const {
+  SKEIN_ASSIGN(TextAssembler assembler, TextAssembler::create(*this, options, {}));
+  std::string out;
+  for (const TokenId id : ids) SKEIN_TRY(assembler.push(id, out));
+  assembler.finish(out);
+  return out;
+}
+
+size_t Tokenizer::vocab_size() const {
+  return parts_->vocabulary.size();
+}
+bool Tokenizer::contains(TokenId id) const {
+  return parts_->vocabulary.contains(id);
+}
+TokenId Tokenizer::find(std::string_view piece) const {
+  return parts_->vocabulary.find(piece);
+}
+std::string_view Tokenizer::piece(TokenId id) const {
+  return parts_->vocabulary.spelled(id);
+}
+std::string_view Tokenizer::bytes(TokenId id) const {
+  return parts_->vocabulary.decoded(id);
+}
+bool Tokenizer::is_control(TokenId id) const {
+  const TokenType type = parts_->vocabulary.type(id);
+  return type == TokenType::kControl || type == TokenType::kUnknown;
+}
+bool Tokenizer::strips_leading_space() const {
+  return parts_->strip_leading_space;
+}
+
+}  // namespace skein

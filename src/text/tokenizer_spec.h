@@ -1,0 +1,119 @@
+// What a tokenizer is made of, whatever file it came from. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "text/flat_strings.h"
+#include "text/splitter.h"
+
+namespace skein {
+
+// Limits, far beyond real vocabularies (262,144 pieces; added tokens of 30 bytes).
+inline constexpr size_t kMaxVocabulary = size_t{1} << 21;
+inline constexpr size_t kMaxMerges = size_t{1} << 22;
+inline constexpr size_t kMaxVocabularyBytes = size_t{1} << 28;
+// Of added tokens and of pieces that are matched by a trie or by all their splits.
+inline constexpr size_t kMaxPieceBytes = 512;
+
+enum class TokenType : uint8_t {
+  kNormal,
+  kUnknown,
+  kControl,  // never comes out of a user's text
+  kUserDefined,
+  kUnused,
+  kByte,  // <0x00> to <0xFF>
+};
+
+// One step of the normalizer: what happens to a stretch of text before it is split.
+struct NormalizerStep {
+  enum class Kind : uint8_t {
+    kPrepend,         // `content` before a text that is not empty
+    kReplace,         // every `pattern` by `content`
+    kCollapseSpaces,  // two or more spaces by `content`
+    kNfc,
+    kNfd,
+    kNfkc,
+    kNfkd,
+    kLowercase,
+    kStripLeft,
+    kStripRight,
+    kCharsmap,  // SentencePiece's precompiled map, in `content`
+  };
+  Kind kind;
+  std::string pattern;
+  std::string content;
+};
+
+// One step of the pre-tokenizer: how the normalized text becomes words.
+struct PreTokenizerStep {
+  enum class Kind : uint8_t {
+    kSplit,        // by `splitter`, or by the string `pattern` when that is not empty
+    kPrefixSpace,  // a space before a piece that does not start with one
+    kMetaspace,    // spaces become U+2581; `prepend` says where one is added
+  };
+  enum class Behavior : uint8_t {
+    kIsolated,
+    kRemoved,
+    kMergedWithPrevious,
+    kMergedWithNext,
+    kContiguous,
+  };
+  enum class Prepend : uint8_t { kNever, kFirst, kAlways };
+
+  Kind kind = Kind::kSplit;
+  Splitter splitter = Splitter::kGpt2;
+  std::string pattern;
+  Behavior behavior = Behavior::kIsolated;
+  bool invert = false;                // what the splitter does not match is the match
+  Prepend prepend = Prepend::kNever;  // kMetaspace
+};
+
+// A token that is looked for in the text itself, before any splitting.
+struct AddedToken {
+  TokenId id = kNoToken;
+  std::string text;
+  bool special = false;     // only with parse_special
+  bool normalized = false;  // looked for after the normalizer, not before
+  bool lstrip = false;      // takes the white space before it
+  bool rstrip = false;
+  bool single_word = false;  // not inside a word
+};
+
+struct TokenizerSpec {
+  enum class Model : uint8_t {
+    kBpe,     // merges by rank
+    kSpmBpe,  // SentencePiece's BPE: any pair that makes a piece, the best score first
+    kUnigram,
+  };
+  enum class Decoder : uint8_t {
+    kPlain,
+    kByteLevel,
+    kMetaspace,  // U+2581 becomes a space; byte pieces become bytes
+  };
+
+  Model model = Model::kBpe;
+  FlatStrings pieces;            // by id
+  std::vector<double> scores;    // by id; kSpmBpe and kUnigram
+  std::vector<TokenType> types;  // by id; empty: all normal
+  FlatStrings merges;            // left, right, left, right, ...; kBpe
+  std::vector<AddedToken> added;
+  std::vector<NormalizerStep> normalizer;
+  std::vector<PreTokenizerStep> pre_tokenizer;
+
+  bool byte_level = false;     // pieces are spelled in ByteLevel's characters; the model sees bytes
+  bool byte_fallback = false;  // what no piece covers becomes byte pieces
+  bool ignore_merges = false;  // a word that is a piece is that piece
+  bool fuse_unknown = false;
+  TokenId unknown = kNoToken;
+
+  Decoder decoder = Decoder::kPlain;
+  bool strip_leading_space = false;  // decoding a whole text drops the space that encoding added
+
+  std::vector<TokenId> prefix;  // what add_special puts around the ids
+  std::vector<TokenId> suffix;
+};
+
+}  // namespace skein
