@@ -15,5 +15,6 @@ using CommandResult = Status;
 void add_inspect(CLI::App& app, CommandResult& result);
 void add_render(CLI::App& app, CommandResult& result);
 void add_serve(CLI::App& app, CommandResult& result);
+void add_tokenize(CLI::App& app, CommandResult& result);
 
 }  // namespace skein::apps

@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   skein::apps::CommandResult result;
   skein::apps::add_serve(app, result);
   skein::apps::add_inspect(app, result);
+  skein::apps::add_tokenize(app, result);
   skein::apps::add_render(app, result);
 
   try {

@@ -1,0 +1,16 @@
+// Hugging Face's tokenizer.json, from untrusted bytes.
+#pragma once
+
+#include <string_view>
+
+#include "base/status.h"
+#include "text/tokenizer_spec.h"
+
+namespace skein {
+
+// What is not supported (a WordPiece model, a regex that no published tokenizer uses, ...) is
+// kUnimplemented and named; what is malformed is kDataLoss. The caller has bounded the size of
+// `json`.
+Result<TokenizerSpec> parse_tokenizer_json(std::string_view json);
+
+}  // namespace skein
