@@ -21,7 +21,7 @@ enum class Splitter : uint8_t {
   kO200k,      // as Tekken, contractions at the end of a word, \p{N}{1,3}
   kDeepSeek3,  // the last of the three of DeepSeek-V3
   kBloom,      // ` ?` and anything but white space and some punctuation
-  kWords,      // \w+|[^\w\s]+
+  kWords,      // the pre-tokenizer Whitespace: \w+|[^\w\s]+
   kLines,      // [^\n]+|[\n]+
   // These match here and there.
   kSpace,                // \s, one at a time

@@ -27,7 +27,6 @@ constexpr Known kKnown[] = {
     {Splitter::kDeepSeek3, R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re"},
     {Splitter::kBloom, R"re( ?[^(\s|[.,!?…。，、।۔،])]+)re"},
     {Splitter::kBloom, R"re( ?[^(\s|.,!?…。，、।۔،)]+)re"},
-    {Splitter::kWords, R"re(\w+|[^\w\s]+)re"},
     {Splitter::kLines, R"re([^\n]+|[\n]+)re"},
     {Splitter::kSpace, R"re(\s)re"},
     {Splitter::kNumber, R"re(\p{N})re"},

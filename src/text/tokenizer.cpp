@@ -62,7 +62,7 @@ Status Tokenizer::Parts::add_tokens(const std::vector<AddedToken>& added) {
     for (AddedToken token : added) {
       const bool control = vocabulary.type(token.id) == TokenType::kControl;
       if ((control || token.special) && !with_special) continue;
-      if (token.normalized && !normalizer.empty()) {
+      if (token.normalized) {
         SKEIN_ASSIGN(token.text, normalizer.apply(token.text));
         normalized.push_back(std::move(token));
       } else {
@@ -116,22 +116,24 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
     }
   };
   const auto token = [&](TokenId id) { ids.push_back(id); };
-  const auto words = [&](std::string_view part, bool is_first) {
-    pre_tokenize(parts_->pre_tokenizer, part, is_first, word);
+  const auto words = [&](std::string_view section, bool is_first) {
+    pre_tokenize(parts_->pre_tokenizer, section, is_first, word);
     return ok_status();
   };
   const AddedTokens& raw = parts_->raw_added[options.parse_special];
   const AddedTokens& normalized = parts_->normalized_added[options.parse_special];
   if (options.add_special) ids = parts_->prefix;
+  const auto part = [&](std::string_view section, bool is_first) {
+    return each_part(
+        normalized, section,
+        [&](std::string_view inner, bool first) { return words(inner, is_first && first); }, token);
+  };
   SKEIN_TRY(each_part(
       raw, text,
-      [&](std::string_view part, bool is_first) -> Status {
-        if (parts_->normalizer.empty()) return words(part, is_first);
-        SKEIN_ASSIGN(const std::string changed, parts_->normalizer.apply(part));
-        return each_part(
-            normalized, changed,
-            [&](std::string_view inner, bool first) { return words(inner, is_first && first); },
-            token);
+      [&](std::string_view section, bool is_first) -> Status {
+        if (parts_->normalizer.empty()) return part(section, is_first);
+        SKEIN_ASSIGN(const std::string changed, parts_->normalizer.apply(section));
+        return part(changed, is_first);
       },
       token));
   if (options.add_special) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "text/jinja/template.h"
-#include "text/oracle.h"
+#include "text/jinja_oracle.h"
 
 namespace skein {
 namespace {

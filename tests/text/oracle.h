@@ -1,45 +1,66 @@
-// Runs tests/text/jinja_oracle.py: what Jinja2 itself makes of a list of cases.
+// Runs tests/text/hf_oracle.py and reads what it wrote. Tests skip, saying so, where the Python
+// environment is not there.
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unistd.h>
+#include <vector>
 
-#include "base/status.h"
+namespace skein::testing {
 
-namespace skein::test {
+inline const std::string kPython = SKEIN_SOURCE_DIR "/build/venv/bin/python";
 
-// One {"text": ...} or {"error": ...} per {"template": ..., "context": ...}. Fails where there is
-// no Python with Jinja2.
-inline Result<nlohmann::json> ask_jinja2(const nlohmann::ordered_json& cases) {
-  namespace fs = std::filesystem;
-  const fs::path source = SKEIN_SOURCE_DIR;
-  const std::string stem =
-      (fs::temp_directory_path() / ("skein_oracle_" + std::to_string(getpid())));
-  std::ofstream(stem + ".in") << cases.dump();
-  nlohmann::json answers;
-  for (const fs::path& python : {source / "build/venv/bin/python", fs::path("/usr/bin/python3")}) {
-    if (!fs::exists(python)) continue;
-    const std::string command =
-        fmt::format("'{}' '{}/tests/text/jinja_oracle.py' <'{}.in' >'{}.out' 2>'{}.err'",
-                    python.string(), source.string(), stem, stem, stem);
-    if (std::system(command.c_str()) != 0) continue;
-    std::ifstream out(stem + ".out");
-    answers = nlohmann::json::parse(out, nullptr, false);
-    break;
-  }
-  for (const char* suffix : {".in", ".out", ".err"}) fs::remove(stem + suffix);
-  if (!answers.is_array() || answers.size() != cases.size()) {
-    return unavailable("no Python with Jinja2 (Debian's python3-jinja2) answers here");
-  }
-  return answers;
+inline bool has_python() {
+  return std::filesystem::exists(kPython);
 }
 
-inline std::string read_file(const std::filesystem::path& path) {
+#define SKEIN_NEEDS_PYTHON()                                                                    \
+  if (!::skein::testing::has_python()) {                                                        \
+    GTEST_SKIP() << ::skein::testing::kPython << " is not there; tools/python_env.sh makes it"; \
+  }
+
+// The exit status of the oracle, called with `arguments`.
+inline int run_oracle(const std::string& arguments) {
+  const std::string script = SKEIN_SOURCE_DIR "/tests/text/hf_oracle.py";
+  return std::system(("'" + kPython + "' '" + script + "' " + arguments).c_str());
+}
+
+// The JSON values of a file, one a line.
+inline std::vector<nlohmann::json> read_lines(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+inline std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-}  // namespace skein::test
+// A folder of the running test's own, gone with the object.
+class TestFolder {
+ public:
+  TestFolder() {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    path_ = ::testing::TempDir() + "skein." + test->test_suite_name() + "." + test->name() + "." +
+            std::to_string(::getpid());
+    std::filesystem::create_directories(path_);
+  }
+  ~TestFolder() { std::filesystem::remove_all(path_); }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace skein::testing
