@@ -56,6 +56,8 @@ void make_control(const StopSet& stops, TokenizerSpec& spec) {
   spec.types.resize(spec.pieces.size(), TokenType::kNormal);
   for (const TokenId id : stops) spec.types[static_cast<size_t>(id)] = TokenType::kControl;
   for (AddedToken& token : spec.added) token.special |= stops.count(token.id) != 0;
+  // GPT-2's descendants name their end of text as the unknown token too.
+  if (stops.count(spec.unknown) != 0) spec.unknown = kNoToken;
 }
 
 Result<LoadedTokenizer> finish(TokenizerSpec spec, TokenId bos, TokenId eos, const StopSet& stops) {

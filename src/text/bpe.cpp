@@ -193,7 +193,10 @@ TokenId Bpe::symbol_of(std::string_view character) const {
 
 void Bpe::cut(std::string_view word, std::vector<Scratch::Symbol>& symbols) const {
   symbols.clear();
+  // What can neither be a piece nor be called unknown is left out, and its neighbours may merge.
+  const bool keep_unknown = unknown_ != kNoToken || byte_fallback_;
   const auto add = [&](TokenId id, size_t begin) {
+    if (id == kNoToken && !keep_unknown) return;
     const auto i = static_cast<uint32_t>(symbols.size());
     symbols.push_back({id, static_cast<uint32_t>(begin), i - 1, i + 1});
   };
@@ -208,6 +211,7 @@ void Bpe::cut(std::string_view word, std::vector<Scratch::Symbol>& symbols) cons
       i += length;
     }
   }
+  if (symbols.empty()) return;
   symbols.front().prev = kEnd;
   symbols.back().next = kEnd;
 }
@@ -215,6 +219,7 @@ void Bpe::cut(std::string_view word, std::vector<Scratch::Symbol>& symbols) cons
 void Bpe::encode_merged(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const {
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;
   cut(word, symbols);
+  if (symbols.empty()) return;
   if (symbols.size() <= kShortWord) {
     merge_short(symbols);
   } else {

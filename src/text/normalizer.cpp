@@ -112,14 +112,25 @@ void normalize(std::vector<int32_t>& text, bool compatible, bool compose) {
       out.push_back(c);
     }
   }
-  const auto combining = [](int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  const auto combining = [](int32_t c) {
+    return static_cast<uint8_t>(utf8proc_get_property(c)->combining_class);
+  };
+  std::vector<uint64_t> keys;
   for (auto at = out.begin(); at != out.end();) {
     if (combining(*at) == 0) {
       ++at;
       continue;
     }
-    const auto end = std::find_if(at, out.end(), [&](int32_t c) { return combining(c) == 0; });
-    std::stable_sort(at, end, [&](int32_t a, int32_t b) { return combining(a) < combining(b); });
+    // By class, then by place: the place in the key keeps the order of equals.
+    keys.clear();
+    auto end = at;
+    for (; end != out.end() && combining(*end) != 0; ++end) {
+      keys.push_back(uint64_t{combining(*end)} << 56 | static_cast<uint64_t>(keys.size()) << 21 |
+                     static_cast<uint64_t>(*end));
+    }
+    std::sort(keys.begin(), keys.end());
+    std::transform(keys.begin(), keys.end(), at,
+                   [](uint64_t key) { return static_cast<int32_t>(key & 0x1FFFFF); });
     at = end;
   }
   if (compose && !out.empty()) {

@@ -18,6 +18,7 @@ using tokenizer_json::member;
 using tokenizer_json::read;
 
 constexpr int kMaxDepth = 64;
+constexpr size_t kMaxHoles = 65'536;
 
 // The two lists that make nearly all of the file; taken out while parsing, because a document of
 // half a million nodes costs more than everything else together.
@@ -180,6 +181,11 @@ Status place_pieces(const Lists& lists, TokenizerSpec& spec) {
   }
   for (const AddedToken& token : spec.added) {
     count = std::max(count, static_cast<size_t>(token.id) + 1);
+  }
+  // A few bytes must not make a large table; real files have hardly any holes.
+  const size_t entries = lists.vocab.size() + spec.added.size();
+  if (count > entries * 4 + kMaxHoles) {
+    return out_of_range("tokenizer.json: {} entries have ids up to {}", entries, count - 1);
   }
   std::vector<std::string_view> pieces(count);
   spec.types.assign(count, TokenType::kUnused);  // ids that nothing has

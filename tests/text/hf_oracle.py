@@ -4,7 +4,7 @@
     hf_oracle.py split OUT COUNT          pieces of each published regex
     hf_oracle.py trained FOLDER COUNT     tokenizer.json files made here, and their ids
     hf_oracle.py gguf MODEL OUT COUNT     ids with the vocabulary and merges of a GGUF file
-    hf_oracle.py speed MODEL OUT BYTES    a mixed text, and the seconds that encoding it takes
+    hf_oracle.py speed MODEL OUT BYTES    a mixed text, and the seconds of CPU that encoding it takes
 Every output is lines of JSON, the same on every run.
 """
 import json
@@ -247,9 +247,9 @@ def write_speed(model, path, size):
     documents = mixed_text(size, 5)
     tokenizer.encode_special_tokens = True
     tokenizer.encode_batch(documents[:20])  # warm
-    started = time.perf_counter()
+    started = time.process_time()
     count = sum(len(tokenizer.encode(d, add_special_tokens=False).ids) for d in documents)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     with open(path, "w") as out:
         dump(out, [seconds, count])
         for document in documents:
