@@ -122,7 +122,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   };
   const AddedTokens& raw = parts_->raw_added[options.parse_special];
   const AddedTokens& normalized = parts_->normalized_added[options.parse_special];
-  if (options.add_special) ids = parts_->prefix;
+  if (options.add_special) ids.insert(ids.end(), parts_->prefix.begin(), parts_->prefix.end());
   const auto part = [&](std::string_view section, bool is_first) {
     return each_part(
         normalized, section,
