@@ -47,14 +47,14 @@ class ComputePool {
   void take_turn();
   void end_turn();
 
-  // The current run: written by the caller whose turn it is while no worker looks.
-  Task task_ = nullptr;
-  const void* context_ = nullptr;
-  size_t tasks_ = 0;
-  alignas(64) std::atomic<size_t> next_task_{0};
   alignas(64) std::atomic<uint64_t> run_{0};      // counts runs; a change starts the workers
   alignas(64) std::atomic<uint32_t> working_{0};  // workers that have not finished the run
   std::atomic<bool> stopping_{false};
+  alignas(64) std::atomic<size_t> next_task_{0};
+  // The current run: written by the caller whose turn it is while no worker looks.
+  size_t tasks_ = 0;
+  Task task_ = nullptr;
+  const void* context_ = nullptr;
 
   std::mutex turn_mutex_;
   std::condition_variable turn_changed_;
