@@ -228,12 +228,14 @@ Result<std::vector<Value>> iterate(Runtime& rt, const Value& value) {
       const RangeObject& r = value.range();
       SKEIN_TRY(rt.spend(static_cast<uint64_t>(r.count)));
       std::vector<Value> items;
+      items.reserve(static_cast<size_t>(r.count));
       for (int64_t i = 0; i < r.count; ++i) items.push_back(Value::integer(r.at(i)));
       return items;
     }
     case Kind::kDict: {
       SKEIN_TRY(rt.spend(value.dict().entries.size() / 4));
       std::vector<Value> keys;
+      keys.reserve(value.dict().entries.size());
       for (const auto& [key, item] : value.dict().entries) keys.push_back(key);
       return keys;
     }

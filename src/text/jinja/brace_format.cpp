@@ -17,7 +17,6 @@ class BraceFormatter {
     for (size_t pos = 0; pos < text_.size();) {
       const size_t brace = std::min(text_.find_first_of("{}", pos), text_.size());
       out_.append_range(format_, pos, brace);
-      pos = brace;
       if (brace == text_.size()) break;
       if (brace + 1 < text_.size() && text_[brace + 1] == text_[brace]) {
         out_.append_range(format_, brace, brace + 1);

@@ -103,6 +103,7 @@ Result<Value> dictsort(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const std::vector<size_t> order, sorted_order(rt, keys, a.has(2) && truthy(a[2])));
   const std::vector<Value> pairs = item_pairs(rt, self);
   std::vector<Value> out;
+  out.reserve(order.size());
   for (const size_t i : order) out.push_back(pairs[i]);
   return rt.list(std::move(out));
 }
@@ -125,6 +126,7 @@ Result<Value> sort(Runtime& rt, const Value& self, Args& args) {
   }
   SKEIN_ASSIGN(const std::vector<size_t> order, sorted_order(rt, keys, a.has(0) && truthy(a[0])));
   std::vector<Value> out;
+  out.reserve(order.size());
   for (const size_t i : order) out.push_back(items[i]);
   return rt.list(std::move(out));
 }

@@ -119,6 +119,7 @@ Status JsonWriter::write_dict(const DictObject& dict) {
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   if (style_.sort_keys) {
     std::vector<Value> keys;
+    keys.reserve(dict.entries.size());
     for (const auto& [key, value] : dict.entries) keys.push_back(key);
     SKEIN_ASSIGN(order, sorted_order(rt_, keys, false));
   }

@@ -26,6 +26,7 @@ Result<Value> dict_keys(Runtime& rt, const Value& self, Args& args) {
 Result<Value> dict_values(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "values", {}, 0));
   std::vector<Value> values;
+  values.reserve(self.dict().entries.size());
   for (const auto& [key, value] : self.dict().entries) values.push_back(value);
   return rt.list(std::move(values), Kind::kView, "dict_values");
 }
