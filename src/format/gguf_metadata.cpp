@@ -57,7 +57,8 @@ double float_at(ValueType type, const std::byte* at) {
 
 std::string describe(const Value& value) {
   if (value.is_array) return fmt::format("an array of {} {}", value.count, name_of(value.type));
-  return fmt::format("a {}", name_of(value.type));
+  const std::string_view type = name_of(value.type);
+  return fmt::format("{} {}", type.starts_with('i') ? "an" : "a", type);
 }
 
 Status wrong_type(const Value& value, std::string_view wanted) {

@@ -14,11 +14,11 @@ enum class ElementType : uint8_t {
 #include "tensor/quant/formats.def"
 };
 
-inline constexpr size_t kElementTypeCount = 0
-#define SKEIN_QUANT(name, id, elements, bytes, dequantizer) +1
-#define SKEIN_STORAGE(name, id, bytes) +1
+inline constexpr ElementType kElementTypes[] = {
+#define SKEIN_QUANT(name, id, elements, bytes, dequantizer) ElementType::k##name,
+#define SKEIN_STORAGE(name, id, bytes) ElementType::k##name,
 #include "tensor/quant/formats.def"
-    ;
+};
 
 inline constexpr uint32_t kNoGgufId = UINT32_MAX;
 

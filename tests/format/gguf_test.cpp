@@ -78,10 +78,10 @@ TEST(Gguf, GettersSayWhatIsWrong) {
             "9223372036854775807");
   EXPECT_EQ(m.get<IntArray>("bigs").message(),
             "key 'bigs': element 1 is 18446744073709551615, over 2^63 - 1");
-  EXPECT_EQ(m.get<float>("i").message(), "key 'i' holds a int32, not a float");
+  EXPECT_EQ(m.get<float>("i").message(), "key 'i' holds an int32, not a float");
   EXPECT_EQ(m.get<std::string_view>("s").message(),
             "key 's' holds an array of 1 string, not a string");
-  EXPECT_EQ(m.get<StringArray>("i").message(), "key 'i' holds a int32, not an array of strings");
+  EXPECT_EQ(m.get<StringArray>("i").message(), "key 'i' holds an int32, not an array of strings");
   EXPECT_EQ(*m.get_or<uint32_t>("none", 7), 7u);
   EXPECT_FALSE(m.get_or<uint32_t>("s", 7).ok());
 }

@@ -68,8 +68,7 @@ class QuantOracle : public ::testing::Test {
 
 TEST_F(QuantOracle, EveryFormatOfTheTableIsExact) {
   int formats = 0;
-  for (size_t i = 0; i < kElementTypeCount; ++i) {
-    const auto type = static_cast<ElementType>(i);
+  for (const ElementType type : kElementTypes) {
     if (!can_dequantize(type) || type == ElementType::kF32) continue;
     const std::string name(info(type).name);
     SCOPED_TRACE(name);
@@ -84,8 +83,8 @@ TEST_F(QuantOracle, EveryFormatOfTheTableIsExact) {
 }
 
 TEST_F(QuantOracle, EveryLineOfTheTableIsRight) {
-  for (size_t i = 0; i < kElementTypeCount; ++i) {
-    const ElementTypeInfo& type = info(static_cast<ElementType>(i));
+  for (const ElementType element : kElementTypes) {
+    const ElementTypeInfo& type = info(element);
     if (type.gguf_id == kNoGgufId) continue;
     SCOPED_TRACE(type.name);
     ASSERT_TRUE(tensors_.contains(std::string(type.name) + ".facts"));
