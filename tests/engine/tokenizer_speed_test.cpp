@@ -13,7 +13,7 @@
 namespace skein {
 namespace {
 
-using testing::default_model;
+using testing::default_model_path;
 using testing::kVectors;
 using testing::load;
 
@@ -29,9 +29,9 @@ TEST(TokenizerSpeed, IsAtLeastHuggingFaces) {
   SKEIN_NEEDS_DEFAULT_MODEL();
   SKEIN_NEEDS_PYTHON();
   const testing::TestFolder folder;
-  ASSERT_EQ(
-      testing::run_oracle("speed '" + default_model() + "' '" + (folder / "out") + "' 10000000"),
-      0);
+  ASSERT_EQ(testing::run_oracle("speed '" + default_model_path() + "' '" + (folder / "out") +
+                                "' 10000000"),
+            0);
   auto lines = testing::read_lines(folder / "out");
   std::vector<std::string> documents;
   size_t bytes = 0;
@@ -39,7 +39,7 @@ TEST(TokenizerSpeed, IsAtLeastHuggingFaces) {
     documents.push_back(lines[i].get<std::string>());
     bytes += documents.back().size();
   }
-  const Tokenizer tokenizer = load(default_model()).tokenizer;
+  const Tokenizer tokenizer = load(default_model_path()).tokenizer;
   const double started = cpu_seconds();
   size_t count = 0;
   for (const std::string& document : documents) count += tokenizer.encode(document)->size();
@@ -59,9 +59,9 @@ TEST(TokenizerSpeed, OneMebibyteOfAnyCharacterTakesLessThanASecond) {
       if (entry.path().extension() == ".gguf") models.push_back(entry.path());
     }
   }
-  if (std::filesystem::exists(default_model())) models.push_back(default_model());
+  if (std::filesystem::exists(default_model_path())) models.push_back(default_model_path());
   if (models.empty())
-    GTEST_SKIP() << "neither " << kVectors << " nor " << default_model() << " is there";
+    GTEST_SKIP() << "neither " << kVectors << " nor " << default_model_path() << " is there";
   double slowest = 0;
   for (const std::string& model : models) {
     const Tokenizer tokenizer = load(model).tokenizer;

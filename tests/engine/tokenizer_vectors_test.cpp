@@ -11,7 +11,7 @@
 namespace skein {
 namespace {
 
-using testing::default_model;
+using testing::default_model_path;
 using testing::kVectors;
 using testing::load;
 
@@ -59,11 +59,12 @@ TEST(DefaultModel, EqualsHuggingFaceOnRandomText) {
   SKEIN_NEEDS_DEFAULT_MODEL();
   SKEIN_NEEDS_PYTHON();
   const testing::TestFolder folder;
-  ASSERT_EQ(testing::run_oracle("gguf '" + default_model() + "' '" + (folder / "out") + "' 20000"),
-            0);
+  ASSERT_EQ(
+      testing::run_oracle("gguf '" + default_model_path() + "' '" + (folder / "out") + "' 20000"),
+      0);
   const auto lines = testing::read_lines(folder / "out");
   ASSERT_EQ(lines.size(), 20000u);
-  const Tokenizer tokenizer = load(default_model()).tokenizer;
+  const Tokenizer tokenizer = load(default_model_path()).tokenizer;
   size_t wrong = 0;
   for (const auto& line : lines) {
     const auto text = line[0].get<std::string>();
@@ -82,7 +83,7 @@ TEST(DefaultModel, EqualsHuggingFaceOnRandomText) {
 
 TEST(DefaultModel, NamesItsStops) {
   SKEIN_NEEDS_DEFAULT_MODEL();
-  const LoadedTokenizer loaded = load(default_model());
+  const LoadedTokenizer loaded = load(default_model_path());
   const Tokenizer& tokenizer = loaded.tokenizer;
   EXPECT_EQ(tokenizer.piece(loaded.bos), "<|im_start|>");
   EXPECT_EQ(tokenizer.piece(loaded.eos), "<|im_end|>");
@@ -94,7 +95,7 @@ TEST(DefaultModel, NamesItsStops) {
 
 TEST(DefaultModel, UserTextNeverBecomesAControlToken) {
   SKEIN_NEEDS_DEFAULT_MODEL();
-  const Tokenizer tokenizer = load(default_model()).tokenizer;
+  const Tokenizer tokenizer = load(default_model_path()).tokenizer;
   for (TokenId id = 0; id < static_cast<TokenId>(tokenizer.vocab_size()); ++id) {
     if (!tokenizer.is_control(id)) continue;
     const std::string text(tokenizer.piece(id));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "format/test_folder.h"
 #include "text/oracle.h"
 
 namespace skein {

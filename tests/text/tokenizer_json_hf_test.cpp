@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "format/test_folder.h"
 #include "text/oracle.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_json.h"

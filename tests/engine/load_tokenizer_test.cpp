@@ -1,0 +1,179 @@
+// What model files say about their tokenizers, right and wrong, and the stop set.
+#include "engine/load_tokenizer.h"
+
+#include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+#include "engine/models.h"
+#include "format/gguf_writer.h"
+#include "format/safetensors_writer.h"
+
+namespace skein {
+namespace {
+
+// A folder with the smallest weights there are.
+class Folder {
+ public:
+  Folder() {
+    folder_.write("model.safetensors",
+                  testing::safetensors_bytes(
+                      R"({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})", 4));
+    write("config.json", R"({"model_type": "llama", "eos_token_id": 2})");
+    write("tokenizer.json", R"({"added_tokens": [
+        {"id": 1, "content": "<s>", "special": true}, {"id": 2, "content": "</s>", "special": true},
+        {"id": 3, "content": "<|im_end|>", "special": false},
+        {"id": 4, "content": "<tool>", "special": false}],
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+      "decoder": {"type": "ByteLevel"},
+      "model": {"type": "BPE", "vocab": {"a": 0, "<eos>": 5}, "merges": []}})");
+  }
+  void write(std::string_view name, std::string_view text) { folder_.write(name, text); }
+  Result<LoadedTokenizer> load() const {
+    auto source = open_model(folder_.path());
+    if (!source.ok()) return source.status();
+    return load_tokenizer(*source);
+  }
+
+ private:
+  testing::TestFolder folder_;
+};
+
+TEST(LoadTokenizer, CollectsTheStopsOfEveryFile) {
+  Folder folder;
+  folder.write("generation_config.json", R"({"eos_token_id": [2, 4]})");
+  folder.write("tokenizer_config.json",
+               R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>"})");
+  const auto loaded = folder.load();
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  EXPECT_EQ(loaded->bos, 1);
+  EXPECT_EQ(loaded->eos, 2);
+  // <|im_end|> is the family's; the piece <eos> is only text here.
+  EXPECT_EQ(loaded->stop_ids, (std::vector<TokenId>{2, 3, 4}));
+}
+
+TEST(LoadTokenizer, NobodyCanTypeAStop) {
+  const auto loaded = Folder().load();
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  EXPECT_EQ(loaded->stop_ids, (std::vector<TokenId>{2, 3}));
+  const Tokenizer& tokenizer = loaded->tokenizer;
+  EXPECT_EQ(*tokenizer.encode("a<|im_end|>a"), (std::vector<TokenId>{0, 0}));
+  EXPECT_EQ(*tokenizer.encode("a<tool>"), (std::vector<TokenId>{0, 4}));
+  EXPECT_EQ(*tokenizer.encode("a<|im_end|>", {.parse_special = true}),
+            (std::vector<TokenId>{0, 3}));
+}
+
+TEST(LoadTokenizer, StopsOutsideTheVocabularyAreRefused) {
+  Folder folder;
+  folder.write("generation_config.json", R"({"eos_token_id": [2, 6]})");
+  const auto loaded = folder.load();
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_NE(
+      loaded.message().find("generation_config.json: eos_token_id has 6, the vocabulary has 6"),
+      std::string::npos)
+      << loaded.message();
+}
+
+TEST(LoadTokenizer, ErrorsNameTheFolder) {
+  Folder folder;
+  folder.write("tokenizer.json", R"({"model": {"type": "WordPiece"}})");
+  const auto loaded = folder.load();
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_NE(loaded.message().find("LoadTokenizer.ErrorsNameTheFolder"), std::string::npos);
+  EXPECT_NE(loaded.message().find("'WordPiece'"), std::string::npos) << loaded.message();
+}
+
+TEST(LoadTokenizer, GgufStopsAreControlTokens) {
+  const std::string path = testing::kVectors + "ggml-vocab-phi-3.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const LoadedTokenizer loaded = testing::load(path);
+  std::vector<std::string> stops;
+  for (const TokenId id : loaded.stop_ids) stops.emplace_back(loaded.tokenizer.piece(id));
+  EXPECT_EQ(stops, (std::vector<std::string>{"<|endoftext|>", "<|end|>"}));
+  EXPECT_EQ(loaded.tokenizer.piece(loaded.bos), "<s>");
+  // Phi-3's tokens take the white space behind them.
+  EXPECT_EQ(
+      *loaded.tokenizer.encode("<|user|>\n<|end|>\n", {.parse_special = true, .add_special = true}),
+      (std::vector<TokenId>{1, loaded.tokenizer.find("<|user|>"),
+                            loaded.tokenizer.find("<|end|>")}));
+}
+
+// A GGUF file with a tokenizer of one kind; `change` spoils it.
+Result<LoadedTokenizer> load_gguf(const std::string& model,
+                                  const std::function<void(testing::GgufWriter&)>& change) {
+  const testing::TestFolder folder;
+  testing::GgufWriter file;
+  file.string("general.architecture", "llama").string("tokenizer.ggml.model", model);
+  change(file);
+  file.tensor({.name = "w", .dims = {32}, .type = 0});
+  auto source = open_model(folder.write("m.gguf", file.build()));
+  if (!source.ok()) return source.status();
+  return load_tokenizer(*source);
+}
+
+using Type = gguf::ValueType;
+
+TEST(GgufTokenizer, ReadsUnigram) {
+  const auto loaded = load_gguf("t5", [](testing::GgufWriter& file) {
+    file.strings("tokenizer.ggml.tokens", {"<pad>", "</s>", "<unk>", "▁", "a", "b", "▁ab"})
+        .array<float>("tokenizer.ggml.scores", Type::kFloat32, {0, 0, 0, -2, -2, -2, -3})
+        .array<int32_t>("tokenizer.ggml.token_type", Type::kInt32, {3, 3, 2, 1, 1, 1, 1})
+        .scalar<uint8_t>("tokenizer.ggml.remove_extra_whitespaces", Type::kBool, 1);
+  });
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  EXPECT_EQ(*loaded->tokenizer.encode("  ab  ba x ", {.add_special = true}),
+            (std::vector<TokenId>{6, 3, 5, 4, 3, 2, 1}));
+  EXPECT_EQ(loaded->stop_ids, (std::vector<TokenId>{1}));
+}
+
+TEST(GgufTokenizer, FaultsAreCleanErrors) {
+  const auto message = [](const std::string& model, const auto& change) {
+    const auto loaded = load_gguf(model, change);
+    return loaded.ok() ? std::string("no error") : loaded.message();
+  };
+  using Writer = testing::GgufWriter;
+  const auto bpe = [](Writer& file) -> Writer& {
+    return file.strings("tokenizer.ggml.tokens", {"a", "b", "ab"});
+  };
+  EXPECT_THAT(message("rwkv", bpe), ::testing::HasSubstr("tokenizer.ggml.model 'rwkv'"));
+  EXPECT_THAT(message("gpt2", [](Writer&) {}), ::testing::HasSubstr("tokenizer.ggml.tokens"));
+  EXPECT_THAT(message("gpt2", bpe), ::testing::HasSubstr("tokenizer.ggml.merges"));
+  EXPECT_THAT(message("llama", bpe), ::testing::HasSubstr("tokenizer.ggml.scores"));
+  EXPECT_THAT(
+      message("gpt2", [&](Writer& file) { bpe(file).strings("tokenizer.ggml.merges", {"ab"}); }),
+      ::testing::HasSubstr("merge 0 ('ab') has no space"));
+  EXPECT_THAT(
+      message("gpt2", [&](Writer& file) { bpe(file).strings("tokenizer.ggml.merges", {"a c"}); }),
+      ::testing::HasSubstr("'a' with 'c'"));
+  EXPECT_THAT(
+      message(
+          "gpt2",
+          [&](Writer& file) {
+            bpe(file).strings("tokenizer.ggml.merges", {"a b"}).string("tokenizer.ggml.pre", "odd");
+          }),
+      ::testing::HasSubstr("tokenizer.ggml.pre 'odd'"));
+  EXPECT_THAT(message("gpt2",
+                      [&](Writer& file) {
+                        bpe(file)
+                            .strings("tokenizer.ggml.merges", {"a b"})
+                            .u32("tokenizer.ggml.eos_token_id", 3);
+                      }),
+              ::testing::HasSubstr("eos_token_id is 3, the vocabulary has 3"));
+  EXPECT_THAT(message("llama",
+                      [&](Writer& file) {
+                        bpe(file).array<float>("tokenizer.ggml.scores", Type::kFloat32, {0});
+                      }),
+              ::testing::HasSubstr("1 scores for 3 pieces"));
+  EXPECT_THAT(message("llama",
+                      [&](Writer& file) {
+                        bpe(file)
+                            .array<float>("tokenizer.ggml.scores", Type::kFloat32, {0, 0, 0})
+                            .array<int32_t>("tokenizer.ggml.token_type", Type::kInt32, {1, 7, 1});
+                      }),
+              ::testing::HasSubstr("token 1 has the type 7"));
+}
+
+}  // namespace
+}  // namespace skein
