@@ -11,8 +11,6 @@
 
 namespace skein::fuzz {
 
-inline constexpr std::string_view kMetaspace = "\xE2\x96\x81";
-
 inline Tokenizer must_create(TokenizerSpec spec) {
   auto tokenizer = Tokenizer::create(std::move(spec));
   SKEIN_CHECK(tokenizer.ok(), "{}", tokenizer.message());

@@ -44,9 +44,9 @@ std::string with_spaces(std::string_view text) {
     }
     if (at_start) out += ' ';
     at_start = false;
-    const bool space = text.substr(0, fuzz::kMetaspace.size()) == fuzz::kMetaspace;
+    const bool space = text.substr(0, kMetaspace.size()) == kMetaspace;
     out += space ? ' ' : text[0];
-    text.remove_prefix(space ? fuzz::kMetaspace.size() : 1);
+    text.remove_prefix(space ? kMetaspace.size() : 1);
   }
   return out;
 }

@@ -11,8 +11,6 @@
 namespace skein {
 namespace {
 
-constexpr std::string_view kMetaspace = "\xE2\x96\x81";
-
 // What a name in tokenizer.ggml.pre stands for.
 struct Preset {
   std::string_view name;

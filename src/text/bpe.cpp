@@ -14,7 +14,6 @@ namespace {
 // Up to here a scan for the best pair beats a heap.
 constexpr size_t kShortWord = 48;
 constexpr uint32_t kEnd = UINT32_MAX;
-constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
 // Where the first U+2581 that follows another character is, or npos.
 size_t inner_metaspace(std::string_view text) {

@@ -8,7 +8,6 @@ namespace {
 using Step = PreTokenizerStep;
 
 constexpr size_t kMaxSteps = 16;
-constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
 // Turns matches and the text between them into the pieces that the step's behavior asks for. The
 // stretches come in order and touch, so a piece under way is one view that grows.

@@ -31,7 +31,6 @@ struct Pattern {
 
 Result<Pattern> pattern_of(const Json& part);
 
-inline constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 // Where a Metaspace adds its mark; "add_prefix_space" is the older spelling.
 Result<PreTokenizerStep::Prepend> prepend_of(const Json& part);
 // Only U+2581 is supported.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -17,6 +18,9 @@ inline constexpr size_t kMaxMerges = size_t{1} << 22;
 inline constexpr size_t kMaxVocabularyBytes = size_t{1} << 28;
 // Of added tokens and of pieces that are matched by a trie or by all their splits.
 inline constexpr size_t kMaxPieceBytes = 512;
+
+// What SentencePiece writes for a space: U+2581.
+inline constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
 enum class TokenType : uint8_t {
   kNormal,

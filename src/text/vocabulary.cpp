@@ -8,8 +8,6 @@
 namespace skein {
 namespace {
 
-constexpr std::string_view kMetaspace = "\xE2\x96\x81";
-
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;

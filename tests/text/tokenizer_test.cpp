@@ -69,16 +69,19 @@ TEST(SpmBpe, FallsBackToBytes) {
   EXPECT_EQ(pieces(tokenizer, "\xFF"), (Pieces{"▁", "<0xFF>"}));
 }
 
-TEST(SpmBpe, NeitherControlNorByteNorUnknownPiecesComeOutOfText) {
-  const Tokenizer tokenizer = fuzz::sentencepiece(TokenizerSpec::Model::kSpmBpe);
-  for (const std::string text : {"</s>", "<unk>", "<0x41>"}) {
-    std::string joined;
-    const auto ids = tokenizer.encode(text);
-    ASSERT_TRUE(ids.ok());
-    for (const TokenId id : *ids) joined += tokenizer.bytes(id);
-    EXPECT_EQ(joined, " " + text);
+TEST(SentencePiece, NeitherControlNorByteNorUnknownPiecesComeOutOfText) {
+  for (const auto model : {TokenizerSpec::Model::kSpmBpe, TokenizerSpec::Model::kUnigram}) {
+    const Tokenizer tokenizer = fuzz::sentencepiece(model);
+    for (const std::string text : {"</s>", "<unk>", "<0x41>"}) {
+      const auto ids = tokenizer.encode(text);
+      ASSERT_TRUE(ids.ok());
+      EXPECT_GT(ids->size(), 2u) << text;
+      std::string joined;
+      for (const TokenId id : *ids) joined += tokenizer.bytes(id);
+      EXPECT_EQ(joined, " " + text);
+    }
+    EXPECT_EQ(pieces(tokenizer, "</s>", {.parse_special = true}), (Pieces{"</s>"}));
   }
-  EXPECT_EQ(pieces(tokenizer, "</s>", {.parse_special = true}), (Pieces{"</s>"}));
 }
 
 TEST(Unigram, TakesTheBestSum) {
