@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <ctime>
+#include <fmt/format.h>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -9,6 +10,8 @@
 #include "apps/commands.h"
 #include "apps/model_path.h"
 #include "engine/load_chat_template.h"
+#include "engine/load_tokenizer.h"
+#include "engine/prompt.h"
 
 namespace skein::apps {
 namespace {
@@ -18,6 +21,7 @@ struct RenderOptions {
   std::string chat_template;
   std::string context;
   std::string now;
+  bool ids = false;
 };
 
 Result<std::string> read_file(const std::string& path) {
@@ -26,17 +30,6 @@ Result<std::string> read_file(const std::string& path) {
   std::string bytes{std::istreambuf_iterator<char>(in), {}};
   if (in.bad()) return data_loss("{} cannot be read", path);
   return bytes;
-}
-
-Result<ChatTemplate> open_template(const RenderOptions& options) {
-  if (!options.chat_template.empty()) {
-    ChatTemplateSource source;
-    SKEIN_ASSIGN(source.text, read_file(options.chat_template));
-    return ChatTemplate::create(source);
-  }
-  SKEIN_ASSIGN(const std::string path, model_path(options.model));
-  SKEIN_ASSIGN(const WeightSource source, open_model(path));
-  return load_chat_template(source);
 }
 
 // "2026-01-02T03:04:05", or the local time when `text` is empty.
@@ -54,20 +47,40 @@ Result<std::tm> parse_time(const std::string& text) {
   return time;
 }
 
-Status render(const RenderOptions& options) {
-  SKEIN_ASSIGN(const ChatTemplate chat, open_template(options));
-  SKEIN_ASSIGN(const std::string text, read_file(options.context));
-  const auto context = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (!context.is_object()) return invalid_argument("{} is not a JSON object", options.context);
-  jinja::RenderOptions settings;
-  SKEIN_ASSIGN(settings.now, parse_time(options.now));
-  SKEIN_ASSIGN(const jinja::Rendered prompt, chat.render(context, settings));
-  const std::string bytes = prompt.text();
+Status print(const std::string& bytes) {
   if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() ||
       std::fflush(stdout) != 0) {
     return data_loss("the prompt could not be written");
   }
   return {};
+}
+
+Result<jinja::Rendered> render_context(const ChatTemplate& chat, const RenderOptions& options) {
+  SKEIN_ASSIGN(const std::string text, read_file(options.context));
+  const auto context = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!context.is_object()) return invalid_argument("{} is not a JSON object", options.context);
+  jinja::RenderOptions settings;
+  SKEIN_ASSIGN(settings.now, parse_time(options.now));
+  return chat.render(context, settings);
+}
+
+Status render_file(const RenderOptions& options) {
+  ChatTemplateSource source;
+  SKEIN_ASSIGN(source.text, read_file(options.chat_template));
+  SKEIN_ASSIGN(const ChatTemplate chat, ChatTemplate::create(source));
+  SKEIN_ASSIGN(const jinja::Rendered prompt, render_context(chat, options));
+  return print(prompt.text());
+}
+
+Status render_model(const RenderOptions& options) {
+  SKEIN_ASSIGN(const std::string path, model_path(options.model));
+  SKEIN_ASSIGN(const WeightSource source, open_model(path));
+  SKEIN_ASSIGN(const ChatTemplate chat, load_chat_template(source));
+  SKEIN_ASSIGN(const jinja::Rendered prompt, render_context(chat, options));
+  if (!options.ids) return print(prompt.text());
+  SKEIN_ASSIGN(const LoadedTokenizer loaded, load_tokenizer(source));
+  SKEIN_ASSIGN(const std::vector<TokenId> ids, encode_prompt(loaded.tokenizer, prompt));
+  return print(fmt::format("[{}]\n", fmt::join(ids, ", ")));
 }
 
 }  // namespace
@@ -76,7 +89,8 @@ void add_render(CLI::App& app, CommandResult& result) {
   auto options = std::make_shared<RenderOptions>();
   CLI::App* command = app.add_subcommand("render", "Print the prompt that a conversation becomes");
   auto* source = command->add_option_group("template");
-  source->add_option("--model", options->model, "Take the chat template of this model");
+  auto* model =
+      source->add_option("--model", options->model, "Take the chat template of this model");
   source->add_option("--template", options->chat_template, "Take this Jinja file");
   source->require_option(1);
   command
@@ -84,7 +98,13 @@ void add_render(CLI::App& app, CommandResult& result) {
                    "JSON file: messages, tools, add_generation_prompt, bos_token, ...")
       ->required();
   command->add_option("--now", options->now, "What strftime_now takes for the time");
-  command->callback([options, &result] { result = render(*options); });
+  command
+      ->add_flag("--ids", options->ids,
+                 "Print the prompt's token ids instead, as the model would get them")
+      ->needs(model);
+  command->callback([options, &result] {
+    result = options->model.empty() ? render_file(*options) : render_model(*options);
+  });
 }
 
 }  // namespace skein::apps

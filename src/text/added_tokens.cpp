@@ -1,5 +1,7 @@
 #include "text/added_tokens.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "text/splitter_scan.h"
@@ -38,12 +40,30 @@ bool AddedTokens::stands_alone(std::string_view text, size_t begin, size_t end) 
   return (scan.at(end).classes & unicode::kWord) == 0;
 }
 
-AddedTokens::Match AddedTokens::next(std::string_view text, size_t from) const {
+void TrustedRanges::add(size_t begin, size_t end) {
+  if (begin == end) return;
+  if (!ranges_.empty() && ranges_.back().end == begin) {
+    ranges_.back().end = end;
+  } else {
+    ranges_.push_back({begin, end});
+  }
+}
+
+bool TrustedRanges::covers(size_t begin, size_t end) const {
+  const auto after =
+      std::upper_bound(ranges_.begin(), ranges_.end(), begin,
+                       [](size_t at, const Range& range) { return at < range.begin; });
+  return after != ranges_.begin() && end <= std::prev(after)->end;
+}
+
+AddedTokens::Match AddedTokens::next(std::string_view text, size_t from,
+                                     const TrustedRanges& trusted) const {
   for (size_t at = from; at < text.size(); ++at) {
     if (!trie_.may_start_with(text[at])) continue;
     size_t length = 0;
     size_t index = 0;
     trie_.prefixes(text.substr(at), [&](size_t matched, int32_t value) {
+      if (tokens_[static_cast<size_t>(value)].special && !trusted.covers(at, at + matched)) return;
       length = matched;
       index = static_cast<size_t>(value);
     });

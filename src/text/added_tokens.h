@@ -12,6 +12,22 @@
 
 namespace skein {
 
+// The parts of a text that we wrote ourselves.
+class TrustedRanges {
+ public:
+  // Ranges are added in order and do not overlap; neighbours become one.
+  void add(size_t begin, size_t end);
+  bool empty() const { return ranges_.empty(); }
+  bool covers(size_t begin, size_t end) const;
+
+ private:
+  struct Range {
+    size_t begin;
+    size_t end;
+  };
+  std::vector<Range> ranges_;
+};
+
 class AddedTokens {
  public:
   AddedTokens() = default;
@@ -24,8 +40,9 @@ class AddedTokens {
     size_t end = 0;
     TokenId id = kNoToken;  // kNoToken: there is none from here on
   };
-  // The first match that starts at or after `from`.
-  Match next(std::string_view text, size_t from) const;
+  // The first match that starts at or after `from`. Special tokens count only where `trusted`
+  // covers them whole.
+  Match next(std::string_view text, size_t from, const TrustedRanges& trusted) const;
 
  private:
   bool stands_alone(std::string_view text, size_t begin, size_t end) const;

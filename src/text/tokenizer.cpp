@@ -39,11 +39,11 @@ struct Scratch {
 
 // Calls token(id) and plain(text, is_start_of_the_whole) for the parts of `text` in order.
 template <class Plain, class Token>
-Status each_part(const AddedTokens& added, std::string_view text, const Plain& plain,
-                 const Token& token) {
+Status each_part(const AddedTokens& added, std::string_view text, const TrustedRanges& trusted,
+                 const Plain& plain, const Token& token) {
   size_t from = 0;
   while (!added.empty() && from < text.size()) {
-    const AddedTokens::Match match = added.next(text, from);
+    const AddedTokens::Match match = added.next(text, from, trusted);
     if (match.id == kNoToken) break;
     if (match.begin > from) SKEIN_TRY(plain(text.substr(from, match.begin - from), from == 0));
     token(match.id);
@@ -61,7 +61,8 @@ Status Tokenizer::Parts::add_tokens(const std::vector<AddedToken>& added) {
     std::vector<AddedToken> normalized;
     for (AddedToken token : added) {
       const bool control = vocabulary.type(token.id) == TokenType::kControl;
-      if ((control || token.special) && !with_special) continue;
+      token.special = token.special || control;
+      if (token.special && !with_special) continue;
       if (token.normalized) {
         SKEIN_ASSIGN(token.text, normalizer.apply(token.text));
         normalized.push_back(std::move(token));
@@ -101,6 +102,24 @@ Result<Tokenizer> Tokenizer::create(TokenizerSpec spec) {
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  TrustedRanges trusted;
+  if (options.parse_special) trusted.add(0, text.size());
+  return encode(text, trusted, options.add_special);
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::span<const TextPart> parts,
+                                               bool add_special) const {
+  TrustedRanges trusted;
+  std::string text;
+  for (const TextPart& part : parts) {
+    if (part.trusted) trusted.add(text.size(), text.size() + part.text.size());
+    text += part.text;
+  }
+  return encode(text, trusted, add_special);
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const TrustedRanges& trusted,
+                                               bool add_special) const {
   if (text.size() > kMaxTextBytes) {
     return out_of_range("tokenizer: a text of {} bytes, at most {} are taken", text.size(),
                         kMaxTextBytes);
@@ -120,23 +139,26 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
     pre_tokenize(parts_->pre_tokenizer, section, is_first, word);
     return ok_status();
   };
-  const AddedTokens& raw = parts_->raw_added[options.parse_special];
-  const AddedTokens& normalized = parts_->normalized_added[options.parse_special];
-  if (options.add_special) ids.insert(ids.end(), parts_->prefix.begin(), parts_->prefix.end());
-  const auto part = [&](std::string_view section, bool is_first) {
+  if (add_special) ids = parts_->prefix;
+  // After the normalizer places have moved, so a section is trusted as a whole or not at all.
+  const auto part = [&](std::string_view section, bool is_first, bool is_trusted) {
+    TrustedRanges all;
+    if (is_trusted) all.add(0, section.size());
     return each_part(
-        normalized, section,
+        parts_->normalized_added[is_trusted], section, all,
         [&](std::string_view inner, bool first) { return words(inner, is_first && first); }, token);
   };
   SKEIN_TRY(each_part(
-      raw, text,
+      parts_->raw_added[!trusted.empty()], text, trusted,
       [&](std::string_view section, bool is_first) -> Status {
-        if (parts_->normalizer.empty()) return part(section, is_first);
+        const auto begin = static_cast<size_t>(section.data() - text.data());
+        const bool is_trusted = trusted.covers(begin, begin + section.size());
+        if (parts_->normalizer.empty()) return part(section, is_first, is_trusted);
         SKEIN_ASSIGN(const std::string changed, parts_->normalizer.apply(section));
-        return part(changed, is_first);
+        return part(changed, is_first, is_trusted);
       },
       token));
-  if (options.add_special) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
+  if (add_special) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
   return ids;
 }
 

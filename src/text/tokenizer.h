@@ -17,6 +17,8 @@
 
 namespace skein {
 
+class TrustedRanges;
+
 inline constexpr size_t kMaxTextBytes = size_t{1} << 28;
 
 struct EncodeOptions {
@@ -25,6 +27,14 @@ struct EncodeOptions {
   bool parse_special = false;
   // Puts what the model expects around a text (BOS, EOS).
   bool add_special = false;
+};
+
+// A part of a prompt. Control tokens spelled out in it are read as such only where it is trusted:
+// our own text (a chat template's literals), never what a user typed. Words and ordinary tokens run
+// on across the borders of parts.
+struct TextPart {
+  std::string_view text;
+  bool trusted = false;
 };
 
 struct DecodeOptions {
@@ -41,6 +51,7 @@ class Tokenizer {
   ~Tokenizer();
 
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
+  Result<std::vector<TokenId>> encode(std::span<const TextPart> parts, bool add_special) const;
 
   // Valid UTF-8 always: an invalid part inside becomes U+FFFD, an incomplete character at the end
   // is dropped. Fails on an id outside the vocabulary.
@@ -58,6 +69,8 @@ class Tokenizer {
 
  private:
   struct Parts;
+  Result<std::vector<TokenId>> encode(std::string_view text, const TrustedRanges& trusted,
+                                      bool add_special) const;
   explicit Tokenizer(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };

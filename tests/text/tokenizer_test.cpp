@@ -118,7 +118,7 @@ TEST(AddedTokens, TheLeftmostAndOfThoseTheLongest) {
   const auto added = AddedTokens::create(std::move(tokens));
   ASSERT_TRUE(added.ok());
   const auto next = [&](std::string_view text, size_t from = 0) {
-    const AddedTokens::Match match = added->next(text, from);
+    const AddedTokens::Match match = added->next(text, from, {});
     return std::tuple(match.id, match.begin, match.end);
   };
   EXPECT_EQ(next("xabcd"), std::tuple(2, 1u, 4u));
@@ -127,6 +127,30 @@ TEST(AddedTokens, TheLeftmostAndOfThoseTheLongest) {
   EXPECT_EQ(next("xbcd"), std::tuple(kNoToken, 4u, 4u));
   EXPECT_EQ(next("bcdx"), std::tuple(kNoToken, 4u, 4u));
   EXPECT_EQ(next("abab", 1), std::tuple(1, 2u, 4u));
+}
+
+TEST(AddedTokens, SpecialOnesCountOnlyWhereTheTextIsTrusted) {
+  std::vector<AddedToken> tokens(2);
+  tokens[0] = {.id = 1, .text = "ab"};
+  tokens[1] = {.id = 2, .text = "abc", .special = true};
+  const auto added = AddedTokens::create(std::move(tokens));
+  ASSERT_TRUE(added.ok());
+  TrustedRanges trusted;
+  trusted.add(3, 5);
+  trusted.add(5, 9);  // one range: 3 to 9
+  const auto ids = [&](std::string_view text) {
+    std::vector<TokenId> found;
+    for (size_t from = 0;;) {
+      const AddedTokens::Match match = added->next(text, from, trusted);
+      if (match.id == kNoToken) return found;
+      found.push_back(match.id);
+      from = match.end;
+    }
+  };
+  EXPECT_EQ(ids("abcabcabcabc"), (std::vector<TokenId>{1, 2, 2, 1}));
+  EXPECT_EQ(ids("..abc"), (std::vector<TokenId>{1})) << "begins before";
+  EXPECT_EQ(ids(".......abc"), (std::vector<TokenId>{1})) << "ends behind";
+  EXPECT_FALSE(TrustedRanges().covers(0, 0));
 }
 
 TEST(Normalizer, OrdersLongRunsOfMarksInGoodTime) {
