@@ -7,6 +7,15 @@ int main(int argc, char** argv) {
   CLI::App app{"skein serves large language models to many clients at once.", "skein"};
   app.set_version_flag("--version", "skein " SKEIN_VERSION);
   app.require_subcommand(1);
+  app.footer(
+      "A model is a GGUF file, a Hugging Face folder, a name in the model folder\n"
+      "($XDG_CACHE_HOME/skein/models; org/name is also looked up in the Hugging Face cache),\n"
+      "or 'default': SmolLM2-135M-Instruct, which `make model` fetches.\n\n"
+      "  skein inspect default\n"
+      "  skein tokenize --model default --text 'Hello, world'\n"
+      "  skein render --model default --context chat.json\n\n"
+      "Exit status: 0 done, 1 failed (the reason on stderr), 2 wrong usage.\n"
+      "`skein COMMAND --help` says more about a command.");
 
   skein::apps::CommandResult result;
   skein::apps::add_serve(app, result);
