@@ -39,7 +39,7 @@ function(skein_test name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE SKEIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   _skein_link(${name} ${ARG_LINKS})
-  gtest_discover_tests(${name} PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
+  gtest_discover_tests(${name} NO_PRETTY_VALUES PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
 endfunction()
 
 # skein_fuzz(<name> LINKS format): fuzz/<name>_fuzz.cpp as the libFuzzer target <name>_fuzz under the

@@ -65,7 +65,7 @@ class Simulator {
   void end_life();
   void collect_stats();
 
-  // Clients
+  // clients.cpp
   void arrivals();
   void submit_one();
   void submit_bad(uint64_t kind);
