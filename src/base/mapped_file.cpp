@@ -98,9 +98,10 @@ void MappedFile::advise(Advice advice, std::span<const std::byte> part) const {
     return;
   }
   // madvise takes whole pages; the mapping itself starts on one, so rounding down stays inside it.
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const uintptr_t start = begin / page * page;
-  (void)::madvise(reinterpret_cast<void*>(start), begin + part.size() - start,
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t offset = begin - base;
+  const size_t start = offset / page * page;
+  (void)::madvise(const_cast<std::byte*>(data_) + start, offset - start + part.size(),
                   native_advice(advice));
 }
 

@@ -6,9 +6,8 @@ namespace skein::sim {
 
 std::string_view name_of(Path path) {
   static constexpr std::string_view kNames[] = {
-#define X(name) #name,
-      SKEIN_SIM_PATHS(X)
-#undef X
+#define SKEIN_PATH(name) #name,
+#include "sim/paths.def"
   };
   return kNames[static_cast<size_t>(path)];
 }

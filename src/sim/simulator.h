@@ -21,21 +21,10 @@
 namespace skein::sim {
 
 // Rare paths: a proof that never takes them proves nothing.
-#define SKEIN_SIM_PATHS(X)                                                                        \
-  X(preemption)                                                                                   \
-  X(class_preemption)                                                                             \
-  X(resume) X(admission_hit) X(prefill_hit) X(full_hit) X(prefix_under_way) X(eviction)           \
-      X(cancel_queued) X(cancel_preempted) X(cancel_prefilling) X(cancel_running)                 \
-          X(cancel_in_flight) X(cancel_ended) X(deadline_queued) X(deadline_running)              \
-              X(stalled_reader) X(row_fault) X(step_threw) X(no_memory) X(clock_stepped_back)     \
-                  X(never_fits) X(queue_full) X(duplicate_id) X(bad_input) X(drained) X(unloaded) \
-                      X(wasted_sample) X(depth_2)
-
 enum class Path : uint32_t {
-#define X(name) k_##name,
-  SKEIN_SIM_PATHS(X)
-#undef X
-      kCount,
+#define SKEIN_PATH(name) k_##name,
+#include "sim/paths.def"
+  kCount,
 };
 std::string_view name_of(Path path);
 inline constexpr size_t kPaths = static_cast<size_t>(Path::kCount);
