@@ -58,6 +58,9 @@ void Simulator::check_gave_way(const SimRequest& preempted, const StepPlan& plan
   for (const auto& other : requests_) {
     const SimRequest& r = *other;
     if (r.ended || !r.in_batch || &r == &preempted || better(r)) continue;
+    // It came in after the preempted one itself came in again.
+    if (std::find(plan.admitted.begin(), plan.admitted.end(), r.id) != plan.admitted.end())
+      continue;
     return fail("request {} was preempted, but {} has a worse key and runs on", preempted.id.value,
                 r.id.value);
   }
