@@ -1,0 +1,233 @@
+// Backend: the arithmetic of a decoder, as coarse ops on float32 rows for ragged batches over a
+// paged KV cache.
+//
+// A step is N rows: the tokens of R sequences, some of them chunks of a prompt, some single tokens.
+// Every op takes all N rows at once and is finished when it returns.
+//
+// Invariants, held by backend_conformance_test for every backend:
+// (1) A row's result depends on that row alone (and, in attention, on its sequence's cache): not on
+//     the rows beside it, their number, the chunking, or the threads.
+// (2) One arithmetic: reference/ defines every result, and every ISA of cpu/ gives the same bits
+//     (arithmetic.h says how sums are ordered).
+// (3) Nothing beyond a context's length influences anything, whatever a block held before.
+// (4) Ops allocate nothing once they have seen their largest shape.
+// Shapes are the caller's business and CHECKed. Not thread-safe: one caller at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "tensor/quant/affine.h"
+#include "tensor/tensor.h"
+
+namespace skein {
+
+// What the user chose, never what the batch suggests. kDefault and kHigh compute as kF32 does until
+// a backend has definitions of its own for them.
+enum class Precision : uint8_t { kF32, kDefault, kHigh };
+
+// `rows` rows of `width` floats in backend memory, `stride` floats apart. A part of the columns of
+// a view is a view.
+struct Rows {
+  float* data = nullptr;
+  size_t rows = 0;
+  size_t width = 0;
+  size_t stride = 0;
+
+  float* row(size_t i) const { return data + i * stride; }
+  Rows columns(size_t first, size_t count) const { return {data + first, rows, count, stride}; }
+  Rows first(size_t count) const { return {data, count, width, stride}; }
+};
+
+// A matrix as a file has it: [N outputs, K inputs].
+using WeightView = std::variant<TensorView, AffineView>;
+
+// The same after the backend has made it its own: the parts that were given, one below the other,
+// each in its own element type.
+class Matrix {
+ public:
+  virtual ~Matrix() = default;
+  size_t outputs() const { return outputs_; }
+  size_t inputs() const { return inputs_; }
+  uint64_t bytes() const { return bytes_; }  // that a multiplication reads
+
+ protected:
+  Matrix(size_t outputs, size_t inputs, uint64_t bytes)
+      : outputs_(outputs), inputs_(inputs), bytes_(bytes) {}
+
+ private:
+  size_t outputs_, inputs_;
+  uint64_t bytes_;
+};
+
+// Backend memory, zeroed, aligned to 64 bytes at least, in huge pages where it is large and they
+// can be had. Pages are taken when they are first touched.
+class Buffer {
+ public:
+  using Free = void (*)(void* data, size_t bytes);
+  Buffer() = default;
+  Buffer(void* data, size_t bytes, Free free) : data_(data), bytes_(bytes), free_(free) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_ != nullptr) free_(data_, bytes_);
+  }
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  float* floats() const { return static_cast<float*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(Buffer& other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(free_, other.free_);
+  }
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  Free free_ = nullptr;
+};
+
+// One layer of a paged cache of float32 keys and values. Block b, head h holds, one after the
+// other: keys [head_dim][kBlockTokens] (a token is a column) and values [kBlockTokens][head_dim].
+struct KvLayer {
+  std::byte* data = nullptr;  // of block 0
+  size_t block_bytes = 0;     // from a block to the next
+  uint32_t heads = 0;
+  uint32_t head_dim = 0;
+
+  static size_t head_floats(uint32_t head_dim) { return size_t{2} * kBlockTokens * head_dim; }
+  float* head(BlockId block, uint32_t h) const {
+    return reinterpret_cast<float*>(data + block.value * block_bytes) + h * head_floats(head_dim);
+  }
+};
+
+// Rows [first_row, first_row + rows) of the step are positions [start, start + rows) of one
+// sequence.
+struct Sequence {
+  uint32_t first_row = 0;
+  uint32_t rows = 0;
+  uint32_t start = 0;
+  bool writes_kv = true;            // false: the cache holds these positions already
+  std::span<const BlockId> blocks;  // cover start + rows tokens
+};
+
+enum class NormKind : uint8_t { kRms, kLayer };
+
+struct NormParams {
+  NormKind kind = NormKind::kRms;
+  float epsilon = 0;
+  const float* weight = nullptr;  // [width]; nullptr: all ones
+  const float* bias = nullptr;    // [width]; nullptr: none
+  // A row is this many equal parts (heads), each normed alone with a weight of its own size; the
+  // same weight for all of them, or one part of the weight each.
+  uint32_t parts = 1;
+  bool weight_per_part = false;
+};
+
+enum class RopeLayout : uint8_t {
+  kHalves,  // element i turns with i + rotary / 2
+  kPairs,   // element 2i turns with 2i + 1
+};
+
+struct AttentionParams {
+  uint32_t heads = 0;  // of the queries; a multiple of the cache's heads
+  float scale = 1;
+  float softcap = 0;             // 0: none; else s = softcap * tanh(s / softcap)
+  uint32_t window = 0;           // 0: none; else position p sees (p - window, p]
+  const float* sinks = nullptr;  // [heads] logits that take part in the softmax and carry no value
+};
+
+enum class Activation : uint8_t {
+  kSiluGated,      // [gate | up] -> silu(gate) * up
+  kGeluTanhGated,  // [gate | up] -> gelu(gate) * up, tanh form
+  kGeluTanh,       // x -> gelu(x), tanh form
+  kSwigluClamped,  // [gate | up]; gate <= limit, |up| <= limit; gate * sigmoid(alpha * gate) * (up
+                   // + 1)
+};
+
+struct ActivationParams {
+  Activation kind = Activation::kSiluGated;
+  float alpha = 0;  // of kSwigluClamped
+  float limit = 0;
+
+  bool gated() const { return kind != Activation::kGeluTanh; }
+};
+
+enum class RouterKind : uint8_t {
+  kSoftmaxThenTop,            // weights are the softmax over all experts
+  kSoftmaxThenTopNormalized,  // the same, divided by their sum
+  kTopThenSoftmax,            // weights are the softmax over the chosen ones
+};
+
+// Which experts a row goes to: `used` of them a row, best first (the lower number first among
+// equals). Rows x used entries.
+struct Routes {
+  uint32_t used = 0;
+  std::span<uint32_t> experts;
+  std::span<float> weights;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;  // "cpu/avx512"
+
+  // Memory and weights. The views must outlive the matrix. Errors name the element type.
+  virtual Result<Buffer> allocate(size_t bytes) = 0;
+  virtual Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) = 0;
+  virtual void write(float* to, std::span<const float> from) = 0;  // host to backend memory
+  virtual void read(std::span<float> to, const float* from) = 0;   // and back
+
+  // out[i] = scale * table[ids[i]]. The ids are below table.outputs().
+  virtual void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) = 0;
+  // May work in place.
+  virtual void norm(Rows x, const NormParams& params, Rows out) = 0;
+  // out = x * matrix^T + bias; bias [outputs] or nullptr. Not in place.
+  virtual void linear(Rows x, const Matrix& matrix, const float* bias, Rows out) = 0;
+  // x += scale * delta
+  virtual void add(Rows x, Rows delta, float scale) = 0;
+  virtual void activate(Rows x, const ActivationParams& params, Rows out) = 0;
+
+  // out[i] = [cos | sin] of float(position) * frequencies[j], both times `magnitude`.
+  virtual void rope_angles(std::span<const uint32_t> positions, std::span<const float> frequencies,
+                           float magnitude, Rows out) = 0;
+  // Turns the first angles.width elements of each of `heads` heads of x, in place.
+  virtual void rope(Rows x, uint32_t heads, RopeLayout layout, Rows angles) = 0;
+
+  // Writes the rows of sequences that write; k and v are [N, heads * head_dim].
+  virtual void kv_store(Rows k, Rows v, std::span<const Sequence> sequences,
+                        const KvLayer& cache) = 0;
+  // Causal attention of every row over its sequence's cache, its own position included.
+  // q and out are [N, params.heads * head_dim].
+  virtual void attention(Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
+                         const AttentionParams& params, Rows out) = 0;
+
+  // x: [N, experts] router logits.
+  virtual void route(Rows x, RouterKind kind, Routes routes) = 0;
+  // out[i * used + j] = x[i or i * used + j] * experts[e(i, j)]^T + biases[e(i, j)]: the first of
+  // the two when x has N rows, the second when it has N * used. `biases` is [experts, outputs] or
+  // nullptr.
+  virtual void expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>> experts,
+                             const float* biases, const Routes& routes, Rows out) = 0;
+  // out[i] = sum over j, in order, of weight(i, j) * x[i * used + j].
+  virtual void combine(Rows x, const Routes& routes, Rows out) = 0;
+
+  // out[i] = x[rows[i]]
+  virtual void gather(Rows x, std::span<const uint32_t> rows, Rows out) = 0;
+  // x *= scale, then softcap as in attention (0: none); in place.
+  virtual void finish_logits(Rows x, float scale, float softcap) = 0;
+};
+
+}  // namespace skein

@@ -1,0 +1,71 @@
+// Decoder: one loaded model. A step goes through it in one pass.
+//
+//   SKEIN_ASSIGN(std::unique_ptr<Decoder> decoder, Decoder::load(source, backend, limits));
+//   SKEIN_ASSIGN(KvPool pool, KvPool::create(backend, decoder->spec(), blocks));
+//   Rows logits = decoder->forward(batch, pool);
+//
+// Deterministic: the logits of a row depend on its sequence's tokens up to it and on nothing else,
+// bit for bit (backend.h). forward() allocates nothing. Not thread-safe: one caller at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "backend/backend.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "format/weight_source.h"
+#include "model/kv_pool.h"
+#include "model/spec.h"
+
+namespace skein {
+
+// One step: N tokens of some sequences, in the order of the sequences' rows.
+struct Batch {
+  std::span<const TokenId> tokens;       // [N]; each below the vocabulary
+  std::span<const Sequence> sequences;   // they partition the N rows, in order
+  std::span<const uint32_t> logit_rows;  // the rows whose logits are wanted
+};
+
+// The largest batch that forward() will see; its memory is taken at load.
+struct BatchLimits {
+  uint32_t rows = 256;
+  uint32_t logit_rows = 32;
+};
+
+struct DecoderOptions {
+  BatchLimits limits;
+  uint32_t max_context = 0;  // 0: what the model was made for; more is refused
+};
+
+class Decoder {
+ public:
+  // Reads the config, checks every tensor's presence and shape, and makes the weights the backend's
+  // own. `source` and `backend` must outlive the decoder. Errors, before anything large is touched:
+  // kUnimplemented for a family that is not known (its name, and the known ones), kNotFound for a
+  // missing tensor (its name), kInvalidArgument for a shape (name and both shapes),
+  // kResourceExhausted when weights and workspace do not fit the memory there is (both numbers).
+  static Result<std::unique_ptr<Decoder>> load(const WeightSource& source, Backend& backend,
+                                               const DecoderOptions& options);
+  ~Decoder();
+
+  const ModelSpec& spec() const { return spec_; }
+  uint32_t max_context() const { return max_context_; }
+  const BatchLimits& limits() const { return limits_; }
+  uint64_t weight_bytes() const;  // what a step of one row reads
+  uint64_t workspace_bytes() const;
+
+  // Logits [logit_rows, vocab] in backend memory, valid until the next call.
+  Rows forward(const Batch& batch, const KvPool& cache);
+
+ private:
+  struct Layer;
+  Decoder() = default;
+
+  ModelSpec spec_;
+  BatchLimits limits_;
+  uint32_t max_context_ = 0;
+};
+
+}  // namespace skein

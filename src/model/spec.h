@@ -1,0 +1,85 @@
+// ModelSpec: everything that makes one decoder differ from another, as data. A family's file turns
+// a config into one of these; decoder.cpp reads nothing else.
+//
+//   h = embed(token) * embedding_scale
+//   per layer:  a = h [pre_attention_norm]; q, k, v = a; [qk_norm]; [rope]; attention; o
+//               h += residual_scale * o [post_attention_norm]
+//               f = h [pre_ffn_norm]; gated or plain or expert feed-forward
+//               h += residual_scale * f [post_ffn_norm]
+//               (parallel_residual: f reads the same normed input as attention)
+//   logits = cap(head(norm(h)) * logit_scale)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace skein {
+
+enum class QkNorm : uint8_t {
+  kNone,
+  kPerHead,     // each head alone, one weight for all heads
+  kPerHeadOwn,  // each head alone, each with its own weight
+  kFullWidth    // all heads as one vector
+};
+
+struct RopeSpec {
+  std::vector<float> frequencies;  // rotary_dims / 2 angles per position, scaling applied
+  float magnitude = 1;             // of cos and sin (yarn, longrope)
+};
+
+struct LayerSpec {
+  uint32_t window = 0;           // 0: full attention
+  std::optional<uint32_t> rope;  // index into ModelSpec::ropes; nullopt: no positions
+  bool experts = false;          // feed-forward by experts
+};
+
+struct ExpertSpec {
+  uint32_t count = 0;
+  uint32_t used = 0;
+  uint32_t ffn = 0;  // width inside an expert
+  RouterKind router = RouterKind::kSoftmaxThenTop;
+};
+
+struct ModelSpec {
+  std::string family;
+  uint32_t vocab = 0;
+  uint32_t hidden = 0;
+  uint32_t heads = 0;
+  uint32_t kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t ffn = 0;
+  uint32_t context = 0;  // positions that the model was made for
+
+  NormKind norm = NormKind::kRms;
+  float norm_epsilon = 0;
+  bool pre_attention_norm = true;
+  bool post_attention_norm = false;
+  bool pre_ffn_norm = true;
+  bool post_ffn_norm = false;
+  bool parallel_residual = false;
+  QkNorm qk_norm = QkNorm::kNone;
+
+  RopeLayout rope_layout = RopeLayout::kHalves;
+  std::vector<RopeSpec> ropes;
+
+  ActivationParams activation;
+  std::optional<ExpertSpec> experts;
+
+  float attention_scale = 0;
+  float attention_softcap = 0;
+  bool attention_sinks = false;
+
+  float embedding_scale = 1;
+  float residual_scale = 1;
+  float logit_scale = 1;
+  float logit_softcap = 0;
+  bool tied_head = false;  // the embedding is the output matrix
+
+  std::vector<LayerSpec> layers;
+};
+
+}  // namespace skein
