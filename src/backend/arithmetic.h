@@ -1,0 +1,187 @@
+// The one arithmetic: what every op of every backend computes, rounding by rounding.
+//
+// Sums. A sum has 16 lanes: element k goes to lane k mod 16, each lane takes its elements in order,
+// starting from +0, and a row ends with zeros up to a multiple of 16. The lanes are added as a
+// tree: l + (l + 8), then + 4, + 2, + 1. Products go into a sum by fma. Where a sum is a "chain" it
+// has one lane. Nothing else may be reordered or contracted: the numeric files are compiled with
+// -ffp-contract=off.
+//
+// Subnormals. Every op runs with FTZ and DAZ set (flush_denormals.h); the functions below reach the
+// same bits either way unless an argument is subnormal.
+//
+// NaN. A NaN gives NaN; its sign and payload are the machine's choice and not part of the result.
+//
+// Only constants of this file may be used where a translation unit is compiled for one ISA: an
+// inline function could leave a copy behind that the linker hands to an older CPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace skein::arithmetic {
+
+inline constexpr size_t kLanes = 16;
+// Attention reduces a context in spans of this many tokens from position 0, each alone.
+inline constexpr size_t kSpanTokens = 256;
+
+constexpr float kInfinity = __builtin_inff();
+
+// exp: x = n * ln2 + r with |r| <= ln2 / 2, a polynomial in r (Cephes' coefficients), n into the
+// exponent. Adding kRound rounds to an integer and leaves it in the low bits.
+constexpr float kLog2E = 1.44269504088896341F;
+constexpr float kRound = 0x1.8p23F;
+constexpr float kLn2High = 0.693359375F;  // few bits: n * kLn2High is exact
+constexpr float kLn2Low = -2.12194440e-4F;
+constexpr float kExpCoefficients[] = {1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F,
+                                      4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F};
+constexpr float kExpLowest = -87.33F;  // below it the result would be next to subnormal: 0
+constexpr float kExpHighest = 88.72283F;
+
+// tanh: an odd polynomial (Cephes' coefficients) below kTanhSmall, 1 - 2 / (exp(2x) + 1) above.
+constexpr float kTanhSmall = 0.625F;
+constexpr float kTanhCoefficients[] = {-5.70498872745e-3F, 2.06390887954e-2F, -5.37397155531e-2F,
+                                       1.33314422036e-1F, -3.33332819422e-1F};
+
+// gelu, tanh form: x * sigmoid(2u), which is x / 2 * (1 + tanh(u)), u = sqrt(2/pi) * (x + c * x^3).
+constexpr float kGeluTwice = 1.5957691216057308F;  // 2 * sqrt(2 / pi)
+constexpr float kGeluCube = 0.044715F;
+
+inline float fma(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+
+// The second where one is NaN, as the machines do it.
+inline float larger(float a, float b) {
+  return a > b ? a : b;
+}
+inline float smaller(float a, float b) {
+  return a < b ? a : b;
+}
+
+inline float float_of_bits(uint32_t bits) {
+  return __builtin_bit_cast(float, bits);
+}
+inline uint32_t bits_of_float(float x) {
+  return __builtin_bit_cast(uint32_t, x);
+}
+
+// Within 1 ulp. 0 below kExpLowest, +inf above kExpHighest.
+inline float exp(float x) {
+  const float shifted = fma(x, kLog2E, kRound);
+  const float n = shifted - kRound;
+  const float r = fma(n, -kLn2Low, fma(n, -kLn2High, x));
+  float p = kExpCoefficients[0];
+  for (size_t i = 1; i < 6; ++i) p = fma(p, r, kExpCoefficients[i]);
+  p = fma(p, r * r, r) + 1.0F;
+  const float y = float_of_bits(bits_of_float(p) + (bits_of_float(shifted) << 23));
+  if (x < kExpLowest) return 0.0F;
+  return x <= kExpHighest ? y : x * kInfinity;  // NaN stays NaN
+}
+
+// Within 2 ulp.
+inline float tanh(float x) {
+  const float magnitude = float_of_bits(bits_of_float(x) & 0x7fffffffU);
+  if (magnitude < kTanhSmall) {
+    const float square = x * x;
+    float p = kTanhCoefficients[0];
+    for (size_t i = 1; i < 5; ++i) p = fma(p, square, kTanhCoefficients[i]);
+    return fma(p * square, x, x);
+  }
+  const float y = 1.0F - 2.0F / (exp(magnitude + magnitude) + 1.0F);
+  return float_of_bits(bits_of_float(y) | (bits_of_float(x) & 0x80000000U));
+}
+
+inline float sigmoid(float x) {
+  return 1.0F / (1.0F + exp(-x));
+}
+
+inline float silu(float x) {
+  return x / (1.0F + exp(-x));
+}
+
+inline float gelu_tanh(float x) {
+  const float twice = (kGeluTwice * x) * fma(kGeluCube * x, x, 1.0F);
+  return x / (1.0F + exp(-twice));
+}
+
+// softcap 0 means none.
+inline float cap(float x, float softcap) {
+  return softcap == 0.0F ? x : softcap * tanh(x / softcap);
+}
+
+// 16 partial sums.
+struct Lanes {
+  float lane[kLanes] = {};
+
+  // The fixed tree.
+  float sum() const {
+    float t[kLanes];
+    for (size_t l = 0; l < kLanes; ++l) t[l] = lane[l];
+    for (size_t half = kLanes / 2; half > 0; half /= 2) {
+      for (size_t l = 0; l < half; ++l) t[l] = t[l] + t[l + half];
+    }
+    return t[0];
+  }
+};
+
+// The sum over k < count of a(k) * b(k).
+template <class A, class B>
+float sum_of_products(size_t count, const A& a, const B& b) {
+  Lanes lanes;
+  for (size_t k = 0; k < count; ++k) {
+    lanes.lane[k % kLanes] = fma(a(k), b(k), lanes.lane[k % kLanes]);
+  }
+  for (size_t k = count; k % kLanes != 0; ++k) {
+    lanes.lane[k % kLanes] = fma(0.0F, 0.0F, lanes.lane[k % kLanes]);
+  }
+  return lanes.sum();
+}
+
+// The sum over k < count of a(k).
+template <class A>
+float sum_of(size_t count, const A& a) {
+  Lanes lanes;
+  for (size_t k = 0; k < count; ++k) lanes.lane[k % kLanes] = lanes.lane[k % kLanes] + a(k);
+  for (size_t k = count; k % kLanes != 0; ++k) {
+    lanes.lane[k % kLanes] = lanes.lane[k % kLanes] + 0.0F;
+  }
+  return lanes.sum();
+}
+
+inline float dot(const float* a, const float* b, size_t count) {
+  return sum_of_products(
+      count, [&](size_t k) { return a[k]; }, [&](size_t k) { return b[k]; });
+}
+
+struct CosSin {
+  float cos, sin;
+};
+
+// In double and rounded once: within 1 ulp for |angle| below 2^20, which is a million positions.
+// The quarter turn is in three parts, of which two have few bits, so that n times them is exact.
+inline CosSin cos_sin(float angle) {
+  constexpr double kQuarter[] = {1.57079632673412561417, 6.07710050630396597660e-11,
+                                 2.02226624879595063154e-21};
+  constexpr double kRoundDouble = 0x1.8p52;
+  const double x = angle;
+  const double n = (x * 0.63661977236758134308 + kRoundDouble) - kRoundDouble;
+  const double r = ((x - n * kQuarter[0]) - n * kQuarter[1]) - n * kQuarter[2];
+  const double z = r * r;
+  const double sin =
+      r + r * z *
+              (-1.0 / 6 +
+               z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800)))));
+  const double cos =
+      1.0 +
+      z * (-0.5 + z * (1.0 / 24 + z * (-1.0 / 720 +
+                                       z * (1.0 / 40320 + z * (-1.0 / 3628800 + z / 479001600)))));
+  // NaN and what is far out of range go to quadrant 0: they are NaN or noise anyway.
+  const auto quadrant =
+      n > -1e9 && n < 1e9 ? static_cast<uint32_t>(static_cast<int32_t>(n)) & 3 : 0;
+  const double c = quadrant % 2 == 0 ? cos : sin;
+  const double s = quadrant % 2 == 0 ? sin : cos;
+  return {static_cast<float>(quadrant == 1 || quadrant == 2 ? -c : c),
+          static_cast<float>(quadrant >= 2 ? -s : s)};
+}
+
+}  // namespace skein::arithmetic

@@ -1,0 +1,149 @@
+#include "backend/check_shapes.h"
+
+namespace skein {
+namespace {
+
+void check_rows(const Rows& rows, const char* what) {
+  SKEIN_CHECK(rows.rows <= 1 || rows.stride >= rows.width, "{}: rows of {} that are {} apart", what,
+              rows.width, rows.stride);
+  SKEIN_CHECK(rows.rows == 0 || rows.width == 0 || rows.data != nullptr, "{}: no memory", what);
+}
+
+void check_same(const Rows& a, const Rows& b, const char* what) {
+  check_rows(a, what);
+  check_rows(b, what);
+  SKEIN_CHECK(a.rows == b.rows && a.width == b.width, "{}: [{}, {}] and [{}, {}]", what, a.rows,
+              a.width, b.rows, b.width);
+}
+
+void check_sequences(std::span<const Sequence> sequences, size_t rows, const char* what) {
+  for (const Sequence& s : sequences) {
+    SKEIN_CHECK(size_t{s.first_row} + s.rows <= rows, "{}: rows from {} to {} of {}", what,
+                s.first_row, size_t{s.first_row} + s.rows, rows);
+    SKEIN_CHECK(s.blocks.size() * size_t{kBlockTokens} >= size_t{s.start} + s.rows,
+                "{}: {} blocks for {} tokens", what, s.blocks.size(), size_t{s.start} + s.rows);
+  }
+}
+
+void check_routes(const Routes& routes, size_t rows, const char* what) {
+  SKEIN_CHECK(routes.used > 0 && routes.experts.size() == rows * routes.used &&
+                  routes.weights.size() == rows * routes.used,
+              "{}: {} experts and {} weights for {} rows of {}", what, routes.experts.size(),
+              routes.weights.size(), rows, routes.used);
+}
+
+}  // namespace
+
+void check_embed(const Matrix& table, std::span<const TokenId> ids, const Rows& out) {
+  check_rows(out, "embed");
+  SKEIN_CHECK(out.rows == ids.size() && out.width == table.inputs(),
+              "embed: {} ids of width {} into [{}, {}]", ids.size(), table.inputs(), out.rows,
+              out.width);
+  for (const TokenId id : ids) {
+    SKEIN_CHECK(id >= 0 && static_cast<size_t>(id) < table.outputs(), "embed: id {} of {}", id,
+                table.outputs());
+  }
+}
+
+void check_norm(const Rows& x, const NormParams& params, const Rows& out) {
+  check_same(x, out, "norm");
+  SKEIN_CHECK(params.parts > 0 && x.width > 0 && x.width % params.parts == 0,
+              "norm: a width of {} in {} parts", x.width, params.parts);
+}
+
+void check_linear(const Rows& x, const Matrix& matrix, const Rows& out) {
+  check_rows(x, "linear");
+  check_rows(out, "linear");
+  SKEIN_CHECK(x.rows == out.rows && x.width == matrix.inputs() && out.width == matrix.outputs(),
+              "linear: [{}, {}] * [{}, {}]^T into [{}, {}]", x.rows, x.width, matrix.outputs(),
+              matrix.inputs(), out.rows, out.width);
+}
+
+void check_add(const Rows& x, const Rows& delta) {
+  check_same(x, delta, "add");
+}
+
+void check_activate(const Rows& x, const ActivationParams& params, const Rows& out) {
+  check_rows(x, "activate");
+  check_rows(out, "activate");
+  SKEIN_CHECK(x.rows == out.rows && x.width == out.width * (params.gated() ? 2 : 1),
+              "activate: [{}, {}] into [{}, {}]", x.rows, x.width, out.rows, out.width);
+}
+
+void check_rope_angles(std::span<const uint32_t> positions, std::span<const float> frequencies,
+                       const Rows& out) {
+  check_rows(out, "rope_angles");
+  SKEIN_CHECK(out.rows == positions.size() && out.width == 2 * frequencies.size(),
+              "rope_angles: {} positions of {} angles into [{}, {}]", positions.size(),
+              frequencies.size(), out.rows, out.width);
+}
+
+void check_rope(const Rows& x, uint32_t heads, const Rows& angles) {
+  check_rows(x, "rope");
+  check_rows(angles, "rope");
+  SKEIN_CHECK(heads > 0 && x.width % heads == 0 && angles.rows == x.rows && angles.width % 2 == 0 &&
+                  angles.width <= x.width / heads,
+              "rope: {} heads of [{}, {}] by angles [{}, {}]", heads, x.rows, x.width, angles.rows,
+              angles.width);
+}
+
+void check_kv_store(const Rows& k, const Rows& v, std::span<const Sequence> sequences,
+                    const KvLayer& cache) {
+  check_same(k, v, "kv_store");
+  SKEIN_CHECK(k.width == size_t{cache.heads} * cache.head_dim, "kv_store: rows of {} for {} x {}",
+              k.width, cache.heads, cache.head_dim);
+  check_sequences(sequences, k.rows, "kv_store");
+}
+
+void check_attention(const Rows& q, std::span<const Sequence> sequences, const KvLayer& cache,
+                     const AttentionParams& params, const Rows& out) {
+  check_same(q, out, "attention");
+  SKEIN_CHECK(cache.heads > 0 && params.heads > 0 && params.heads % cache.heads == 0 &&
+                  q.width == size_t{params.heads} * cache.head_dim,
+              "attention: rows of {} for {} heads of {} over {}", q.width, params.heads,
+              cache.head_dim, cache.heads);
+  check_sequences(sequences, q.rows, "attention");
+}
+
+void check_route(const Rows& x, const Routes& routes) {
+  check_rows(x, "route");
+  check_routes(routes, x.rows, "route");
+  SKEIN_CHECK(routes.used <= x.width, "route: {} of {} experts", routes.used, x.width);
+}
+
+void check_expert_linear(const Rows& x, std::span<const std::unique_ptr<Matrix>> experts,
+                         const Routes& routes, const Rows& out) {
+  check_rows(x, "expert_linear");
+  check_rows(out, "expert_linear");
+  SKEIN_CHECK(routes.used > 0 && (x.rows == out.rows || x.rows * routes.used == out.rows),
+              "expert_linear: {} rows for {}, {} experts a row", x.rows, out.rows, routes.used);
+  check_routes(routes, out.rows / routes.used, "expert_linear");
+  for (const uint32_t expert : routes.experts) {
+    SKEIN_CHECK(expert < experts.size(), "expert_linear: expert {} of {}", expert, experts.size());
+  }
+  for (const auto& matrix : experts) {
+    SKEIN_CHECK(matrix->inputs() == x.width && matrix->outputs() == out.width,
+                "expert_linear: [{}, {}] * [{}, {}]^T into [{}, {}]", x.rows, x.width,
+                matrix->outputs(), matrix->inputs(), out.rows, out.width);
+  }
+}
+
+void check_combine(const Rows& x, const Routes& routes, const Rows& out) {
+  check_rows(x, "combine");
+  check_rows(out, "combine");
+  check_routes(routes, out.rows, "combine");
+  SKEIN_CHECK(x.rows == out.rows * routes.used && x.width == out.width,
+              "combine: [{}, {}] into [{}, {}], {} a row", x.rows, x.width, out.rows, out.width,
+              routes.used);
+}
+
+void check_gather(const Rows& x, std::span<const uint32_t> rows, const Rows& out) {
+  check_rows(x, "gather");
+  check_rows(out, "gather");
+  SKEIN_CHECK(out.rows == rows.size() && x.width == out.width,
+              "gather: {} of [{}, {}] into [{}, {}]", rows.size(), x.rows, x.width, out.rows,
+              out.width);
+  for (const uint32_t row : rows) SKEIN_CHECK(row < x.rows, "gather: row {} of {}", row, x.rows);
+}
+
+}  // namespace skein

@@ -1,0 +1,106 @@
+#include "backend/reference/attention.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "backend/arithmetic.h"
+
+namespace skein::reference {
+namespace {
+
+using arithmetic::exp;
+using arithmetic::fma;
+using arithmetic::larger;
+
+// A softmax under way: the weights are relative to exp(max).
+struct Partial {
+  float max = 0;
+  float weight = 0;
+  std::vector<float> values;  // the weighted sum; empty: nothing yet
+};
+
+// One head of a sequence's cache.
+struct Head {
+  std::span<const BlockId> blocks;
+  const KvLayer& cache;
+  uint32_t head;
+
+  const float* block(uint32_t token) const {
+    return cache.head(blocks[token / kBlockTokens], head);
+  }
+  float key(uint32_t token, uint32_t d) const {
+    return block(token)[d * kBlockTokens + token % kBlockTokens];
+  }
+  float value(uint32_t token, uint32_t d) const {
+    return block(token)[(kBlockTokens + token % kBlockTokens) * cache.head_dim + d];
+  }
+};
+
+// Tokens [begin, end), which lie in one span.
+Partial attend_span(const float* query, const Head& kv, const AttentionParams& params,
+                    uint32_t begin, uint32_t end) {
+  std::vector<float> p(end - begin);
+  for (uint32_t t = begin; t < end; ++t) {
+    float score = 0;
+    for (uint32_t d = 0; d < kv.cache.head_dim; ++d) score = fma(query[d], kv.key(t, d), score);
+    p[t - begin] = arithmetic::cap(score * params.scale, params.softcap);
+  }
+  Partial span;
+  span.max = p[0];
+  for (const float score : p) span.max = larger(span.max, score);
+  arithmetic::Lanes lanes;
+  for (uint32_t t = begin; t < end; ++t) {
+    p[t - begin] = exp(p[t - begin] - span.max);
+    float& lane = lanes.lane[t % arithmetic::kLanes];
+    lane = lane + p[t - begin];
+  }
+  span.weight = lanes.sum();
+  span.values.assign(kv.cache.head_dim, 0.0F);
+  for (uint32_t t = begin; t < end; ++t) {
+    for (uint32_t d = 0; d < kv.cache.head_dim; ++d) {
+      span.values[d] = fma(p[t - begin], kv.value(t, d), span.values[d]);
+    }
+  }
+  return span;
+}
+
+void merge(Partial& total, Partial span) {
+  if (total.values.empty()) {
+    total = std::move(span);
+    return;
+  }
+  const float max = larger(total.max, span.max);
+  const float old_scale = exp(total.max - max), new_scale = exp(span.max - max);
+  total.max = max;
+  total.weight = fma(span.weight, new_scale, total.weight * old_scale);
+  for (size_t d = 0; d < total.values.size(); ++d) {
+    total.values[d] = fma(span.values[d], new_scale, total.values[d] * old_scale);
+  }
+}
+
+void merge_sink(Partial& total, float sink) {
+  const float max = larger(total.max, sink);
+  const float scale = exp(total.max - max);
+  total.weight = fma(total.weight, scale, exp(sink - max));
+  for (float& value : total.values) value = value * scale;
+}
+
+}  // namespace
+
+void attend(const Query& query, std::span<const BlockId> blocks, const KvLayer& cache,
+            const AttentionParams& params, float* out) {
+  const Head kv{blocks, cache, query.head / (params.heads / cache.heads)};
+  const uint32_t end = query.position + 1;
+  const uint32_t begin = params.window == 0 || end <= params.window ? 0 : end - params.window;
+  constexpr uint32_t kSpan = arithmetic::kSpanTokens;
+  Partial total;
+  for (uint32_t first = begin / kSpan * kSpan; first < end; first += kSpan) {
+    merge(total, attend_span(query.values, kv, params, std::max(first, begin),
+                             std::min(first + kSpan, end)));
+  }
+  if (params.sinks != nullptr) merge_sink(total, params.sinks[query.head]);
+  const float inverse = 1.0F / total.weight;
+  for (uint32_t d = 0; d < cache.head_dim; ++d) out[d] = total.values[d] * inverse;
+}
+
+}  // namespace skein::reference

@@ -1,0 +1,13 @@
+// The truth: every op of backend.h as scalar loops that read like its definition. Single-threaded
+// and slow.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+
+namespace skein {
+
+std::unique_ptr<Backend> make_reference_backend();
+
+}  // namespace skein

@@ -1,0 +1,68 @@
+#include "backend/weight_parts.h"
+
+#include <algorithm>
+
+#include "tensor/dequantize.h"
+
+namespace skein {
+namespace {
+
+const Shape& shape_of(const WeightView& view) {
+  const auto* tensor = std::get_if<TensorView>(&view);
+  return tensor != nullptr ? tensor->shape : std::get<AffineView>(view).shape();
+}
+
+Status check_type(const WeightView& view) {
+  const auto* tensor = std::get_if<TensorView>(&view);
+  if (tensor != nullptr && !can_dequantize(tensor->type)) {
+    return unimplemented("a matrix of {}: the type has no float values", info(tensor->type).name);
+  }
+  return ok_status();
+}
+
+uint64_t bytes_of(const WeightView& view) {
+  if (const auto* tensor = std::get_if<TensorView>(&view)) return tensor->bytes.size();
+  const auto& affine = std::get<AffineView>(view);
+  return affine.packed().bytes.size() + affine.scales().bytes.size() + affine.biases().bytes.size();
+}
+
+size_t rows_of(const Shape& shape) {
+  size_t rows = 1;
+  for (size_t i = 0; i + 1 < shape.rank(); ++i) rows *= shape[i];
+  return rows;
+}
+
+}  // namespace
+
+Result<WeightParts> WeightParts::of(std::span<const WeightView> parts) {
+  if (parts.empty()) return invalid_argument("a matrix of no parts");
+  WeightParts whole;
+  whole.inputs_ = shape_of(parts[0]).columns();
+  whole.first_rows_.push_back(0);
+  for (const WeightView& part : parts) {
+    SKEIN_TRY(check_type(part));
+    const Shape& shape = shape_of(part);
+    if (shape.rank() == 0 || shape.columns() == 0 || shape.columns() != whole.inputs_) {
+      return invalid_argument("a matrix of parts {} and {}", shape_of(parts[0]).to_string(),
+                              shape.to_string());
+    }
+    whole.parts_.push_back(part);
+    whole.first_rows_.push_back(whole.first_rows_.back() + rows_of(shape));
+    whole.bytes_ += bytes_of(part);
+  }
+  return whole;
+}
+
+void WeightParts::dequantize_row(size_t row, std::span<float> out) const {
+  SKEIN_CHECK(row < outputs(), "row {} of {}", row, outputs());
+  const auto after = std::upper_bound(first_rows_.begin(), first_rows_.end(), row);
+  const auto part = static_cast<size_t>(after - first_rows_.begin()) - 1;
+  const size_t local = row - first_rows_[part];
+  if (const auto* tensor = std::get_if<TensorView>(&parts_[part])) {
+    dequantize(tensor->type, tensor->row(local), out);
+  } else {
+    std::get<AffineView>(parts_[part]).dequantize_row(local, out);
+  }
+}
+
+}  // namespace skein
