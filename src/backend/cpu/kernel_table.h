@@ -1,0 +1,112 @@
+// The kernels of one instruction set, as one table. The bodies are written once, in *.inl, over 16
+// lanes (vec_*.h); kernels_<isa>.cpp instantiates them with that ISA's flags.
+//
+// All pointers may be unaligned. Kernels read and write exactly the elements that they are given.
+// They expect FlushDenormals to be in force. The kernel files include nothing but plain headers:
+// a template or inline function of the standard library that is compiled there could be linked into
+// code that runs on an older CPU (test: isa_objects).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace skein::cpu {
+
+// `elements` values, a whole number of blocks, as tensor/dequantize.h defines them.
+using Dequantize = void (*)(const uint8_t* blocks, size_t elements, float* out);
+
+struct Dequantizers {
+  Dequantize f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k;
+};
+
+// A weight panel has rows of a multiple of 16 floats, zeros past the inputs, and memory for a
+// multiple of this many rows.
+inline constexpr size_t kPanelRows = 8;
+
+// out[i][first_output + n] = dot(x[i], weights[n]) + bias[n], for i < count and n < weight_rows.
+struct Multiply {
+  const float* const* x;  // [count] rows of `inputs`
+  float* const* out;      // [count] rows
+  size_t count;
+  size_t inputs;
+  const float* weights;
+  size_t weight_stride;  // floats, a multiple of 16
+  size_t weight_rows;
+  const float* bias;  // [weight_rows] or nullptr
+  size_t first_output;
+};
+
+inline constexpr size_t kKernelBlockTokens = 32;  // base/ids.h is not for kernel files
+
+// The query heads of one row that share a kv head, over the visible tokens of one span.
+struct AttendSpan {
+  const float* queries;  // [count][head_dim]
+  size_t count;
+  size_t head_dim;
+  const float* const* blocks;  // keys, then values, of the span's blocks; those that are visible
+  size_t begin, end;           // of the visible tokens, from the start of the span; not empty
+  float scale, softcap;
+  float* scores;    // memory for count * kSpanTokens
+  float* partials;  // [count][head_dim + 2]: values, then the maximum, then the weight
+};
+
+enum class RowNorm : uint8_t { kRms, kLayer };
+
+struct NormRow {
+  RowNorm kind;
+  const float* x;
+  size_t width;
+  float epsilon;
+  const float* weight;  // or nullptr
+  const float* bias;    // or nullptr
+  float* out;
+};
+
+enum class RowActivation : uint8_t { kSilu, kGeluTanh, kGeluTanhPlain, kSwigluClamped };
+
+struct ActivateRow {
+  RowActivation kind;
+  const float* gate;
+  const float* up;  // unless kGeluTanhPlain
+  size_t width;
+  float alpha, limit;
+  float* out;
+};
+
+struct KernelTable {
+  Dequantizers dequantize;
+  void (*multiply)(const Multiply& args);
+
+  void (*attend_span)(const AttendSpan& args);
+  // Joins the partial of a later span into that of the earlier ones.
+  void (*merge_partial)(float* total, const float* span, size_t head_dim);
+  // The result; `sink` or nullptr.
+  void (*finish_attention)(const float* total, const float* sink, size_t head_dim, float* out);
+
+  void (*norm)(const NormRow& args);
+  void (*activate)(const ActivateRow& args);
+  void (*scale)(const float* x, float factor, size_t count, float* out);         // out = factor * x
+  void (*add_scaled)(float* x, const float* delta, float factor, size_t count);  // x += factor * d
+  void (*turn_halves)(float* head, const float* cos, const float* sin, size_t half);
+  void (*turn_pairs)(float* head, const float* cos, const float* sin, size_t half);
+  // out = sum over j < used of weights[j] * x[j * stride ...]
+  void (*combine)(const float* x, size_t stride, const float* weights, size_t used, size_t width,
+                  float* out);
+  void (*finish_logits)(float* x, size_t count, float scale, float softcap);
+
+  // Over a vocabulary (scan.h).
+  float (*largest)(const float* x, size_t count, bool* all_finite);  // NaNs aside
+  size_t (*find)(const float* x, size_t count, float value);         // the first; count: none
+  float (*sum_exp)(const float* x, size_t count, float max, float factor);
+  size_t (*collect)(const float* x, size_t count, float threshold, int32_t* ids, float* values,
+                    size_t capacity);
+  void (*exp)(const float* x, size_t count, float* out);
+};
+
+extern const KernelTable kScalarKernels;
+#if defined(__x86_64__)
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+#endif
+
+}  // namespace skein::cpu

@@ -1,0 +1,28 @@
+#include "backend/cpu/kernels_for.h"
+
+#include "base/ids.h"
+
+namespace skein::cpu {
+
+static_assert(kKernelBlockTokens == kBlockTokens);
+
+const KernelTable& kernels_for(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kScalar:
+      return kScalarKernels;
+#if defined(__x86_64__)
+    case CpuIsa::kAvx2:
+      return kAvx2Kernels;
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAmx:
+      return kAvx512Kernels;
+#else
+    default:
+      break;
+#endif
+  }
+  SKEIN_CHECK(false, "this build has no kernels for {}", isa_name(isa));
+  return kScalarKernels;
+}
+
+}  // namespace skein::cpu

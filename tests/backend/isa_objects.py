@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""Fails when an object compiled for one instruction set has a symbol that the linker may share.
+
+A weak or unique symbol (an inline function, a template instance) may be taken from this object for
+code that runs on a machine without the instruction set.
+"""
+import subprocess
+import sys
+
+
+def shared_symbols(objects):
+    listing = subprocess.run(["nm", "-C", "-A", *objects], check=True, capture_output=True, text=True).stdout
+    # file:address type name; undefined symbols have no address
+    return [line for line in listing.splitlines() if line.split(":", 1)[1][17:18] in "WwVvu"]
+
+
+def main():
+    objects = sys.argv[1:]
+    if not objects:
+        sys.exit("isa_objects: no objects given")
+    found = shared_symbols(objects)
+    print("\n".join(found) if found else f"isa_objects: {len(objects)} objects share no symbols")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+// Choosing an instruction set.
+#include "backend/cpu/isa.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace skein {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+CpuFeatures everything() {
+  return {true, true, true, true, true, true, true, true, true, true, true, true, true};
+}
+
+TEST(ChooseIsa, TakesTheBestThereIs) {
+  CpuFeatures features = everything();
+  EXPECT_EQ(*choose_isa(std::nullopt, features), CpuIsa::kAmx);
+  features.os_tiles = false;
+  EXPECT_EQ(*choose_isa(std::nullopt, features), CpuIsa::kAvx512);
+  features.avx512vl = false;
+  EXPECT_EQ(*choose_isa(std::nullopt, features), CpuIsa::kAvx2);
+  features.f16c = false;
+  EXPECT_EQ(*choose_isa(std::nullopt, features), CpuIsa::kScalar);
+  EXPECT_EQ(*choose_isa(std::nullopt, CpuFeatures{}), CpuIsa::kScalar);
+}
+
+TEST(ChooseIsa, TakesWhatWasAskedFor) {
+  for (const CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAmx}) {
+    EXPECT_EQ(*choose_isa(isa_name(isa), everything()), isa);
+  }
+  EXPECT_EQ(*choose_isa("scalar", CpuFeatures{}), CpuIsa::kScalar);
+}
+
+TEST(ChooseIsa, SaysWhatTheMachineLacks) {
+  CpuFeatures features = everything();
+  features.avx512dq = features.os_zmm = false;
+  const auto refused = choose_isa("avx512", features);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kUnimplemented);
+  EXPECT_THAT(refused.message(), HasSubstr("avx512"));
+  EXPECT_THAT(refused.message(), HasSubstr("AVX512DQ, an operating system that saves ZMM"));
+  EXPECT_THAT(refused.message(), Not(HasSubstr("AVX512BW")));
+  EXPECT_THAT(choose_isa("avx2", CpuFeatures{}).message(), HasSubstr("AVX2, FMA, F16C"));
+}
+
+TEST(ChooseIsa, ListsTheNames) {
+  const auto refused = choose_isa("sse9", everything());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("'sse9'"));
+  EXPECT_THAT(refused.message(), HasSubstr("scalar, avx2, avx512 and amx"));
+}
+
+TEST(ChooseIsa, AgreesWithTheCompilerAboutThisMachine) {
+#if defined(__x86_64__)
+  const CpuFeatures features = detect_cpu_features();
+  EXPECT_EQ(features.avx2 && features.os_ymm, __builtin_cpu_supports("avx2") != 0);
+  EXPECT_EQ(features.fma && features.os_ymm, __builtin_cpu_supports("fma") != 0);
+  EXPECT_EQ(features.avx512f && features.os_zmm, __builtin_cpu_supports("avx512f") != 0);
+  EXPECT_EQ(features.avx512bw && features.os_zmm, __builtin_cpu_supports("avx512bw") != 0);
+  EXPECT_EQ(features.avx512vl && features.os_zmm, __builtin_cpu_supports("avx512vl") != 0);
+  EXPECT_EQ(features.avx512dq && features.os_zmm, __builtin_cpu_supports("avx512dq") != 0);
+#endif
+}
+
+}  // namespace
+}  // namespace skein

@@ -1,0 +1,121 @@
+// Vocabulary scans: right, and the same bits on every instruction set.
+#include "backend/cpu/scan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+#include <vector>
+
+#include "backend/arithmetic.h"
+#include "backend/flush_denormals.h"
+#include "backend/isas.h"
+#include "backend/same_bits.h"
+#include "base/rng.h"
+
+namespace skein {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> logits(size_t count, uint64_t seed) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(static_cast<int64_t>(random_at(seed, i) % 4000) - 2000) / 128;
+  }
+  return values;
+}
+
+class Scan : public ::testing::TestWithParam<CpuIsa> {
+ protected:
+  const VocabularyScan scan{GetParam()};
+};
+
+TEST_P(Scan, ArgmaxIsTheFirstOfTheLargest) {
+  for (const size_t count : {1, 2, 15, 16, 17, 31, 100, 999}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const std::vector<float> values = logits(count, seed);
+      const auto best = std::max_element(values.begin(), values.end());
+      const auto got = scan.argmax(values);
+      ASSERT_EQ(got.index, static_cast<size_t>(best - values.begin()));
+      ASSERT_EQ(got.value, *best);
+      ASSERT_TRUE(got.all_finite);
+    }
+  }
+}
+
+TEST_P(Scan, ArgmaxSaysWhatIsNotFinite) {
+  for (const size_t at : {0, 5, 16, 20, 36}) {
+    std::vector<float> values = logits(37, at);
+    values[at] = -kInf;
+    EXPECT_TRUE(scan.argmax(values).all_finite);
+    values[at] = kInf;
+    EXPECT_FALSE(scan.argmax(values).all_finite);
+    values[at] = kNan;
+    const auto got = scan.argmax(values);
+    EXPECT_FALSE(got.all_finite);
+    EXPECT_NE(got.index, at);
+  }
+  const auto none = scan.argmax(std::vector<float>(20, -kInf));
+  EXPECT_EQ(none.index, 0U);
+  EXPECT_EQ(none.value, -kInf);
+  EXPECT_TRUE(none.all_finite);
+  EXPECT_EQ(scan.argmax(std::vector<float>(20, kNan)).index, 0U);
+}
+
+TEST_P(Scan, SumExpIsTheDefinition) {
+  for (const size_t count : {1, 7, 16, 33, 1000}) {
+    std::vector<float> values = logits(count, count);
+    values[count / 2] = -kInf;
+    const float max = *std::max_element(values.begin(), values.end()), factor = 1.25F;
+    const FlushDenormals flush;
+    const float want = arithmetic::sum_of(
+        count, [&](size_t i) { return arithmetic::exp((values[i] - max) * factor); });
+    EXPECT_TRUE(same_bits(scan.sum_exp(values, max, factor), want)) << count;
+  }
+}
+
+TEST_P(Scan, CollectsWhatIsNotBelow) {
+  std::vector<float> values = logits(1003, 3);
+  values[7] = kNan;
+  values[8] = 10.0F;
+  std::vector<TokenId> want;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] >= 10.0F) want.push_back(static_cast<TokenId>(i));
+  }
+  std::vector<TokenId> ids(values.size());
+  std::vector<float> found(values.size());
+  ASSERT_EQ(scan.collect_above(values, 10.0F, ids, found), want.size());
+  ids.resize(want.size());
+  EXPECT_EQ(ids, want);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(found[i], values[static_cast<size_t>(ids[i])]);
+  }
+  // Too little room: takes what fits, counts all.
+  std::vector<TokenId> two_ids(3, -1);
+  std::vector<float> two(3, 0.0F);
+  const size_t all =
+      scan.collect_above(values, 10.0F, std::span(two_ids).first(2), std::span(two).first(2));
+  EXPECT_EQ(all, want.size());
+  EXPECT_EQ(two_ids[1], want[1]);
+  EXPECT_EQ(two_ids[2], -1);
+}
+
+TEST_P(Scan, ExpIsTheDefinition) {
+  std::vector<float> values(100'003), got(values.size()), want(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = i % 2 == 0 ? std::bit_cast<float>(static_cast<uint32_t>(random_at(5, i)))
+                           : static_cast<float>(random_at(5, i) % 20'000) / 100 - 100;
+  }
+  scan.exp(values, got);
+  const FlushDenormals flush;
+  std::transform(values.begin(), values.end(), want.begin(), arithmetic::exp);
+  EXPECT_TRUE(same_bits(got, want));
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, Scan, ::testing::ValuesIn(available_isas()),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+}  // namespace
+}  // namespace skein
