@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "backend/backend.h"
@@ -37,15 +38,22 @@ struct BatchLimits {
 struct DecoderOptions {
   BatchLimits limits;
   uint32_t max_context = 0;  // 0: what the model was made for; more is refused
+  std::optional<uint64_t>
+      memory_bytes{};  // that may be used; nullopt: what the machine has to give
 };
+
+struct Weights;
+struct LayerWeights;
+struct Workspace;
 
 class Decoder {
  public:
   // Reads the config, checks every tensor's presence and shape, and makes the weights the backend's
   // own. `source` and `backend` must outlive the decoder. Errors, before anything large is touched:
   // kUnimplemented for a family that is not known (its name, and the known ones), kNotFound for a
-  // missing tensor (its name), kInvalidArgument for a shape (name and both shapes),
-  // kResourceExhausted when weights and workspace do not fit the memory there is (both numbers).
+  // missing tensor (its name), kInvalidArgument for a shape (name and both shapes) or a tensor that
+  // has no place, kOutOfRange for a context beyond the model's (both numbers), kResourceExhausted
+  // when weights and workspace do not fit the memory there is (both numbers).
   static Result<std::unique_ptr<Decoder>> load(const WeightSource& source, Backend& backend,
                                                const DecoderOptions& options);
   ~Decoder();
@@ -56,16 +64,29 @@ class Decoder {
   uint64_t weight_bytes() const;  // what a step of one row reads
   uint64_t workspace_bytes() const;
 
-  // Logits [logit_rows, vocab] in backend memory, valid until the next call.
+  // Logits [logit_rows, vocab] in backend memory, valid until the next call. The batch keeps to
+  // limits() and max_context(), and its blocks to the cache: CHECKed.
   Rows forward(const Batch& batch, const KvPool& cache);
 
  private:
-  struct Layer;
-  Decoder() = default;
+  explicit Decoder(Backend& backend);
 
+  void check(const Batch& batch, const KvPool& cache) const;
+  void set_positions(const Batch& batch);
+  void attention(uint32_t layer, const Batch& batch, const KvPool& cache);
+  void norm_qk(const LayerWeights& weights, Rows q, Rows k);
+  void feed_forward(uint32_t layer, size_t rows);
+  void dense(const LayerWeights& weights, Rows in, Rows out);
+  void experts(const LayerWeights& weights, Rows in, Rows out);
+  void add_to_stream(Rows delta, const float* norm_weight, const float* norm_bias);
+  NormParams norm_params(const float* weight, const float* bias) const;
+
+  Backend& backend_;
   ModelSpec spec_;
   BatchLimits limits_;
   uint32_t max_context_ = 0;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Workspace> workspace_;
 };
 
 }  // namespace skein

@@ -28,6 +28,7 @@ class KvPool {
 
   Buffer memory_;
   uint32_t blocks_ = 0;
+  uint32_t layers_ = 0;
   uint64_t block_bytes_ = 0;
   uint64_t layer_bytes_ = 0;
   uint32_t heads_ = 0;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/status.h"
 
 namespace skein {
 
@@ -80,6 +81,26 @@ struct ModelSpec {
   bool tied_head = false;  // the embedding is the output matrix
 
   std::vector<LayerSpec> layers;
+
+  uint32_t q_width() const { return heads * head_dim; }
+  uint32_t kv_width() const { return kv_heads * head_dim; }
+  uint32_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  // Gate and up side by side, or up alone.
+  uint32_t ffn_in_width(uint32_t inner) const { return activation.gated() ? 2 * inner : inner; }
 };
+
+// Limits of a spec that came from a file: far beyond real models, and small enough that no product
+// of a few of them leaves 64 bits.
+inline constexpr uint32_t kMaxHidden = 1 << 18;
+inline constexpr uint32_t kMaxFfn = 1 << 21;
+inline constexpr uint32_t kMaxHeads = 1 << 12;
+inline constexpr uint32_t kMaxHeadDim = 1 << 12;
+inline constexpr uint32_t kMaxVocab = 1 << 24;
+inline constexpr uint32_t kMaxLayers = 1 << 10;
+inline constexpr uint32_t kMaxExperts = 1 << 12;
+inline constexpr uint32_t kMaxModelContext = 1 << 28;
+
+// That the numbers fit each other: kInvalidArgument names the ones that do not.
+Status check_spec(const ModelSpec& spec);
 
 }  // namespace skein

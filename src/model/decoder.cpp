@@ -1,0 +1,236 @@
+#include "model/decoder.h"
+
+#include <fmt/format.h>
+#include <utility>
+
+#include "base/memory.h"
+#include "model/families/family.h"
+#include "model/tensors.h"
+#include "model/weights.h"
+#include "model/workspace.h"
+
+namespace skein {
+namespace {
+
+Result<Blueprint> blueprint_of(const WeightSource& source, uint32_t max_context) {
+  const ModelFile file{source.tensors(), max_context};
+  auto blueprint = source.kind() == SourceKind::kGguf
+                       ? blueprint_of_gguf(source.metadata(), file)
+                       : blueprint_of_config(source.documents().config, file);
+  if (blueprint.ok()) return blueprint;
+  return Status(blueprint.status().code(),
+                fmt::format("{}: {}", source.path(), blueprint.message()));
+}
+
+Result<uint32_t> context_of(const ModelSpec& spec, uint32_t wanted) {
+  if (wanted <= spec.context) return wanted == 0 ? spec.context : wanted;
+  return out_of_range("a context of {} tokens, the model was made for {}", wanted, spec.context);
+}
+
+Status check_memory(uint64_t weights, uint64_t workspace, std::optional<uint64_t> limit) {
+  const uint64_t available = limit ? *limit : available_memory();
+  if (weights <= available && workspace <= available - weights) return ok_status();
+  return resource_exhausted(
+      "the model needs {} MB ({} MB of weights, {} MB of workspace), {} MB of memory can be had",
+      (weights + workspace) >> 20, weights >> 20, workspace >> 20, available >> 20);
+}
+
+}  // namespace
+
+Decoder::Decoder(Backend& backend) : backend_(backend) {}
+Decoder::~Decoder() = default;
+
+Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backend& backend,
+                                               const DecoderOptions& options) {
+  if (options.limits.rows == 0 || options.limits.logit_rows == 0) {
+    return invalid_argument("batches of {} rows and {} rows of logits, each must be 1 at least",
+                            options.limits.rows, options.limits.logit_rows);
+  }
+  SKEIN_ASSIGN(Blueprint blueprint, blueprint_of(source, options.max_context));
+  SKEIN_ASSIGN(const uint32_t context, context_of(blueprint.spec, options.max_context));
+  SKEIN_ASSIGN(const ModelTensors tensors, resolve_tensors(source, blueprint));
+  SKEIN_TRY(check_memory(tensors.bytes, Workspace::bytes_for(blueprint.spec, options.limits),
+                         options.memory_bytes));
+  std::unique_ptr<Decoder> decoder(new Decoder(backend));
+  SKEIN_ASSIGN(Weights weights, make_weights(tensors, blueprint, backend));
+  SKEIN_ASSIGN(Workspace workspace, Workspace::create(backend, blueprint.spec, options.limits));
+  SKEIN_TRY(source.check_unchanged());
+  decoder->weights_ = std::make_unique<Weights>(std::move(weights));
+  decoder->workspace_ = std::make_unique<Workspace>(std::move(workspace));
+  decoder->spec_ = std::move(blueprint.spec);
+  decoder->limits_ = options.limits;
+  decoder->max_context_ = context;
+  return decoder;
+}
+
+uint64_t Decoder::weight_bytes() const {
+  return bytes_per_row(*weights_, spec_);
+}
+
+uint64_t Decoder::workspace_bytes() const {
+  return workspace_->memory.bytes();
+}
+
+void Decoder::check(const Batch& batch, const KvPool& cache) const {
+  const size_t rows = batch.tokens.size();
+  SKEIN_CHECK(rows <= limits_.rows, "a batch of {} rows, at most {}", rows, limits_.rows);
+  SKEIN_CHECK(batch.logit_rows.size() <= limits_.logit_rows, "logits of {} rows, at most {}",
+              batch.logit_rows.size(), limits_.logit_rows);
+  for (const TokenId token : batch.tokens) {
+    SKEIN_CHECK(token >= 0 && static_cast<uint32_t>(token) < spec_.vocab, "token {} of {}", token,
+                spec_.vocab);
+  }
+  size_t next = 0;
+  for (const Sequence& sequence : batch.sequences) {
+    SKEIN_CHECK(sequence.first_row == next, "row {} after row {}", sequence.first_row, next);
+    next += sequence.rows;
+    const uint64_t tokens = uint64_t{sequence.start} + sequence.rows;
+    SKEIN_CHECK(tokens <= max_context_, "position {} of a context of {}", tokens, max_context_);
+    SKEIN_CHECK(sequence.blocks.size() >= blocks_for(tokens), "{} blocks for {} tokens",
+                sequence.blocks.size(), tokens);
+    for (const BlockId block : sequence.blocks.first(blocks_for(tokens))) {
+      SKEIN_CHECK(block.value < cache.blocks(), "block {} of {}", block.value, cache.blocks());
+    }
+  }
+  SKEIN_CHECK(next == rows, "sequences of {} rows in a batch of {}", next, rows);
+  for (const uint32_t row : batch.logit_rows) SKEIN_CHECK(row < rows, "row {} of {}", row, rows);
+}
+
+void Decoder::set_positions(const Batch& batch) {
+  Workspace& w = *workspace_;
+  for (const Sequence& sequence : batch.sequences) {
+    for (uint32_t i = 0; i < sequence.rows; ++i) {
+      w.positions[sequence.first_row + i] = sequence.start + i;
+    }
+  }
+  const size_t rows = batch.tokens.size();
+  for (size_t i = 0; i < spec_.ropes.size(); ++i) {
+    backend_.rope_angles({w.positions.data(), rows}, spec_.ropes[i].frequencies,
+                         spec_.ropes[i].magnitude, w.angles[i].first(rows));
+  }
+}
+
+NormParams Decoder::norm_params(const float* weight, const float* bias) const {
+  return {.kind = spec_.norm, .epsilon = spec_.norm_epsilon, .weight = weight, .bias = bias};
+}
+
+Rows Decoder::forward(const Batch& batch, const KvPool& cache) {
+  check(batch, cache);
+  Workspace& w = *workspace_;
+  const size_t rows = batch.tokens.size();
+  backend_.embed(*weights_->embedding, batch.tokens, spec_.embedding_scale, w.stream.first(rows));
+  set_positions(batch);
+  for (uint32_t i = 0; i < spec_.layers.size(); ++i) {
+    attention(i, batch, cache);
+    feed_forward(i, rows);
+  }
+  const Rows last = w.gathered.first(batch.logit_rows.size());
+  const Rows logits = w.logits.first(batch.logit_rows.size());
+  backend_.gather(w.stream.first(rows), batch.logit_rows, last);
+  backend_.norm(last, norm_params(weights_->final_norm.weight, weights_->final_norm.bias), last);
+  backend_.linear(last, weights_->output(), nullptr, logits);
+  backend_.finish_logits(logits, spec_.logit_scale, spec_.logit_softcap);
+  return logits;
+}
+
+// stream += residual_scale * delta, normed if there is a norm for it.
+void Decoder::add_to_stream(Rows delta, const float* norm_weight, const float* norm_bias) {
+  if (norm_weight != nullptr) backend_.norm(delta, norm_params(norm_weight, norm_bias), delta);
+  backend_.add(workspace_->stream.first(delta.rows), delta, spec_.residual_scale);
+}
+
+void Decoder::norm_qk(const LayerWeights& weights, Rows q, Rows k) {
+  if (spec_.qk_norm == QkNorm::kNone) return;
+  NormParams params = norm_params(weights.q_norm.weight, nullptr);
+  const bool per_head = spec_.qk_norm != QkNorm::kFullWidth;
+  params.weight_per_part = spec_.qk_norm == QkNorm::kPerHeadOwn;
+  params.parts = per_head ? spec_.heads : 1;
+  backend_.norm(q, params, q);
+  params.weight = weights.k_norm.weight;
+  params.parts = per_head ? spec_.kv_heads : 1;
+  backend_.norm(k, params, k);
+}
+
+void Decoder::attention(uint32_t layer, const Batch& batch, const KvPool& cache) {
+  const LayerWeights& weights = weights_->layers[layer];
+  const LayerSpec& spec = spec_.layers[layer];
+  const size_t rows = batch.tokens.size();
+  Workspace& w = *workspace_;
+  Rows in = w.stream.first(rows);
+  if (spec_.pre_attention_norm) {
+    in = w.normed.first(rows);
+    backend_.norm(w.stream.first(rows),
+                  norm_params(weights.attention_norm.weight, weights.attention_norm.bias), in);
+  }
+  const Rows qkv = w.qkv.first(rows);
+  backend_.linear(in, *weights.qkv.matrix, weights.qkv.bias, qkv);
+  const Rows q = qkv.columns(0, spec_.q_width());
+  const Rows k = qkv.columns(spec_.q_width(), spec_.kv_width());
+  const Rows v = qkv.columns(spec_.q_width() + spec_.kv_width(), spec_.kv_width());
+  norm_qk(weights, q, k);
+  if (spec.rope) {
+    const Rows angles = w.angles[*spec.rope].first(rows);
+    backend_.rope(q, spec_.heads, spec_.rope_layout, angles);
+    backend_.rope(k, spec_.kv_heads, spec_.rope_layout, angles);
+  }
+  const KvLayer kv = cache.layer(layer);
+  backend_.kv_store(k, v, batch.sequences, kv);
+  const Rows attended = w.attended.first(rows);
+  backend_.attention(q, batch.sequences, kv,
+                     {.heads = spec_.heads,
+                      .scale = spec_.attention_scale,
+                      .softcap = spec_.attention_softcap,
+                      .window = spec.window,
+                      .sinks = weights.sinks},
+                     attended);
+  const Rows delta = w.delta.first(rows);
+  backend_.linear(attended, *weights.o.matrix, weights.o.bias, delta);
+  add_to_stream(delta, weights.post_attention_norm.weight, weights.post_attention_norm.bias);
+}
+
+void Decoder::feed_forward(uint32_t layer, size_t rows) {
+  const LayerWeights& weights = weights_->layers[layer];
+  Workspace& w = *workspace_;
+  Rows in = spec_.parallel_residual ? w.normed.first(rows) : w.stream.first(rows);
+  if (spec_.pre_ffn_norm) {
+    in = w.normed.first(rows);
+    backend_.norm(w.stream.first(rows), norm_params(weights.ffn_norm.weight, weights.ffn_norm.bias),
+                  in);
+  }
+  const Rows delta = w.delta.first(rows);
+  if (spec_.layers[layer].experts) {
+    experts(weights, in, delta);
+  } else {
+    dense(weights, in, delta);
+  }
+  add_to_stream(delta, weights.post_ffn_norm.weight, weights.post_ffn_norm.bias);
+}
+
+void Decoder::dense(const LayerWeights& weights, Rows in, Rows out) {
+  const Rows gate_up = workspace_->gate_up.first(in.rows);
+  const Rows activated = workspace_->activated.first(in.rows);
+  backend_.linear(in, *weights.gate_up.matrix, weights.gate_up.bias, gate_up);
+  backend_.activate(gate_up, spec_.activation, activated);
+  backend_.linear(activated, *weights.down.matrix, weights.down.bias, out);
+}
+
+void Decoder::experts(const LayerWeights& weights, Rows in, Rows out) {
+  Workspace& w = *workspace_;
+  const size_t routed = in.rows * spec_.experts->used;
+  const Rows logits = w.router.first(in.rows);
+  backend_.linear(in, *weights.router.matrix, weights.router.bias, logits);
+  const Routes routes{
+      spec_.experts->used, {w.routed_experts.data(), routed}, {w.routed_weights.data(), routed}};
+  backend_.route(logits, spec_.experts->router, routes);
+  const Rows gate_up = w.expert_gate_up.first(routed);
+  const Rows activated = w.expert_activated.first(routed);
+  const Rows each = w.expert_out.first(routed);
+  backend_.expert_linear(in, weights.expert_gate_up.matrices, weights.expert_gate_up.biases, routes,
+                         gate_up);
+  backend_.activate(gate_up, spec_.activation, activated);
+  backend_.expert_linear(activated, weights.expert_down.matrices, weights.expert_down.biases,
+                         routes, each);
+  backend_.combine(each, routes, out);
+}
+
+}  // namespace skein

@@ -1,0 +1,13 @@
+// Mistral: Llama with a window in every layer, in its first versions. GGUF calls it llama.
+#include "model/families/family.h"
+
+namespace skein {
+
+Blueprint mistral_from_config(const HfConfig& config) {
+  Blueprint mistral = hf_base(config);
+  expect_activation(config, "hidden_act", "silu");
+  hf_windows(config, mistral.spec, [&](uint32_t) { return config.has("sliding_window"); });
+  return mistral;
+}
+
+}  // namespace skein

@@ -1,0 +1,193 @@
+#include "model/weights.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "model/expert_packing.h"
+#include "tensor/dequantize.h"
+
+namespace skein {
+namespace {
+
+constexpr size_t kChunkFloats = size_t{1} << 18;
+constexpr size_t kAlignFloats = 16;
+
+class Maker {
+ public:
+  Maker(const Blueprint& blueprint, Backend& backend)
+      : spec_(blueprint.spec), names_(blueprint.names), backend_(backend) {}
+
+  Result<Weights> make(const ModelTensors& tensors);
+
+ private:
+  Result<Linear> linear(const LinearTensors& tensors);
+  Result<Norm> norm(const NormTensors& tensors);
+  Result<Experts> experts(const ExpertTensors& tensors, RowOrder order);
+  Result<std::unique_ptr<Matrix>> repacked(const ExpertTensors& tensors, uint64_t expert,
+                                           RowOrder order);
+  Result<const float*> expert_biases(const ExpertTensors& tensors, RowOrder order);
+  Result<const float*> floats(std::span<const TensorView> parts, float plus = 0);
+  Result<const float*> keep(std::span<const float> values);
+  Status layer(const LayerTensors& tensors, LayerWeights& out);
+
+  const ModelSpec& spec_;
+  const TensorNames& names_;
+  Backend& backend_;
+  Weights weights_;
+  size_t chunk_used_ = kChunkFloats;  // of the last buffer
+};
+
+// Small vectors share buffers.
+Result<const float*> Maker::keep(std::span<const float> values) {
+  const size_t needed = (values.size() + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
+  const bool fits = !weights_.parameters.empty() &&
+                    chunk_used_ + needed <= weights_.parameters.back().bytes() / sizeof(float);
+  if (!fits) {
+    SKEIN_ASSIGN(Buffer chunk, backend_.allocate(std::max(needed, kChunkFloats) * sizeof(float)));
+    weights_.parameters.push_back(std::move(chunk));
+    chunk_used_ = 0;
+  }
+  float* to = weights_.parameters.back().floats() + chunk_used_;
+  chunk_used_ += needed;
+  backend_.write(to, values);
+  return static_cast<const float*>(to);
+}
+
+Result<const float*> Maker::floats(std::span<const TensorView> parts, float plus) {
+  if (parts.empty()) return static_cast<const float*>(nullptr);
+  std::vector<float> values;
+  for (const TensorView& part : parts) {
+    const size_t first = values.size();
+    values.resize(first + part.elements());
+    dequantize(part.type, part.bytes, std::span(values).subspan(first));
+  }
+  for (float& value : values) value += plus;
+  return keep(values);
+}
+
+Result<Linear> Maker::linear(const LinearTensors& tensors) {
+  Linear out;
+  if (tensors.parts.empty()) return out;
+  SKEIN_ASSIGN(out.matrix, backend_.make_matrix(tensors.parts));
+  SKEIN_ASSIGN(out.bias, floats(tensors.biases));
+  return out;
+}
+
+Result<Norm> Maker::norm(const NormTensors& tensors) {
+  Norm out;
+  SKEIN_ASSIGN(out.weight, floats(tensors.weight, names_.norms_minus_one ? 1.0F : 0.0F));
+  if (tensors.bias) {
+    SKEIN_ASSIGN(out.bias, floats({&*tensors.bias, 1}));
+  }
+  return out;
+}
+
+Result<std::unique_ptr<Matrix>> Maker::repacked(const ExpertTensors& tensors, uint64_t expert,
+                                                RowOrder order) {
+  const bool is_mxfp4 = tensors.packing == ExpertPacking::kMxfp4;
+  const TensorView& values = tensors.values;
+  const Shape shape = is_mxfp4 ? Shape{values.shape[1], values.shape[2] * 32}
+                               : Shape{values.shape[2], values.shape[1]};
+  weights_.repacked.push_back(is_mxfp4 ? mxfp4_expert(values, tensors.scales, expert, order)
+                                       : transposed_expert(values, expert, order));
+  const WeightView view =
+      TensorView{is_mxfp4 ? ElementType::kMXFP4 : values.type, shape, weights_.repacked.back()};
+  return backend_.make_matrix({&view, 1});
+}
+
+// [experts, N] of every part side by side, rows in the order of the matrices'.
+Result<const float*> Maker::expert_biases(const ExpertTensors& tensors, RowOrder order) {
+  if (tensors.biases.empty()) return static_cast<const float*>(nullptr);
+  const uint64_t count = spec_.experts->count;
+  std::vector<float> values;
+  std::vector<float> row;
+  for (uint64_t e = 0; e < count; ++e) {
+    for (const TensorView& part : tensors.biases) {
+      row.resize(part.shape[1]);
+      dequantize(part.type, part.row(e), row);
+      for (uint64_t i = 0; i < row.size(); ++i) {
+        values.push_back(row[source_row(order, i, row.size())]);
+      }
+    }
+  }
+  return keep(values);
+}
+
+Result<Experts> Maker::experts(const ExpertTensors& tensors, RowOrder order) {
+  Experts out;
+  const bool as_is =
+      tensors.packing == ExpertPacking::kSeparate || tensors.packing == ExpertPacking::kStacked;
+  for (uint64_t e = 0; e < spec_.experts->count; ++e) {
+    SKEIN_ASSIGN(auto matrix,
+                 as_is ? backend_.make_matrix(tensors.experts[e]) : repacked(tensors, e, order));
+    out.matrices.push_back(std::move(matrix));
+  }
+  SKEIN_ASSIGN(out.biases, expert_biases(tensors, as_is ? RowOrder::kPlain : order));
+  return out;
+}
+
+Status Maker::layer(const LayerTensors& tensors, LayerWeights& out) {
+  SKEIN_ASSIGN(out.attention_norm, norm(tensors.attention_norm));
+  SKEIN_ASSIGN(out.post_attention_norm, norm(tensors.post_attention_norm));
+  SKEIN_ASSIGN(out.ffn_norm, norm(tensors.ffn_norm));
+  SKEIN_ASSIGN(out.post_ffn_norm, norm(tensors.post_ffn_norm));
+  SKEIN_ASSIGN(out.q_norm, norm(tensors.q_norm));
+  SKEIN_ASSIGN(out.k_norm, norm(tensors.k_norm));
+  SKEIN_ASSIGN(out.qkv, linear(tensors.qkv));
+  SKEIN_ASSIGN(out.o, linear(tensors.o));
+  SKEIN_ASSIGN(out.gate_up, linear(tensors.gate_up));
+  SKEIN_ASSIGN(out.down, linear(tensors.down));
+  if (tensors.sinks) {
+    SKEIN_ASSIGN(out.sinks, floats({&*tensors.sinks, 1}));
+  }
+  if (tensors.router.parts.empty()) return ok_status();
+  SKEIN_ASSIGN(out.router, linear(tensors.router));
+  SKEIN_ASSIGN(out.expert_gate_up, experts(tensors.expert_gate_up, RowOrder::kAlternating));
+  SKEIN_ASSIGN(out.expert_down, experts(tensors.expert_down, RowOrder::kPlain));
+  return ok_status();
+}
+
+Result<Weights> Maker::make(const ModelTensors& tensors) {
+  SKEIN_ASSIGN(weights_.embedding, backend_.make_matrix(tensors.embedding.parts));
+  if (!tensors.head.parts.empty()) {
+    SKEIN_ASSIGN(weights_.head, backend_.make_matrix(tensors.head.parts));
+  }
+  SKEIN_ASSIGN(weights_.final_norm, norm(tensors.final_norm));
+  weights_.layers.resize(tensors.layers.size());
+  for (size_t i = 0; i < tensors.layers.size(); ++i) {
+    SKEIN_TRY(layer(tensors.layers[i], weights_.layers[i]));
+  }
+  return std::move(weights_);
+}
+
+uint64_t bytes_of(const Linear& linear) {
+  return linear.matrix ? linear.matrix->bytes() : 0;
+}
+
+uint64_t bytes_of(const Experts& experts, uint64_t used) {
+  return experts.matrices.empty() ? 0 : used * experts.matrices[0]->bytes();
+}
+
+}  // namespace
+
+Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
+                             Backend& backend) {
+  return Maker(blueprint, backend).make(tensors);
+}
+
+uint64_t bytes_per_row(const Weights& weights, const ModelSpec& spec) {
+  const uint64_t used = spec.experts ? spec.experts->used : 0;
+  uint64_t bytes = weights.output().bytes();
+  if (weights.head) bytes += weights.embedding->bytes() / weights.embedding->outputs();
+  for (const LayerWeights& layer : weights.layers) {
+    for (const Linear* linear :
+         {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
+      bytes += bytes_of(*linear);
+    }
+    bytes += bytes_of(layer.expert_gate_up, used) + bytes_of(layer.expert_down, used);
+  }
+  return bytes;
+}
+
+}  // namespace skein

@@ -1,0 +1,59 @@
+// Weights: the tensors of a model after the backend has made them its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "model/families/family.h"
+#include "model/tensors.h"
+
+namespace skein {
+
+struct Linear {
+  std::unique_ptr<Matrix> matrix;
+  const float* bias = nullptr;
+};
+
+struct Norm {
+  const float* weight = nullptr;  // nullptr: there is no such norm
+  const float* bias = nullptr;
+};
+
+struct Experts {
+  std::vector<std::unique_ptr<Matrix>> matrices;
+  const float* biases = nullptr;
+};
+
+struct LayerWeights {
+  Norm attention_norm, post_attention_norm, ffn_norm, post_ffn_norm, q_norm, k_norm;
+  Linear qkv, o, gate_up, down, router;
+  Experts expert_gate_up, expert_down;
+  const float* sinks = nullptr;
+};
+
+struct Weights {
+  std::unique_ptr<Matrix> embedding;
+  std::unique_ptr<Matrix> head;  // nullptr: the embedding
+  Norm final_norm;
+  std::vector<LayerWeights> layers;
+
+  const Matrix& output() const { return head ? *head : *embedding; }
+
+  // What the pointers and matrices above point into.
+  std::vector<Buffer> parameters;
+  std::vector<std::vector<std::byte>> repacked;
+};
+
+// The tensors' files must outlive the weights. Errors are the backend's.
+Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
+                             Backend& backend);
+
+// Bytes that a step of one row reads: all matrices, but of experts only those that a row uses, and
+// of an embedding that is not the output matrix one row.
+uint64_t bytes_per_row(const Weights& weights, const ModelSpec& spec);
+
+}  // namespace skein

@@ -1,0 +1,77 @@
+#include "model/workspace.h"
+
+#include <utility>
+
+namespace skein {
+namespace {
+
+constexpr size_t kAlignFloats = 16;  // 64 bytes, so that rows never share a cache line
+
+// Cuts rows out of one stretch of memory; without memory it only measures.
+class Cutter {
+ public:
+  explicit Cutter(float* memory) : memory_(memory) {}
+
+  Rows rows(size_t count, size_t width) {
+    const size_t stride = (width + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
+    Rows out{memory_ == nullptr ? nullptr : memory_ + used_, count, width, stride};
+    used_ += count * stride;
+    return out;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  float* memory_;
+  size_t used_ = 0;
+};
+
+void cut(Cutter& cutter, const ModelSpec& spec, const BatchLimits& limits, Workspace& out) {
+  const size_t rows = limits.rows;
+  out.stream = cutter.rows(rows, spec.hidden);
+  out.normed = cutter.rows(rows, spec.hidden);
+  out.qkv = cutter.rows(rows, spec.qkv_width());
+  out.attended = cutter.rows(rows, spec.q_width());
+  out.delta = cutter.rows(rows, spec.hidden);
+  if (spec.ffn > 0) {
+    out.gate_up = cutter.rows(rows, spec.ffn_in_width(spec.ffn));
+    out.activated = cutter.rows(rows, spec.ffn);
+  }
+  if (spec.experts) {
+    const size_t routed = rows * spec.experts->used;
+    out.router = cutter.rows(rows, spec.experts->count);
+    out.expert_gate_up = cutter.rows(routed, spec.ffn_in_width(spec.experts->ffn));
+    out.expert_activated = cutter.rows(routed, spec.experts->ffn);
+    out.expert_out = cutter.rows(routed, spec.hidden);
+  }
+  out.angles.clear();
+  for (const RopeSpec& rope : spec.ropes) {
+    out.angles.push_back(cutter.rows(rows, 2 * rope.frequencies.size()));
+  }
+  out.gathered = cutter.rows(limits.logit_rows, spec.hidden);
+  out.logits = cutter.rows(limits.logit_rows, spec.vocab);
+}
+
+}  // namespace
+
+uint64_t Workspace::bytes_for(const ModelSpec& spec, const BatchLimits& limits) {
+  Cutter measure(nullptr);
+  Workspace unused;
+  cut(measure, spec, limits, unused);
+  return measure.used() * sizeof(float);
+}
+
+Result<Workspace> Workspace::create(Backend& backend, const ModelSpec& spec,
+                                    const BatchLimits& limits) {
+  Workspace out;
+  SKEIN_ASSIGN(out.memory, backend.allocate(bytes_for(spec, limits)));
+  Cutter cutter(out.memory.floats());
+  cut(cutter, spec, limits, out);
+  out.positions.resize(limits.rows);
+  if (spec.experts) {
+    out.routed_experts.resize(size_t{limits.rows} * spec.experts->used);
+    out.routed_weights.resize(out.routed_experts.size());
+  }
+  return out;
+}
+
+}  // namespace skein
