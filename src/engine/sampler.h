@@ -7,18 +7,21 @@
 //
 // Thread-safety: rows may be sampled at the same time by different threads, each with a scratch of
 // its own; a RequestSampler is used by one thread at a time. Sampling allocates nothing once a
-// scratch has seen its vocabulary, unless the request asks for logprobs, whose room is in
-// SampledToken.
+// scratch has seen its vocabulary; accept() allocates only when the distinct tokens that penalties
+// must know outgrow their table, which doubles then.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
+#include <vector>
 
+#include "backend/cpu/scan.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "engine/candidates.h"
 #include "engine/sampling_params.h"
+#include "engine/token_counts.h"
 
 namespace skein {
 
@@ -35,8 +38,17 @@ struct SampledToken {
   std::array<TokenLogprob, kMaxTopLogprobs> top;  // likeliest first
 };
 
-// Memory that one thread samples with.
-class SamplerScratch;
+// Memory that one thread samples with, for any number of requests.
+class SamplerScratch {
+ public:
+  explicit SamplerScratch(VocabularyScan scan) : scan_(scan) {}
+
+ private:
+  friend class RequestSampler;
+  VocabularyScan scan_;
+  std::vector<float> row_;  // the logits after edits
+  CandidateSet candidates_;
+};
 
 // What a request's sampling remembers: its parameters and the counts of its tokens.
 class RequestSampler {
@@ -47,13 +59,24 @@ class RequestSampler {
   const SamplingParams& params() const { return params_; }
 
   // The token at `position` (0: the first of the answer), which is not remembered until accept().
-  // kInternal, naming it, for logits that are not finite where they count.
+  // kInternal, naming token and value, for a logit that is NaN or +inf where it counts: of a token
+  // that may be drawn, or of any with logprobs. kInvalidArgument when the parameters leave no token
+  // to draw.
   Result<SampledToken> sample(std::span<const float> logits, uint32_t position,
                               SamplerScratch& scratch) const;
   void accept(TokenId token);
 
  private:
+  bool has_penalties() const;
+  std::span<const float> edited(std::span<const float> logits, uint32_t position,
+                                SamplerScratch& scratch) const;
+  void penalize(std::span<float> row) const;
+  Status add_top_logprobs(std::span<const float> logits, SamplerScratch& scratch, SampledToken& out,
+                          double& log_sum) const;
+
   SamplingParams params_;
+  uint32_t vocab_;
+  TokenCounts counts_;
 };
 
 }  // namespace skein

@@ -1,0 +1,195 @@
+#include "engine/candidates.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "engine/scans.h"
+#include "engine/slow_sampling.h"
+
+namespace skein {
+namespace {
+
+using testing::Distribution;
+using testing::slow_distribution;
+
+constexpr float kOut = -std::numeric_limits<float>::infinity();
+
+double uniform(Rng& rng) {
+  return static_cast<double>(rng.next() >> 11) * 0x1p-53;
+}
+
+// Rows of every kind that models and requests make: spread like a language model's, flat, one token
+// far ahead, few distinct values (ties), parts impossible.
+std::vector<float> random_row(Rng& rng, size_t size) {
+  std::vector<float> row(size);
+  const uint64_t kind = rng.below(5);
+  for (float& x : row) {
+    const double bell = uniform(rng) + uniform(rng) + uniform(rng) + uniform(rng) - 2;
+    x = static_cast<float>(kind == 0 ? 1 : kind == 1 ? std::round(4 * bell) : 8 * bell);
+  }
+  if (kind == 2) row[rng.below(size)] = 60;
+  if (kind == 3) {
+    for (float& x : row) {
+      if (rng.chance(1, 3)) x = kOut;
+    }
+    row[rng.below(size)] = 3;
+  }
+  return row;
+}
+
+SamplingParams random_params(Rng& rng) {
+  SamplingParams params;
+  const float temperatures[] = {0.1F, 0.7F, 1, 1.5F, 10};
+  params.temperature = temperatures[rng.below(5)];
+  if (rng.chance(1, 3)) params.top_k = static_cast<uint32_t>(rng.between(1, 300));
+  if (rng.chance(1, 3)) params.top_p = static_cast<float>(0.05 + 0.95 * uniform(rng));
+  if (rng.chance(1, 3)) params.min_p = static_cast<float>(0.3 * uniform(rng) * uniform(rng));
+  if (rng.chance(1, 4)) params.typical_p = static_cast<float>(0.1 + 0.85 * uniform(rng));
+  return params;
+}
+
+std::string describe(const SamplingParams& p) {
+  return fmt::format("temperature {} top_k {} top_p {} min_p {} typical_p {}", p.temperature,
+                     p.top_k, p.top_p, p.min_p, p.typical_p);
+}
+
+Distribution shares(const CandidateSet& set) {
+  const auto whole = static_cast<double>(set.listed_weight() + set.unlisted_weight());
+  Distribution p;
+  for (const Candidate& candidate : set.listed()) {
+    if (candidate.weight > 0) p[candidate.token] = static_cast<double>(candidate.weight) / whole;
+  }
+  return p;
+}
+
+void expect_equal(const Distribution& got, const Distribution& want, const std::string& what) {
+  for (const auto& [token, share] : got) {
+    const auto found = want.find(token);
+    ASSERT_NE(found, want.end()) << what << ": token " << token << " should be out";
+    ASSERT_NEAR(share, found->second, 1e-5 * found->second + 1e-11) << what;
+  }
+}
+
+void expect_filled(const CandidateSet& set, const std::vector<float>& row,
+                   const SamplingParams& params, const std::string& what) {
+  const Distribution got = shares(set);
+  const Distribution want = slow_distribution(row, params);
+  expect_equal(got, want, what);
+  double missing = 0;  // what would weigh less than one unit adds next to nothing
+  for (const auto& [token, share] : want) missing += got.count(token) == 0 ? share : 0;
+  const double unlisted = static_cast<double>(set.unlisted_weight()) /
+                          static_cast<double>(set.listed_weight() + set.unlisted_weight());
+  EXPECT_NEAR(missing, unlisted, 1e-5) << what;
+  EXPECT_LT(unlisted, 1.0 / 32) << what;
+}
+
+TEST(Candidates, AreThoseOfTheSlowFilters) {
+  Rng rng(1);
+  size_t undecidable = 0;
+  for (int i = 0; i < 600; ++i) {
+    const size_t size = i % 50 == 0 ? 50'000 : rng.between(1, i % 7 == 0 ? 9'000 : 400);
+    const std::vector<float> row = random_row(rng, size);
+    const SamplingParams params = random_params(rng);
+    if (slow_distribution(row, params, 1 - 4e-6).size() !=
+        slow_distribution(row, params, 1 + 4e-6).size()) {
+      ++undecidable;
+      continue;
+    }
+    for (const VocabularyScan& scan : testing::scans()) {
+      CandidateSet set;
+      set.prepare(size);
+      set.fill(row, scan.argmax(row), params, scan);
+      expect_filled(set, row, params, fmt::format("row {} of {}: {}", i, size, describe(params)));
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_LT(undecidable, 40u);
+}
+
+// The same weights and the same tokens from every instruction set.
+TEST(Candidates, DoNotDependOnTheInstructionSet) {
+  Rng rng(2);
+  for (int i = 0; i < 100; ++i) {
+    const std::vector<float> row = random_row(rng, rng.between(1, 5'000));
+    const SamplingParams params = random_params(rng);
+    std::vector<CandidateSet> sets;
+    for (const VocabularyScan& scan : testing::scans()) {
+      sets.emplace_back().prepare(row.size());
+      sets.back().fill(row, scan.argmax(row), params, scan);
+      ASSERT_EQ(sets.back().unlisted_weight(), sets.front().unlisted_weight());
+      ASSERT_EQ(sets.back().listed().size(), sets.front().listed().size());
+      for (size_t j = 0; j < sets.front().listed().size(); ++j) {
+        ASSERT_EQ(sets.back().listed()[j].token, sets.front().listed()[j].token);
+        ASSERT_EQ(sets.back().listed()[j].weight, sets.front().listed()[j].weight);
+      }
+    }
+  }
+}
+
+TEST(Candidates, AmongEqualsTheLowerIdsStay) {
+  const std::vector<float> row(5'000, 2.5F);
+  SamplingParams params;
+  params.top_k = 7;
+  CandidateSet set;
+  set.prepare(row.size());
+  const VocabularyScan scan = testing::scans().front();
+  set.fill(row, scan.argmax(row), params, scan);
+  ASSERT_EQ(set.listed().size(), 7u);
+  EXPECT_EQ(set.listed().back().token, 6);
+  params = {};
+  params.top_p = 0.5F;
+  set.fill(row, scan.argmax(row), params, scan);
+  ASSERT_EQ(set.listed().size(), 2'500u);
+  EXPECT_EQ(set.listed().back().token, 2'499);
+}
+
+TEST(Candidates, EveryTargetHasItsToken) {
+  Rng rng(3);
+  const std::vector<float> row = random_row(rng, 300);
+  SamplingParams params;
+  params.temperature = 0.4F;
+  CandidateSet set;
+  set.prepare(row.size());
+  const VocabularyScan scan = testing::scans().front();
+  const Peak peak = scan.argmax(row);
+  set.fill(row, peak, params, scan);
+  ASSERT_GT(set.unlisted_weight(), 0u);
+  uint64_t below = 0;
+  for (const Candidate& candidate : set.listed()) {
+    if (candidate.weight == 0) continue;
+    EXPECT_EQ(set.at(below, row, peak), candidate.token);
+    below += candidate.weight;
+    EXPECT_EQ(set.at(below - 1, row, peak), candidate.token);
+  }
+  // Beyond the listed ones: a token that is not listed, likelier ones for most targets.
+  const TokenId other = set.at(below, row, peak);
+  for (const Candidate& candidate : set.listed()) EXPECT_NE(candidate.token, other);
+  EXPECT_GT(row[static_cast<size_t>(set.at(below + set.unlisted_weight() / 2, row, peak))], kOut);
+}
+
+TEST(Candidates, LargestAreInOrder) {
+  Rng rng(4);
+  for (int i = 0; i < 50; ++i) {
+    const std::vector<float> row = random_row(rng, rng.between(1, 20'000));
+    std::vector<std::pair<float, TokenId>> order;
+    for (size_t t = 0; t < row.size(); ++t) {
+      if (row[t] > kOut) order.emplace_back(-row[t], static_cast<TokenId>(t));
+    }
+    std::sort(order.begin(), order.end());
+    for (const VocabularyScan& scan : testing::scans()) {
+      CandidateSet set;
+      set.prepare(row.size());
+      const auto largest = set.largest(row, 20, scan);
+      ASSERT_EQ(largest.size(), std::min<size_t>(20, order.size()));
+      for (size_t t = 0; t < largest.size(); ++t) ASSERT_EQ(largest[t].token, order[t].second);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace skein
