@@ -11,6 +11,7 @@
 // must know outgrow their table, which doubles then.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -36,6 +37,13 @@ struct SampledToken {
   float logprob = 0;  // with SamplingParams::logprobs
   uint32_t top_count = 0;
   std::array<TokenLogprob, kMaxTopLogprobs> top;  // likeliest first
+
+  // The token itself, then the likeliest: how many were written.
+  size_t write_logprobs(std::span<TokenLogprob, 1 + kMaxTopLogprobs> out) const {
+    out[0] = {token, logprob};
+    std::copy_n(top.begin(), top_count, out.begin() + 1);
+    return 1 + top_count;
+  }
 };
 
 // Memory that one thread samples with, for any number of requests.

@@ -7,8 +7,10 @@ namespace skein {
 
 SchedulerStats ContinuousBatchingScheduler::stats() const {
   SchedulerStats stats = counters_;
-  for (uint32_t p = 0; p < kPriorities; ++p)
+  for (uint32_t p = 0; p < kPriorities; ++p) {
     stats.waiting[p] = queue_.size(static_cast<Priority>(p));
+    stats.oldest_arrival[p] = queue_.oldest_arrival(static_cast<Priority>(p));
+  }
   for (const BatchRequest* request : batch_) {
     ++(request->status == RequestStatus::RUNNING ? stats.running : stats.prefilling);
   }

@@ -8,6 +8,12 @@ TimeUs PriorityQueueWithAging::key_for(TimeUs arrival, Priority priority) const 
   return arrival + static_cast<TimeUs>(priority) * us_per_class_;
 }
 
+TimeUs PriorityQueueWithAging::oldest_arrival(Priority priority) const {
+  const List& list = lists_[static_cast<size_t>(priority)];
+  if (list.head == kNone) return kNever;
+  return list.nodes[list.head].entry.key - key_for(0, priority);
+}
+
 int64_t PriorityQueueWithAging::effective_priority_milli(TimeUs arrival, Priority priority,
                                                          TimeUs now) const {
   const TimeUs wait = now - arrival;

@@ -51,6 +51,8 @@ class PriorityQueueWithAging {
   bool empty() const { return size() == 0; }
   uint32_t size() const { return lists_[0].size + lists_[1].size + lists_[2].size; }
   uint32_t size(Priority priority) const { return lists_[static_cast<size_t>(priority)].size; }
+  // When the oldest of a class arrived; kNever when nobody waits.
+  TimeUs oldest_arrival(Priority priority) const;
   // The entry with the smallest (key, order). Needs !empty(), and so does pop().
   const Entry& top() const { return first().entry; }
   void pop();

@@ -56,30 +56,36 @@ TimeUs ContinuousBatchingScheduler::advance(TimeUs now) {
   return now_ = std::max(now_, now);
 }
 
-Status ContinuousBatchingScheduler::validate(const RequestSpec& spec) const {
-  if (draining_) return unavailable("the engine is draining and takes no new requests");
+Status ContinuousBatchingScheduler::check_spec(const SchedulerConfig& config,
+                                               const RequestSpec& spec) {
   if (static_cast<uint32_t>(spec.priority) >= kPriorities) {
     return invalid_argument("priority {} is not one of {} classes",
                             static_cast<uint32_t>(spec.priority), kPriorities);
   }
-  if (by_id_.contains(spec.id)) return already_exists("request {} is live already", spec.id.value);
   if (spec.prompt.empty()) return invalid_argument("the prompt has 0 tokens; it needs at least 1");
   if (spec.max_new_tokens == 0U) return invalid_argument("max_tokens is 0; it must be at least 1");
   for (size_t i = 0; i < spec.prompt.size(); ++i) {
-    if (spec.prompt[i] < 0 || static_cast<uint32_t>(spec.prompt[i]) >= config_.vocab_size) {
+    if (spec.prompt[i] < 0 || static_cast<uint32_t>(spec.prompt[i]) >= config.vocab_size) {
       return invalid_argument("prompt token {} has id {}; the vocabulary has {}", i, spec.prompt[i],
-                              config_.vocab_size);
+                              config.vocab_size);
     }
   }
   const uint64_t answer = spec.max_new_tokens.value_or(1);
-  const uint64_t pool = uint64_t{config_.pool_blocks} * kBlockTokens;
+  const uint64_t pool = uint64_t{config.pool_blocks} * kBlockTokens;
   const auto never_fits = [&](std::string_view what, uint64_t holds) {
     return out_of_range("prompt of {} tokens plus {} to generate is {}; the {} holds {}",
                         spec.prompt.size(), answer, spec.prompt.size() + answer, what, holds);
   };
-  if (spec.prompt.size() + answer > config_.max_context)
-    return never_fits("context", config_.max_context);
+  if (spec.prompt.size() + answer > config.max_context)
+    return never_fits("context", config.max_context);
   if (spec.prompt.size() + answer > pool) return never_fits("KV pool", pool);
+  return {};
+}
+
+Status ContinuousBatchingScheduler::validate(const RequestSpec& spec) const {
+  if (draining_) return unavailable("the engine is draining and takes no new requests");
+  if (by_id_.contains(spec.id)) return already_exists("request {} is live already", spec.id.value);
+  SKEIN_TRY(check_spec(config_, spec));
   if (queue_.size() >= config_.max_queue) {
     return resource_exhausted("{} requests wait; the queue holds {}", queue_.size(),
                               config_.max_queue);

@@ -70,6 +70,10 @@ class ContinuousBatchingScheduler {
  public:
   static Result<std::unique_ptr<ContinuousBatchingScheduler>> create(const SchedulerConfig& config);
 
+  // What is wrong with a request whatever the state: the errors of submit() that do not depend on
+  // who else is there. Callable from any thread.
+  static Status check_spec(const SchedulerConfig& config, const RequestSpec& spec);
+
   Status submit(RequestSpec spec, TimeUs now);
   bool cancel(RequestId id, FinishReason reason);
   void cancel_all(FinishReason reason, std::vector<EndEvent>& ended);

@@ -34,6 +34,8 @@ enum class FinishReason : uint8_t {
   kDrained,
 };
 
+inline constexpr uint32_t kFinishReasons = 7;
+
 constexpr bool is_completed(FinishReason reason) {
   return reason <= FinishReason::kToolCalls;
 }
@@ -74,6 +76,7 @@ struct Explanation {
 // Counts since the scheduler was made, and gauges of this moment.
 struct SchedulerStats {
   uint32_t waiting[kPriorities] = {};
+  TimeUs oldest_arrival[kPriorities] = {kNever, kNever, kNever};  // of those; kNever: nobody waits
   uint32_t prefilling = 0;
   uint32_t running = 0;  // decoding
   uint32_t steps_in_flight = 0;

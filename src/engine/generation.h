@@ -1,0 +1,48 @@
+// What a client of an engine asks for and what it is told: values that cross threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "engine/sampler.h"
+#include "engine/sampling_params.h"
+#include "sched/scheduler.h"
+#include "sched/types.h"
+
+namespace skein {
+
+struct GenerationRequest {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  std::optional<uint32_t> max_tokens;  // absent: to the end of the context
+  Priority priority = Priority::NORMAL;
+  Hash128 salt;                   // tenant: requests with different salts never share KV
+  TimeUs timeout_us = kNever;     // from submission to the last token
+  bool reports_progress = false;  // StreamChunk::computed_tokens moves during prefill
+};
+
+// What is wrong with a request whatever the state of an engine with this configuration: the errors
+// that InferenceService::submit names first.
+Status check_request(GenerationRequest& request, const SchedulerConfig& config);
+
+// The last thing that a stream says.
+struct GenerationEnd {
+  FinishReason reason = FinishReason::kError;
+  Status status;  // not ok: why it failed; ok where the reason says it all
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;  // of the prompt, found computed when it started
+  uint32_t generated_tokens = 0;
+  uint32_t preemptions = 0;
+  int64_t start_priority_milli = 0;  // effective priority when it first ran
+  TimeUs queue_us = 0;               // until it first ran
+  TimeUs prefill_us = 0;             // from there to the first token
+  TimeUs decode_us = 0;              // from there to the end
+};
+
+}  // namespace skein

@@ -1,0 +1,418 @@
+#include "engine/batch_inference_engine.h"
+
+#include <chrono>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "engine/fake_runner.h"
+
+namespace skein {
+namespace {
+
+using namespace std::chrono_literals;
+
+class EngineTest : public ::testing::Test {
+ protected:
+  EngineTest() {
+    options_.scheduler.pool_blocks = 64;
+    options_.scheduler.max_batch = 8;
+    options_.scheduler.max_queue = 100;
+    options_.scheduler.step_tokens = 64;
+    options_.scheduler.max_context = 1024;
+    options_.scheduler.vocab_size = kFakeVocab;
+  }
+
+  void start() {
+    auto engine =
+        BatchInferenceEngine::create(std::make_unique<FakeRunner>(model_), options_, clock_);
+    ASSERT_TRUE(engine.ok()) << engine.message();
+    engine_ = std::move(engine).value();
+  }
+
+  static GenerationRequest request(uint32_t prompt, uint32_t max_tokens) {
+    GenerationRequest wanted;
+    for (uint32_t i = 0; i < prompt; ++i) wanted.prompt.push_back(static_cast<TokenId>(i % 97));
+    wanted.max_tokens = max_tokens;
+    return wanted;
+  }
+
+  struct Answer {
+    std::vector<TokenId> tokens;
+    GenerationEnd end;
+  };
+  static Answer read(RequestHandle& handle) {
+    Answer answer;
+    StreamChunk chunk;
+    while (true) {
+      if (!handle.stream().wait(chunk, 20 * kUsPerSecond)) {
+        ADD_FAILURE() << "request " << handle.id().value << " says nothing";
+        return answer;
+      }
+      answer.tokens.insert(answer.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+      if (chunk.end) {
+        answer.end = *chunk.end;
+        return answer;
+      }
+    }
+  }
+
+  static std::vector<TokenId> expected(uint64_t id, uint32_t count) {
+    std::vector<TokenId> tokens;
+    for (uint32_t i = 0; i < count; ++i) tokens.push_back(FakeModel::token(id, i));
+    return tokens;
+  }
+
+  void hang(bool on) { allow(on ? 0 : UINT64_MAX); }
+  void allow(uint64_t steps) {
+    const std::lock_guard lock(model_->mutex);
+    model_->allowed = steps;
+    model_->changed.notify_all();
+  }
+  // Until the runner is inside its n-th run.
+  void wait_for_step(size_t n) {
+    std::unique_lock lock(model_->mutex);
+    ASSERT_TRUE(model_->changed.wait_for(lock, 20s, [&] { return model_->steps.size() >= n; }));
+  }
+
+  std::shared_ptr<FakeModel> model_ = std::make_shared<FakeModel>();
+  EngineOptions options_;
+  SystemClock clock_;
+  std::unique_ptr<BatchInferenceEngine> engine_;
+};
+
+TEST_F(EngineTest, AnswersManyAtOnceInSharedSteps) {
+  start();
+  hang(true);
+  std::vector<RequestHandle> handles;
+  for (int i = 0; i < 8; ++i) {
+    auto handle = engine_->submit(request(5, 20), {});
+    ASSERT_TRUE(handle.ok()) << handle.message();
+    handles.push_back(std::move(handle).value());
+  }
+  hang(false);
+  for (RequestHandle& handle : handles) {
+    const Answer answer = read(handle);
+    EXPECT_EQ(answer.tokens, expected(handle.id().value, 20));
+    EXPECT_EQ(answer.end.reason, FinishReason::kLength);
+    EXPECT_TRUE(answer.end.status.ok());
+    EXPECT_EQ(answer.end.prompt_tokens, 5U);
+    EXPECT_EQ(answer.end.generated_tokens, 20U);
+  }
+  // One pass for all: about 20 steps, not 160.
+  EXPECT_LT(model_->steps.size(), 40U);
+  EXPECT_EQ(engine_->snapshot().live, 0U);
+}
+
+TEST_F(EngineTest, StopTokenEndsAndIsNotDelivered) {
+  model_->stops = {1};
+  start();
+  auto handle = engine_->submit(request(3, 20), {});
+  const Answer answer = read(*handle);
+  EXPECT_THAT(answer.tokens, ::testing::IsEmpty());
+  EXPECT_EQ(answer.end.reason, FinishReason::kStop);
+}
+
+TEST_F(EngineTest, RefusesAtTheDoor) {
+  start();
+  EXPECT_EQ(engine_->submit(request(0, 1), {}).status().code(), Code::kInvalidArgument);
+  const auto too_long = engine_->submit(request(1000, 100), {});
+  EXPECT_EQ(too_long.status().code(), Code::kOutOfRange);
+  EXPECT_THAT(too_long.message(),
+              ::testing::AllOf(::testing::HasSubstr("1100"), ::testing::HasSubstr("1024")));
+  GenerationRequest hot = request(3, 3);
+  hot.sampling.temperature = -1;
+  const auto refused = engine_->submit(std::move(hot), {});
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("temperature"));
+}
+
+TEST_F(EngineTest, QueueIsBoundedAndAnswersAtOnce) {
+  options_.scheduler.max_queue = 10;
+  start();
+  hang(true);
+  std::vector<RequestHandle> handles;
+  handles.push_back(engine_->submit(request(3, 2), {}).value());
+  wait_for_step(1);
+  uint32_t refused = 0;
+  for (int i = 0; i < 30; ++i) {
+    auto handle = engine_->submit(request(3, 2), {});
+    if (handle.ok()) {
+      handles.push_back(std::move(handle).value());
+    } else {
+      EXPECT_EQ(handle.status().code(), Code::kResourceExhausted);
+      ++refused;
+    }
+  }
+  EXPECT_EQ(refused, 20U);
+  hang(false);
+  for (RequestHandle& handle : handles) {
+    EXPECT_EQ(read(handle).end.reason, FinishReason::kLength);
+  }
+  // The places are free again.
+  auto late = engine_->submit(request(3, 2), {});
+  ASSERT_TRUE(late.ok()) << late.message();
+  EXPECT_EQ(read(*late).end.reason, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, OneBadRowEndsAlone) {
+  model_->bad_rows = {3};
+  start();
+  hang(true);
+  std::vector<RequestHandle> handles;
+  for (int i = 0; i < 6; ++i) handles.push_back(engine_->submit(request(4, 10), {}).value());
+  hang(false);
+  for (RequestHandle& handle : handles) {
+    const Answer answer = read(handle);
+    if (handle.id().value == 3) {
+      EXPECT_EQ(answer.end.reason, FinishReason::kError);
+      EXPECT_THAT(answer.end.status.message(), ::testing::HasSubstr("nan"));
+    } else {
+      EXPECT_EQ(answer.tokens, expected(handle.id().value, 10));
+      EXPECT_EQ(answer.end.reason, FinishReason::kLength);
+    }
+  }
+  EXPECT_EQ(engine_->snapshot().faults, 1U);
+}
+
+TEST_F(EngineTest, StepThatThrowsIsRunAgainRowByRow) {
+  model_->throws = {2};
+  start();
+  hang(true);
+  std::vector<RequestHandle> handles;
+  for (int i = 0; i < 5; ++i) handles.push_back(engine_->submit(request(4, 10), {}).value());
+  hang(false);
+  for (RequestHandle& handle : handles) {
+    const Answer answer = read(handle);
+    if (handle.id().value == 2) {
+      EXPECT_EQ(answer.end.reason, FinishReason::kError);
+      EXPECT_THAT(answer.end.status.message(), ::testing::HasSubstr("planted fault"));
+    } else {
+      EXPECT_EQ(answer.tokens, expected(handle.id().value, 10));
+    }
+  }
+  EXPECT_GE(engine_->snapshot().reruns, 1U);
+  EXPECT_EQ(engine_->snapshot().faults, 1U);
+}
+
+TEST_F(EngineTest, HangUpIsInNoLaterPlan) {
+  start();
+  allow(0);
+  auto keeps = engine_->submit(request(4, 200), {});
+  auto leaves = engine_->submit(request(4, 900), {});
+  allow(5);
+  wait_for_step(6);  // the sixth is planned already, and waits
+  const uint64_t id = leaves->id().value;
+  leaves = RequestHandle();  // hangs up
+  hang(false);
+  EXPECT_EQ(read(*keeps).end.reason, FinishReason::kLength);
+  EXPECT_TRUE(engine_->stop(20 * kUsPerSecond));
+  for (size_t i = 6; i < model_->steps.size(); ++i) {
+    EXPECT_THAT(model_->steps[i], ::testing::Not(::testing::Contains(id))) << "step " << i;
+  }
+  EXPECT_GE(model_->steps.size(), 200U);
+  EXPECT_EQ(engine_->snapshot().scheduler.held_blocks, 0U);
+  EXPECT_EQ(engine_->snapshot().finished[static_cast<size_t>(FinishReason::kClient)], 1U);
+}
+
+TEST_F(EngineTest, CancelWithStopCompletesTheRequest) {
+  start();
+  allow(0);
+  auto handle = engine_->submit(request(4, 1000), {});
+  allow(3);
+  wait_for_step(4);
+  handle->cancel(FinishReason::kStop);
+  hang(false);
+  const Answer answer = read(*handle);
+  EXPECT_EQ(answer.end.reason, FinishReason::kStop);
+  EXPECT_LE(answer.tokens.size(), 4U);
+}
+
+TEST_F(EngineTest, StalledReaderIsCutAloneAndItsBlocksReturn) {
+  options_.stall_timeout_us = 50 * kUsPerMs;
+  ManualClock clock;
+  auto engine = BatchInferenceEngine::create(std::make_unique<FakeRunner>(model_), options_, clock);
+  ASSERT_TRUE(engine.ok()) << engine.message();
+  allow(0);
+  auto stalled = (*engine)->submit(request(4, 1000), {});
+  auto reads = (*engine)->submit(request(4, 50), {});
+  allow(2);
+  wait_for_step(3);  // the third waits, so two tokens or more were delivered
+  StreamChunk chunk;
+  while (reads->stream().take(chunk)) {
+  }
+  clock.advance(options_.stall_timeout_us + 1);
+  allow(UINT64_MAX);
+  EXPECT_EQ(read(*reads).end.reason, FinishReason::kLength);
+  const Answer answer = read(*stalled);
+  EXPECT_EQ(answer.end.reason, FinishReason::kClient);
+  EXPECT_LT(answer.tokens.size(), 5U);
+  EXPECT_TRUE((*engine)->stop(20 * kUsPerSecond));
+  EXPECT_EQ((*engine)->snapshot().stalled_readers, 1U);
+  EXPECT_EQ((*engine)->snapshot().scheduler.held_blocks, 0U);
+}
+
+TEST_F(EngineTest, DeadlineEndsWaitingRequests) {
+  options_.scheduler.max_batch = 1;
+  start();
+  hang(true);
+  auto first = engine_->submit(request(4, 3), {});
+  wait_for_step(1);
+  GenerationRequest hurried = request(4, 3);
+  hurried.timeout_us = 1;
+  auto second = engine_->submit(std::move(hurried), {});
+  std::this_thread::sleep_for(2ms);
+  hang(false);
+  const Answer answer = read(*second);
+  EXPECT_EQ(answer.end.reason, FinishReason::kTimedOut);
+  EXPECT_THAT(answer.tokens, ::testing::IsEmpty());
+  EXPECT_EQ(read(*first).end.reason, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, WatchdogEndsTheRequestsOfAHungStepAndTheEngineComesBack) {
+  options_.step_timeout_us = 100 * kUsPerMs;
+  start();
+  hang(true);
+  auto handle = engine_->submit(request(4, 3), {});
+  const Answer answer = read(*handle);
+  EXPECT_EQ(answer.end.reason, FinishReason::kTimedOut);
+  EXPECT_EQ(answer.end.status.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(engine_->snapshot().state, EngineState::kHung);
+  EXPECT_EQ(engine_->submit(request(4, 3), {}).status().code(), Code::kUnavailable);
+  hang(false);
+  const auto until = std::chrono::steady_clock::now() + 20s;
+  while (engine_->snapshot().state == EngineState::kHung &&
+         std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(1ms);
+  }
+  auto later = engine_->submit(request(4, 3), {});
+  ASSERT_TRUE(later.ok()) << later.message();
+  EXPECT_EQ(read(*later).tokens, expected(later->id().value, 3));
+  EXPECT_EQ(engine_->snapshot().scheduler.held_blocks, 0U);
+}
+
+TEST_F(EngineTest, StopDoesNotWaitForAHungStep) {
+  start();
+  hang(true);
+  auto handle = engine_->submit(request(4, 3), {});
+  wait_for_step(1);
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_FALSE(engine_->stop(50 * kUsPerMs));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, 5s);
+  engine_.reset();
+  hang(false);  // the thread that was left behind ends by itself
+  EXPECT_EQ(read(*handle).end.reason, FinishReason::kDrained);
+}
+
+TEST_F(EngineTest, StopEndsEverythingWithDrained) {
+  options_.scheduler.max_batch = 2;
+  start();
+  hang(true);
+  std::vector<RequestHandle> handles;
+  for (int i = 0; i < 6; ++i) handles.push_back(engine_->submit(request(4, 900), {}).value());
+  wait_for_step(1);
+  std::thread stopper([&] { EXPECT_TRUE(engine_->stop(20 * kUsPerSecond)); });
+  std::this_thread::sleep_for(5ms);
+  hang(false);
+  stopper.join();
+  for (RequestHandle& handle : handles) {
+    EXPECT_EQ(read(handle).end.reason, FinishReason::kDrained);
+  }
+  EXPECT_EQ(engine_->submit(request(4, 3), {}).status().code(), Code::kUnavailable);
+}
+
+TEST_F(EngineTest, DrainFinishesWhatRunsAndRefusesTheRest) {
+  start();
+  hang(true);
+  auto handle = engine_->submit(request(4, 30), {});
+  wait_for_step(1);
+  engine_->drain();
+  EXPECT_EQ(engine_->submit(request(4, 3), {}).status().code(), Code::kUnavailable);
+  hang(false);
+  EXPECT_EQ(read(*handle).end.reason, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, LostRunnerHandsOverWhatHasSentNothing) {
+  std::vector<Orphan> adopted;
+  std::mutex mutex;
+  options_.scheduler.max_batch = 1;
+  options_.adopt = [&](std::vector<Orphan> orphans, const Status&) {
+    const std::lock_guard lock(mutex);
+    adopted = std::move(orphans);
+    return nullptr;
+  };
+  start();
+  allow(0);
+  auto talking = engine_->submit(request(4, 1000), {});
+  allow(2);
+  wait_for_step(3);
+  auto silent = engine_->submit(request(7, 5), {});
+  {
+    const std::lock_guard lock(model_->mutex);
+    model_->lost = true;
+  }
+  hang(false);
+  EXPECT_EQ(read(*talking).end.reason, FinishReason::kError);
+  EXPECT_TRUE(engine_->stop(20 * kUsPerSecond));
+  EXPECT_EQ(engine_->snapshot().state, EngineState::kFailed);
+  const std::lock_guard lock(mutex);
+  ASSERT_EQ(adopted.size(), 1U);
+  EXPECT_EQ(adopted[0].id, silent->id());
+  EXPECT_EQ(adopted[0].request.prompt.size(), 7U);
+  EXPECT_FALSE(adopted[0].stream->ended());
+}
+
+TEST_F(EngineTest, ExplainsLiveRequestsOnly) {
+  options_.scheduler.max_batch = 1;
+  start();
+  hang(true);
+  auto first = engine_->submit(request(4, 3), {});
+  wait_for_step(1);
+  auto second = engine_->submit(request(4, 3), {});
+  std::thread release([&] {
+    std::this_thread::sleep_for(20ms);
+    hang(false);
+  });
+  const Result<Explanation> unknown = engine_->explain(RequestId(99));
+  EXPECT_EQ(unknown.status().code(), Code::kNotFound);
+  release.join();
+  read(*first);
+  read(*second);
+}
+
+TEST_F(EngineTest, PrefixOfAnEarlierRequestIsNotComputedAgain) {
+  start();
+  auto first = engine_->submit(request(330, 2), {});
+  EXPECT_EQ(read(*first).end.cached_tokens, 0U);
+  uint64_t before = 0;
+  {
+    const std::lock_guard lock(model_->mutex);
+    before = model_->computed_tokens;
+  }
+  auto second = engine_->submit(request(330, 2), {});
+  EXPECT_EQ(read(*second).end.cached_tokens, 320U);
+  const std::lock_guard lock(model_->mutex);
+  EXPECT_EQ(model_->computed_tokens - before, 10U + 1U);
+}
+
+TEST_F(EngineTest, QueueOfTenThousand) {
+  options_.scheduler.max_queue = 10'000;
+  options_.scheduler.max_batch = 64;
+  options_.scheduler.pool_blocks = 256;
+  start();
+  std::vector<RequestHandle> handles;
+  for (int i = 0; i < 10'000; ++i) {
+    GenerationRequest wanted = request(3, 2);
+    wanted.prompt[0] = i % 1000;
+    auto handle = engine_->submit(std::move(wanted), {});
+    ASSERT_TRUE(handle.ok()) << handle.message();
+    handles.push_back(std::move(handle).value());
+  }
+  for (RequestHandle& handle : handles) {
+    EXPECT_EQ(read(handle).tokens, expected(handle.id().value, 2));
+  }
+  EXPECT_EQ(engine_->snapshot().scheduler.held_blocks, 0U);
+}
+
+}  // namespace
+}  // namespace skein
