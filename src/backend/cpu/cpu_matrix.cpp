@@ -1,0 +1,79 @@
+#include "backend/cpu/cpu_matrix.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace skein::cpu {
+namespace {
+
+void copy_f32(const uint8_t* from, size_t elements, float* out) {
+  std::memcpy(out, from, elements * sizeof(float));
+}
+
+// nullptr where there is no kernel for the type.
+Dequantize kernel_for(ElementType type, const Dequantizers& kernels) {
+  switch (type) {
+    case ElementType::kF32:
+      return copy_f32;
+    case ElementType::kF16:
+      return kernels.f16;
+    case ElementType::kBF16:
+      return kernels.bf16;
+    case ElementType::kQ4_0:
+      return kernels.q4_0;
+    case ElementType::kQ4_1:
+      return kernels.q4_1;
+    case ElementType::kQ5_0:
+      return kernels.q5_0;
+    case ElementType::kQ5_1:
+      return kernels.q5_1;
+    case ElementType::kQ8_0:
+      return kernels.q8_0;
+    case ElementType::kQ4_K:
+      return kernels.q4_k;
+    case ElementType::kQ5_K:
+      return kernels.q5_k;
+    case ElementType::kQ6_K:
+      return kernels.q6_k;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+CpuMatrix::CpuMatrix(WeightParts parts, const KernelTable& kernels)
+    : Matrix(parts.outputs(), parts.inputs(), parts.bytes()), parts_(std::move(parts)) {
+  for (size_t i = 0; i < parts_.parts().size(); ++i) {
+    Rows rows{parts_.first_row(i), parts_.first_row(i + 1), nullptr, 0, nullptr};
+    if (const auto* tensor = std::get_if<TensorView>(&parts_.parts()[i])) {
+      rows.bytes = tensor->bytes.data();
+      rows.row_bytes = tensor->row_bytes();
+      rows.dequantize = kernel_for(tensor->type, kernels.dequantize);
+    }
+    rows_.push_back(rows);
+  }
+}
+
+void CpuMatrix::dequantize_row(size_t row, float* out) const {
+  const auto part =
+      std::find_if(rows_.begin(), rows_.end(), [&](const Rows& rows) { return row < rows.end; });
+  SKEIN_CHECK(part != rows_.end(), "row {} of {}", row, outputs());
+  if (part->dequantize == nullptr) {
+    parts_.dequantize_row(row, {out, inputs()});
+    return;
+  }
+  const std::byte* const bytes = part->bytes + (row - part->first) * part->row_bytes;
+  part->dequantize(reinterpret_cast<const uint8_t*>(bytes), inputs(), out);
+}
+
+void CpuMatrix::fill_panel(size_t first, size_t rows, float* panel) const {
+  const size_t stride = panel_stride();
+  for (size_t i = 0; i < rows; ++i, panel += stride) {
+    dequantize_row(first + i, panel);
+    std::fill(panel + inputs(), panel + stride, 0.0F);
+  }
+}
+
+}  // namespace skein::cpu

@@ -1,0 +1,242 @@
+// Attention over a paged cache, and the stores that fill it.
+#include <cstring>
+
+#include "backend/conformance.h"
+
+namespace skein {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// A cache whose cells are all NaN until they are stored to.
+struct Cache {
+  Cache(uint32_t blocks, uint32_t heads, uint32_t head_dim)
+      : floats_per_block(heads * KvLayer::head_floats(head_dim) + 5),
+        memory(blocks * floats_per_block, kNan),
+        layer{reinterpret_cast<std::byte*>(memory.data()), floats_per_block * sizeof(float), heads,
+              head_dim} {}
+  Cache(const Cache&) = delete;
+
+  size_t floats_per_block;
+  std::vector<float> memory;
+  KvLayer layer;
+};
+
+// Distinct blocks in an order of no kind, for one sequence after the other.
+class Shuffled {
+ public:
+  Shuffled(uint32_t blocks, Rng& rng) : ids_(blocks) {
+    for (uint32_t i = 0; i < blocks; ++i) ids_[i] = BlockId{i};
+    for (size_t i = blocks; i > 1; --i) std::swap(ids_[i - 1], ids_[rng.below(i)]);
+  }
+  std::span<const BlockId> take(uint64_t tokens) {
+    const auto taken = std::span(ids_).subspan(next_, blocks_for(tokens));
+    next_ += taken.size();
+    return taken;
+  }
+
+ private:
+  std::vector<BlockId> ids_;
+  size_t next_ = 0;
+};
+
+struct Shape4 {
+  uint32_t head_dim, kv_heads, shared;
+};
+
+// Keys, values and queries of one sequence, and ways to run it.
+struct Story {
+  Story(const Shape4& shape, uint32_t tokens, Rng& rng)
+      : shape(shape),
+        k(OwnedRows::random(tokens, shape.kv_heads * shape.head_dim, rng)),
+        v(OwnedRows::random(tokens, shape.kv_heads * shape.head_dim, rng)),
+        q(OwnedRows::random(tokens, shape.kv_heads * shape.shared * shape.head_dim, rng, 3)) {}
+
+  // Stores and attends in chunks of `chunk` tokens; the results of all.
+  std::vector<float> run(Backend& backend, const KvLayer& cache, std::span<const BlockId> blocks,
+                         const AttentionParams& params, uint32_t chunk) const {
+    const auto tokens = static_cast<uint32_t>(q.view().rows);
+    const OwnedRows out(tokens, q.view().width);
+    for (uint32_t start = 0; start < tokens; start += chunk) {
+      const uint32_t rows = std::min(chunk, tokens - start);
+      const Sequence sequence{0, rows, start, true, blocks};
+      const auto part = [&](const OwnedRows& all) {
+        return Rows{all.view().row(start), rows, all.view().width, all.view().stride};
+      };
+      backend.kv_store(part(k), part(v), {&sequence, 1}, cache);
+      backend.attention(part(q), {&sequence, 1}, cache, params, part(out));
+    }
+    return out.all();
+  }
+
+  Shape4 shape;
+  OwnedRows k, v, q;
+};
+
+class AttentionOps : public Conformance {
+ protected:
+  AttentionParams params_for(const Shape4& shape) {
+    AttentionParams params;
+    params.heads = shape.kv_heads * shape.shared;
+    params.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+    return params;
+  }
+  std::vector<float> sinks_ = {0.5F, -3.0F, 2.0F, 30.0F, -100.0F, 0.0F, 1.0F, 4.0F, 3.0F, 2.0F};
+};
+
+// A ragged batch: decodes beside chunks, one row that does not write, one sequence without rows.
+TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {
+  const Shape4 shapes[] = {{32, 2, 1},  {64, 3, 3},  {80, 1, 2}, {96, 2, 4},
+                           {128, 1, 5}, {256, 1, 2}, {24, 2, 3}};
+  for (const Shape4& shape : shapes) {
+    Cache cache(60, shape.kv_heads, shape.head_dim);
+    for (float& cell : cache.memory) cell = random_float(rng_);
+    Shuffled blocks(60, rng_);
+    const std::vector<Sequence> sequences = {
+        {0, 1, 0, true, blocks.take(1)},     {1, 7, 60, true, blocks.take(67)},
+        {8, 0, 5, true, blocks.take(5)},     {8, 1, 300, false, blocks.take(301)},
+        {9, 3, 510, true, blocks.take(513)}, {12, 2, 31, true, blocks.take(33)}};
+    const OwnedRows k = OwnedRows::random(14, shape.kv_heads * shape.head_dim, rng_);
+    const OwnedRows v = OwnedRows::random(14, shape.kv_heads * shape.head_dim, rng_);
+    AttentionParams params = params_for(shape);
+    const OwnedRows q = OwnedRows::random(14, params.heads * shape.head_dim, rng_, 3);
+
+    const std::vector<float> before = cache.memory;
+    backend_->kv_store(k.view(), v.view(), sequences, cache.layer);
+    const std::vector<float> stored = std::exchange(cache.memory, before);
+    cache.layer.data = reinterpret_cast<std::byte*>(cache.memory.data());
+    reference_->kv_store(k.view(), v.view(), sequences, cache.layer);
+    ASSERT_TRUE(same_bits(stored, cache.memory));
+
+    for (const uint32_t window : {0U, 1U, 40U, 290U}) {
+      for (const float softcap : {0.0F, 5.0F}) {
+        for (const bool with_sinks : {false, true}) {
+          params.window = window;
+          params.softcap = softcap;
+          params.sinks = with_sinks ? sinks_.data() : nullptr;
+          const auto attend = [&](Backend& b, Rows out) {
+            b.attention(q.view(), sequences, cache.layer, params, out);
+          };
+          ASSERT_TRUE(same(OwnedRows(14, params.heads * shape.head_dim), attend))
+              << shape.head_dim << " window " << window << " softcap " << softcap;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOps, ALongSequenceDecodes) {
+  const Shape4 shape{64, 2, 3};
+  Cache cache(70, 2, 64);
+  for (float& cell : cache.memory) cell = random_float(rng_);
+  for (const uint32_t start : {255U, 256U, 257U, 2000U}) {
+    Shuffled blocks(70, rng_);
+    const Sequence sequence{0, 1, start, true, blocks.take(start + 1)};
+    AttentionParams params = params_for(shape);
+    for (const uint32_t window : {0U, 600U}) {
+      params.window = window;
+      const OwnedRows q = OwnedRows::random(1, 6 * 64, rng_, 3);
+      const auto attend = [&](Backend& b, Rows out) {
+        b.attention(q.view(), {&sequence, 1}, cache.layer, params, out);
+      };
+      EXPECT_TRUE(same(OwnedRows(1, 6 * 64), attend)) << start << " " << window;
+    }
+  }
+}
+
+TEST_P(AttentionOps, AnyChunksAndAnyBlocksGiveTheSameBits) {
+  const Shape4 shape{32, 2, 3};
+  const Story story(shape, 290, rng_);
+  AttentionParams params = params_for(shape);
+  for (const uint32_t window : {0U, 100U}) {
+    params.window = window;
+    std::vector<BlockId> contiguous;
+    for (uint32_t i = 0; i < 10; ++i) contiguous.push_back(BlockId{i});
+    const Cache cache(10, 2, 32);
+    const std::vector<float> whole = story.run(*backend_, cache.layer, contiguous, params, 290);
+    for (const uint32_t chunk : {1U, 7U, 32U, 33U, 256U}) {
+      const Cache paged(40, 2, 32);
+      Shuffled blocks(40, rng_);
+      EXPECT_TRUE(
+          same_bits(story.run(*backend_, paged.layer, blocks.take(290), params, chunk), whole))
+          << chunk;
+    }
+  }
+}
+
+// Every cell that no token was stored to is NaN (Cache), in the last block too; here the cells
+// beyond the context and all other blocks change to infinities, and nothing may notice.
+TEST_P(AttentionOps, WhatLiesBeyondTheContextHasNoInfluence) {
+  const Shape4 shape{48, 1, 2};
+  const Story story(shape, 75, rng_);
+  const AttentionParams params = params_for(shape);
+  for (const float garbage : {kNan, std::numeric_limits<float>::infinity()}) {
+    Cache cache(20, 1, 48);
+    std::fill(cache.memory.begin(), cache.memory.end(), garbage);
+    Shuffled blocks(20, rng_);
+    const std::vector<float> got = story.run(*backend_, cache.layer, blocks.take(75), params, 20);
+    Cache zeros(3, 1, 48);
+    std::fill(zeros.memory.begin(), zeros.memory.end(), 0.0F);
+    const std::vector<BlockId> plain = {BlockId{0}, BlockId{1}, BlockId{2}};
+    EXPECT_TRUE(same_bits(got, story.run(*backend_, zeros.layer, plain, params, 75)));
+  }
+}
+
+TEST_P(AttentionOps, WhatIsNotFiniteInsideTheContextIsSeen) {
+  const Shape4 shape{32, 1, 1};
+  const AttentionParams params = params_for(shape);
+  for (const float bad : {kNan, std::numeric_limits<float>::infinity()}) {
+    const Story story(shape, 40, rng_);
+    story.k.view().row(35)[0] = bad;
+    const Cache mine(2, 1, 32), theirs(2, 1, 32);
+    const std::vector<BlockId> blocks = {BlockId{0}, BlockId{1}};
+    const std::vector<float> got = story.run(*backend_, mine.layer, blocks, params, 40);
+    EXPECT_TRUE(same_bits(got, story.run(*reference_, theirs.layer, blocks, params, 40)));
+    const size_t stride = story.q.view().stride;
+    if (std::isnan(bad)) EXPECT_TRUE(std::isnan(got[1 + 39 * stride]));
+    EXPECT_FALSE(std::isnan(got[1 + 34 * stride]));
+  }
+}
+
+// The reference itself against the textbook, in double.
+TEST(ReferenceAttention, IsASoftmaxOverWhatIsVisible) {
+  Rng rng(5);
+  const Shape4 shape{16, 1, 2};
+  const uint32_t tokens = 300;
+  const Story story(shape, tokens, rng);
+  const float sinks[] = {0.3F, 1.5F};
+  for (const uint32_t window : {0U, 270U}) {
+    const AttentionParams params{2, 0.25F, 4.0F, window, sinks};
+    const Cache cache(10, 1, 16);
+    std::vector<BlockId> blocks;
+    for (uint32_t i = 0; i < 10; ++i) blocks.push_back(BlockId{9 - i});
+    const auto reference = make_reference_backend();
+    const std::vector<float> got = story.run(*reference, cache.layer, blocks, params, 64);
+    for (const uint32_t position : {0U, 5U, 255U, 256U, 299U}) {
+      for (uint32_t head = 0; head < 2; ++head) {
+        std::vector<double> want(16, 0.0);
+        double weight = std::exp(static_cast<double>(sinks[head]));
+        for (uint32_t t = window == 0 || position < window ? 0 : position - window + 1;
+             t <= position; ++t) {
+          double score = 0;
+          for (size_t d = 0; d < 16; ++d) {
+            score += static_cast<double>(story.q.view().row(position)[head * 16 + d]) *
+                     story.k.view().row(t)[d];
+          }
+          const double p = std::exp(4 * std::tanh(score * 0.25 / 4));
+          weight += p;
+          for (size_t d = 0; d < 16; ++d) want[d] += p * story.v.view().row(t)[d];
+        }
+        for (size_t d = 0; d < 16; ++d) {
+          EXPECT_NEAR(got[1 + position * story.q.view().stride + head * 16 + d], want[d] / weight,
+                      2e-6);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionOps, ::testing::ValuesIn(backend_params()), param_name);
+
+}  // namespace
+}  // namespace skein

@@ -1,0 +1,193 @@
+// Products with matrices: embedding, linear, experts.
+#include <cmath>
+
+#include "backend/conformance.h"
+
+namespace skein {
+namespace {
+
+class LinearOps : public Conformance {
+ protected:
+  // linear() of both backends on `rows` random rows.
+  ::testing::AssertionResult same_linear(const std::vector<WeightView>& parts, size_t rows,
+                                         bool with_bias) {
+    const auto mine = matrix(*backend_, parts), theirs = matrix(*reference_, parts);
+    const OwnedRows x = OwnedRows::random(rows, mine->inputs(), rng_);
+    const std::vector<float> bias = random_floats(mine->outputs(), rng_);
+    const auto linear = [&](Backend& b, Rows out) {
+      b.linear(x.view(), &b == backend_.get() ? *mine : *theirs, with_bias ? bias.data() : nullptr,
+               out);
+    };
+    return same(OwnedRows(rows, mine->outputs()), linear);
+  }
+};
+
+TEST_P(LinearOps, EveryElementType) {
+  for (const ElementType type : kElementTypes) {
+    if (!can_dequantize(type)) continue;
+    SCOPED_TRACE(info(type).name);
+    const uint32_t block = info(type).block_elements;
+    for (const size_t outputs : {1, 7, 37}) {
+      const OwnedTensor w =
+          random_tensor(type, outputs, block == 1 ? 53 : block * (block == 32 ? 3 : 1), rng_);
+      for (const size_t rows : {0, 1, 2, 3, 5}) {
+        EXPECT_TRUE(same_linear({w.view}, rows, rows % 2 == 1)) << outputs << " x " << rows;
+      }
+    }
+  }
+}
+
+TEST_P(LinearOps, EveryBitPatternOfABlockAndSubnormals) {
+  for (const ElementType type : kElementTypes) {
+    if (!can_dequantize(type)) continue;
+    SCOPED_TRACE(info(type).name);
+    const OwnedTensor w = random_tensor(type, 33, 512, rng_, /*wild=*/true);
+    EXPECT_TRUE(same_linear({w.view}, 2, false));
+    const auto mine = matrix(*backend_, {w.view}), theirs = matrix(*reference_, {w.view});
+    std::vector<TokenId> ids(33);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i);
+    const auto embed = [&](Backend& b, Rows out) {
+      b.embed(&b == backend_.get() ? *mine : *theirs, ids, 1.0F, out);
+    };
+    EXPECT_TRUE(same(OwnedRows(33, 512), embed));
+  }
+}
+
+TEST_P(LinearOps, AffineGroups) {
+  for (const uint32_t bits : {4U, 8U}) {
+    for (const uint32_t group : {32U, 64U, 128U}) {
+      for (const ElementType side : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
+        const OwnedAffine w = random_affine({bits, group}, side, 21, 256, rng_);
+        EXPECT_TRUE(same_linear({w.view}, 3, true)) << bits << " " << group;
+      }
+    }
+  }
+}
+
+TEST_P(LinearOps, PartsOfDifferentTypes) {
+  const OwnedTensor a = random_tensor(ElementType::kQ4_1, 19, 256, rng_);
+  const OwnedTensor b = random_tensor(ElementType::kQ6_K, 1, 256, rng_);
+  const OwnedAffine c = random_affine({4, 64}, ElementType::kF16, 40, 256, rng_);
+  const OwnedTensor d = random_tensor(ElementType::kF16, 9, 256, rng_);
+  for (const size_t rows : {1, 4, 9, 33}) {
+    EXPECT_TRUE(same_linear({a.view, b.view, c.view, d.view}, rows, true)) << rows;
+  }
+}
+
+TEST_P(LinearOps, OddShapes) {
+  for (const size_t inputs : {1, 2, 15, 16, 17, 63, 200}) {
+    for (const size_t outputs : {1, 8, 9, 33, 70}) {
+      const OwnedTensor w = random_tensor(ElementType::kBF16, outputs, inputs, rng_);
+      for (const size_t rows : {1, 4, 6, 11}) {
+        EXPECT_TRUE(same_linear({w.view}, rows, false)) << inputs << " " << outputs << " " << rows;
+      }
+    }
+  }
+}
+
+TEST_P(LinearOps, ARowIsTheSameAmongAnyNumberOfOthers) {
+  const OwnedTensor w = random_tensor(ElementType::kQ4_1, 100, 192, rng_);
+  const auto mine = matrix(*backend_, {w.view});
+  const OwnedRows x = OwnedRows::random(64, 192, rng_);
+  std::vector<std::vector<float>> alone;
+  for (size_t i = 0; i < 64; ++i) {
+    const OwnedRows out(1, 100);
+    backend_->linear({x.view().row(i), 1, 192, 192}, *mine, nullptr, out.view());
+    alone.push_back(out.row(0));
+  }
+  for (size_t rows = 1; rows <= 64; ++rows) {
+    const OwnedRows out(rows, 100);
+    backend_->linear(x.view().first(rows), *mine, nullptr, out.view());
+    for (size_t i = 0; i < rows; ++i) ASSERT_TRUE(same_bits(out.row(i), alone[i])) << rows;
+  }
+}
+
+TEST_P(LinearOps, PartsOfTheColumnsAreRows) {
+  const OwnedTensor w = random_tensor(ElementType::kQ8_0, 40, 64, rng_);
+  const auto mine = matrix(*backend_, {w.view}), theirs = matrix(*reference_, {w.view});
+  const OwnedRows x = OwnedRows::random(5, 200, rng_);
+  const auto linear = [&](Backend& b, Rows out) {
+    b.linear(x.view().columns(70, 64), &b == backend_.get() ? *mine : *theirs, nullptr,
+             out.columns(11, 40));
+  };
+  EXPECT_TRUE(same(OwnedRows(5, 90), linear));
+}
+
+TEST_P(LinearOps, EmbedScalesTheRowsOfTheTable) {
+  const OwnedTensor a = random_tensor(ElementType::kQ4_0, 30, 96, rng_);
+  const OwnedTensor b = random_tensor(ElementType::kF16, 20, 96, rng_);
+  const auto mine = matrix(*backend_, {a.view, b.view});
+  const auto theirs = matrix(*reference_, {a.view, b.view});
+  std::vector<TokenId> ids = {0, 49, 29, 30, 7, 7};
+  for (const size_t count : {size_t{0}, size_t{6}}) {
+    const auto embed = [&](Backend& b, Rows out) {
+      b.embed(&b == backend_.get() ? *mine : *theirs, std::span(ids).first(count), 24.0F, out);
+    };
+    EXPECT_TRUE(same(OwnedRows(count, 96), embed));
+  }
+}
+
+TEST_P(LinearOps, ExpertsGetTheirRows) {
+  std::vector<OwnedTensor> weights;
+  std::vector<std::unique_ptr<Matrix>> mine, theirs;
+  for (size_t e = 0; e < 7; ++e) {
+    weights.push_back(random_tensor(ElementType::kQ8_0, 45, 64, rng_));
+    mine.push_back(matrix(*backend_, {weights.back().view}));
+    theirs.push_back(matrix(*reference_, {weights.back().view}));
+  }
+  const std::vector<float> biases = random_floats(7 * 45, rng_);
+  for (const size_t rows : {0, 1, 5, 30}) {
+    for (const uint32_t used : {1U, 3U}) {
+      std::vector<uint32_t> experts(rows * used);
+      std::vector<float> route_weights(rows * used);
+      for (uint32_t& e : experts) e = static_cast<uint32_t>(rng_.below(7));
+      const Routes routes{used, experts, route_weights};
+      for (const bool expanded : {false, true}) {
+        const OwnedRows x = OwnedRows::random(expanded ? rows * used : rows, 64, rng_);
+        const auto linear = [&](Backend& b, Rows out) {
+          b.expert_linear(x.view(), &b == backend_.get() ? mine : theirs,
+                          expanded ? biases.data() : nullptr, routes, out);
+        };
+        EXPECT_TRUE(same(OwnedRows(rows * used, 45), linear)) << rows << " " << used;
+      }
+    }
+  }
+}
+
+TEST_P(LinearOps, MatricesThatCannotBeAreRefused) {
+  const OwnedTensor f64 = random_tensor(ElementType::kF64, 2, 8, rng_, true);
+  const auto type = backend_->make_matrix(std::vector<WeightView>{f64.view});
+  ASSERT_FALSE(type.ok());
+  EXPECT_EQ(type.status().code(), Code::kUnimplemented);
+  EXPECT_NE(type.message().find("F64"), std::string::npos);
+  const OwnedTensor a = random_tensor(ElementType::kF32, 2, 8, rng_);
+  const OwnedTensor b = random_tensor(ElementType::kF32, 2, 9, rng_);
+  const auto shapes = backend_->make_matrix(std::vector<WeightView>{a.view, b.view});
+  ASSERT_FALSE(shapes.ok());
+  EXPECT_NE(shapes.message().find("[2, 8] and [2, 9]"), std::string::npos);
+  EXPECT_FALSE(backend_->make_matrix({}).ok());
+}
+
+TEST_P(LinearOps, MemoryIsZeroedAlignedAndRefusedWithItsSize) {
+  for (const size_t bytes : {size_t{1}, size_t{5000}, size_t{3} << 20, size_t{1} << 36}) {
+    const auto buffer = backend_->allocate(bytes);  // the last is more than there is: lazy
+    ASSERT_TRUE(buffer.ok()) << buffer.message();
+    EXPECT_EQ(buffer->bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % (bytes < (2U << 20) ? 64 : 2U << 20),
+              0U);
+    EXPECT_EQ(buffer->data()[bytes - 1], std::byte{0});
+    buffer->data()[bytes - 1] = std::byte{1};
+  }
+  EXPECT_TRUE(backend_->allocate(0).ok());
+  for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 4}) {
+    const auto refused = backend_->allocate(bytes);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
+    EXPECT_NE(refused.message().find(std::to_string(bytes)), std::string::npos);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, LinearOps, ::testing::ValuesIn(backend_params()), param_name);
+
+}  // namespace
+}  // namespace skein
