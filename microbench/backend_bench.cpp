@@ -2,9 +2,9 @@
 //
 // Linear: all matrices of one token's pass (30 layers and the head, each with weights of its own,
 // so that they come from where they would come from in a real step). Attention: all 30 layers.
+#include <algorithm>
 #include <benchmark/benchmark.h>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -64,14 +64,16 @@ void BM_Linear(benchmark::State& state, ElementType type, const char* isa) {
   const auto backend = make_cpu_backend(pool, *chosen);
   const std::vector<Weights> model = make_model(*backend, type);
   const auto rows = static_cast<size_t>(state.range(0));
-  std::vector<float> x(rows * kFfn, 0.5F), out(rows * kVocabulary);
+  const Buffer x = backend->allocate(rows * kFfn * sizeof(float)).value();
+  const Buffer out = backend->allocate(rows * kVocabulary * sizeof(float)).value();
+  std::fill_n(x.floats(), rows * kFfn, 0.5F);
   uint64_t bytes = 0;
   for (const Weights& weights : model) bytes += weights.matrix->bytes();
   for (auto _ : state) {
     for (const Weights& weights : model) {
       const Matrix& matrix = *weights.matrix;
-      backend->linear({x.data(), rows, matrix.inputs(), kFfn}, matrix, nullptr,
-                      {out.data(), rows, matrix.outputs(), matrix.outputs()});
+      backend->linear({x.floats(), rows, matrix.inputs(), kFfn}, matrix, nullptr,
+                      {out.floats(), rows, matrix.outputs(), matrix.outputs()});
     }
   }
   state.counters["weights/s"] =

@@ -108,19 +108,25 @@ TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {
     reference_->kv_store(k.view(), v.view(), sequences, cache.layer);
     ASSERT_TRUE(same_bits(stored, cache.memory));
 
-    for (const uint32_t window : {0U, 1U, 40U, 290U}) {
-      for (const float softcap : {0.0F, 5.0F}) {
-        for (const bool with_sinks : {false, true}) {
-          params.window = window;
-          params.softcap = softcap;
-          params.sinks = with_sinks ? sinks_.data() : nullptr;
-          const auto attend = [&](Backend& b, Rows out) {
-            b.attention(q.view(), sequences, cache.layer, params, out);
-          };
-          ASSERT_TRUE(same(OwnedRows(14, params.heads * shape.head_dim), attend))
-              << shape.head_dim << " window " << window << " softcap " << softcap;
-        }
-      }
+    struct Masking {
+      uint32_t window;
+      float softcap;
+      const float* sinks;
+    };
+    const Masking maskings[] = {{0, 0, nullptr},
+                                {0, 5, sinks_.data()},
+                                {1, 0, sinks_.data()},
+                                {40, 5, nullptr},
+                                {290, 0, nullptr}};
+    for (const Masking& masking : maskings) {
+      params.window = masking.window;
+      params.softcap = masking.softcap;
+      params.sinks = masking.sinks;
+      const auto attend = [&](Backend& b, Rows out) {
+        b.attention(q.view(), sequences, cache.layer, params, out);
+      };
+      ASSERT_TRUE(same(OwnedRows(14, params.heads * shape.head_dim), attend))
+          << shape.head_dim << " window " << masking.window << " softcap " << masking.softcap;
     }
   }
 }
@@ -193,7 +199,7 @@ TEST_P(AttentionOps, WhatIsNotFiniteInsideTheContextIsSeen) {
     const std::vector<float> got = story.run(*backend_, mine.layer, blocks, params, 40);
     EXPECT_TRUE(same_bits(got, story.run(*reference_, theirs.layer, blocks, params, 40)));
     const size_t stride = story.q.view().stride;
-    if (std::isnan(bad)) EXPECT_TRUE(std::isnan(got[1 + 39 * stride]));
+    EXPECT_TRUE(std::isnan(got[1 + 39 * stride]) || !std::isnan(bad));
     EXPECT_FALSE(std::isnan(got[1 + 34 * stride]));
   }
 }

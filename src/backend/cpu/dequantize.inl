@@ -12,12 +12,12 @@ constexpr float kCount[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 
 // 16-bit elements: `load` turns 16 of them into floats.
 template <class V, class Load>
 void widen_halves(const uint8_t* from, size_t elements, float* out, Load load) {
-  for_lanes(elements, [&](size_t i, size_t lanes) {
-    uint8_t rest[32] = {};
-    const uint8_t* at = from + 2 * i;
-    if (lanes < 16) at = static_cast<const uint8_t*>(__builtin_memcpy(rest, at, 2 * lanes));
-    store_lanes<V>(out + i, load(at), lanes);
-  });
+  const size_t whole = elements / 16 * 16;
+  for (size_t i = 0; i < whole; i += 16) V::store(out + i, load(from + 2 * i));
+  if (whole == elements) return;
+  uint8_t rest[32] = {};
+  __builtin_memcpy(rest, from + 2 * whole, 2 * (elements - whole));
+  V::store_first(out + whole, load(rest), elements - whole);
 }
 
 template <class V>
