@@ -1,0 +1,133 @@
+#include "engine/direct_inference.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace skein {
+namespace {
+
+bool is_set(const std::atomic<bool>* flag) {
+  return flag != nullptr && flag->load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DirectInference>> DirectInference::create(LoadedModel& model,
+                                                                 const Clock& clock) {
+  const auto blocks = static_cast<uint32_t>(blocks_for(model.decoder().max_context()));
+  SKEIN_ASSIGN(KvPool pool, KvPool::create(model.backend(), model.decoder().spec(), blocks));
+  return std::unique_ptr<DirectInference>(new DirectInference(model, clock, std::move(pool)));
+}
+
+DirectInference::DirectInference(LoadedModel& model, const Clock& clock, KvPool pool)
+    : model_(&model),
+      clock_(&clock),
+      pool_(std::move(pool)),
+      scratch_(VocabularyScan(model.isa())) {
+  blocks_.reserve(pool_.blocks());
+  for (uint32_t i = 0; i < pool_.blocks(); ++i) blocks_.emplace_back(i);
+  cached_.reserve(model.decoder().max_context());
+  logits_.resize(model.decoder().spec().vocab);
+}
+
+Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
+                                                const OnToken& on_token,
+                                                const std::atomic<bool>* cancel) {
+  SKEIN_TRY(check(request));
+  RequestSampler sampler(request.sampling, model_->vocab(), request.prompt);
+  DirectOutcome outcome;
+  outcome.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
+  const TimeUs started = clock_->now();
+  outcome.cached_tokens = reuse(request.prompt);
+  if (!prefill(request.prompt.subspan(outcome.cached_tokens), cancel)) {
+    outcome.reason = FinishReason::kClient;
+    outcome.prefill_us = clock_->now() - started;
+    return outcome;
+  }
+  const TimeUs prefilled = clock_->now();
+  outcome.prefill_us = prefilled - started;
+  const uint32_t room = model_->decoder().max_context() - outcome.prompt_tokens;
+  SKEIN_ASSIGN(outcome.reason, decode(sampler, request.max_tokens.value_or(room), on_token, cancel,
+                                      outcome.generated_tokens));
+  outcome.decode_us = clock_->now() - prefilled;
+  return outcome;
+}
+
+Status DirectInference::check(const DirectRequest& request) const {
+  const std::span<const TokenId> prompt = request.prompt;
+  if (prompt.empty()) return invalid_argument("the prompt has 0 tokens; it needs at least 1");
+  if (request.max_tokens == 0U) return invalid_argument("max_tokens is 0; it must be at least 1");
+  const uint32_t vocab = model_->decoder().spec().vocab;
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] < 0 || static_cast<uint32_t>(prompt[i]) >= vocab) {
+      return invalid_argument("prompt token {} has id {}; the vocabulary has {}", i, prompt[i],
+                              vocab);
+    }
+  }
+  const uint64_t answer = request.max_tokens.value_or(1);
+  if (prompt.size() + answer > model_->decoder().max_context()) {
+    return out_of_range("prompt of {} tokens plus {} to generate is {}; the context holds {}",
+                        prompt.size(), answer, prompt.size() + answer,
+                        model_->decoder().max_context());
+  }
+  return request.sampling.validate(model_->vocab());
+}
+
+// Drops from the cache what the prompt does not begin with, and at least its last token, whose
+// logits are needed. Returns what is left.
+uint32_t DirectInference::reuse(std::span<const TokenId> prompt) {
+  const auto differs = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end());
+  const auto common = static_cast<size_t>(differs.first - cached_.begin());
+  cached_.resize(std::min(common, prompt.size() - 1));
+  return static_cast<uint32_t>(cached_.size());
+}
+
+// Computes tokens that follow the cached ones.
+void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits) {
+  const auto start = static_cast<uint32_t>(cached_.size());
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  const Sequence sequence = {
+      .first_row = 0,
+      .rows = rows,
+      .start = start,
+      .writes_kv = true,
+      .blocks = std::span(blocks_).first(blocks_for(uint64_t{start} + rows))};
+  const uint32_t last = rows - 1;
+  const Rows logits =
+      model_->decoder().forward({.tokens = tokens,
+                                 .sequences = std::span(&sequence, 1),
+                                 .logit_rows = std::span(&last, wants_logits ? 1 : 0)},
+                                pool_);
+  cached_.insert(cached_.end(), tokens.begin(), tokens.end());
+  if (wants_logits) model_->backend().read(logits_, logits.row(0));
+}
+
+// False when it was cancelled.
+bool DirectInference::prefill(std::span<const TokenId> prompt, const std::atomic<bool>* cancel) {
+  const size_t chunk = model_->decoder().limits().rows;
+  while (!prompt.empty()) {
+    if (is_set(cancel)) return false;
+    const size_t count = std::min(chunk, prompt.size());
+    forward(prompt.first(count), count == prompt.size());
+    prompt = prompt.subspan(count);
+  }
+  return true;
+}
+
+Result<FinishReason> DirectInference::decode(RequestSampler& sampler, uint32_t limit,
+                                             const OnToken& on_token,
+                                             const std::atomic<bool>* cancel, uint32_t& generated) {
+  const std::span<const float> row = std::span(logits_).first(model_->vocab());
+  while (true) {
+    if (is_set(cancel)) return FinishReason::kClient;
+    SKEIN_ASSIGN(const SampledToken token, sampler.sample(row, generated, scratch_));
+    if (token.stop) return FinishReason::kStop;
+    sampler.accept(token.token);
+    ++generated;
+    if (!on_token(token)) return FinishReason::kStop;
+    if (generated >= limit) return FinishReason::kLength;
+    forward(std::span(&token.token, 1), true);
+  }
+}
+
+}  // namespace skein

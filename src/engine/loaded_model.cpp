@@ -1,0 +1,58 @@
+#include "engine/loaded_model.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <utility>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/log.h"
+#include "engine/load_chat_template.h"
+#include "engine/sampling_defaults.h"
+
+namespace skein {
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
+                                                       const ModelOptions& options,
+                                                       ComputePool& pool) {
+  SKEIN_ASSIGN(const CpuIsa isa, choose_isa(options.isa));
+  SKEIN_ASSIGN(WeightSource source, open_model(path));
+  std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(source)));
+  model->isa_ = isa;
+  model->precision_ = options.precision;
+  // Text first: it is small, and what is wrong with it shows before the weights are read.
+  SKEIN_TRY(model->load_text());
+  model->backend_ = make_cpu_backend(pool, isa);
+  auto decoder = Decoder::load(model->source_, *model->backend_,
+                               {.limits = options.limits, .max_context = options.max_context});
+  if (!decoder.ok()) {
+    return Status(decoder.status().code(), fmt::format("{}: {}", path, decoder.message()));
+  }
+  model->decoder_ = std::move(*decoder);
+
+  model->vocab_ = model->decoder_->spec().vocab;
+  if (const LoadedTokenizer* tokenizer = model->tokenizer()) {
+    model->vocab_ =
+        std::min(model->vocab_, static_cast<uint32_t>(tokenizer->tokenizer.vocab_size()));
+    for (const TokenId id : tokenizer->stop_ids) {
+      if (static_cast<uint32_t>(id) < model->vocab_) {
+        model->sampling_defaults_.stop_ids.push_back(id);
+      }
+    }
+  }
+  return model;
+}
+
+Status LoadedModel::load_text() {
+  std::vector<std::string> ignored;
+  sampling_defaults_ = read_sampling_defaults(source_, ignored);
+  for (const std::string& what : ignored) log_warning("{}: {}; ignored", source_.path(), what);
+  auto tokenizer = load_tokenizer(source_);
+  if (tokenizer.status().code() == Code::kNotFound) return {};
+  if (!tokenizer.ok()) return tokenizer.status();
+  tokenizer_.emplace(std::move(*tokenizer));
+  SKEIN_ASSIGN(chat_template_, load_chat_template(source_));
+  return {};
+}
+
+}  // namespace skein

@@ -1,0 +1,76 @@
+// LoadedModel: everything that a model path stands for, ready to compute.
+//
+//   ComputePool pool(threads);
+//   SKEIN_ASSIGN(std::unique_ptr<LoadedModel> model, LoadedModel::load(path, {}, pool));
+//   model->decoder().forward(batch, kv);
+//
+// Immutable but for the decoder and the backend, which serve one caller at a time (decoder.h); the
+// rest may be read by any thread. Nothing here knows of requests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/scan.h"
+#include "base/compute_pool.h"
+#include "base/status.h"
+#include "engine/load_tokenizer.h"
+#include "engine/sampling_params.h"
+#include "format/weight_source.h"
+#include "model/decoder.h"
+#include "text/chat_template.h"
+
+namespace skein {
+
+struct ModelOptions {
+  Precision precision = Precision::kDefault;
+  std::optional<std::string> isa;  // as choose_isa takes it
+  uint32_t max_context = 0;        // 0: what the model was made for
+  BatchLimits limits;
+};
+
+class LoadedModel {
+ public:
+  // `path` as open_model takes it. `pool` must outlive the model. Errors name the path.
+  static Result<std::unique_ptr<LoadedModel>> load(const std::string& path,
+                                                   const ModelOptions& options, ComputePool& pool);
+
+  const WeightSource& source() const { return source_; }
+  Backend& backend() const { return *backend_; }
+  Decoder& decoder() const { return *decoder_; }
+  CpuIsa isa() const { return isa_; }
+  Precision precision() const { return precision_; }
+
+  // nullptr where the files hold no tokenizer: such a model takes and gives ids alone.
+  const LoadedTokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  // The files' own template, or ChatML. nullptr without a tokenizer.
+  const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
+
+  // Ids below this can be drawn: of the model's vocabulary, those that the tokenizer knows. (Output
+  // matrices are often padded.)
+  uint32_t vocab() const { return vocab_; }
+
+  // What a request gets that says nothing: the files' recommendations (generation_config.json,
+  // general.sampling.* of a GGUF file) and the model's own stop ids. Valid for vocab().
+  const SamplingParams& sampling_defaults() const { return sampling_defaults_; }
+
+ private:
+  explicit LoadedModel(WeightSource source) : source_(std::move(source)) {}
+  Status load_text();
+
+  WeightSource source_;  // the decoder reads its mapped bytes
+  CpuIsa isa_ = CpuIsa::kScalar;
+  Precision precision_ = Precision::kDefault;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Decoder> decoder_;
+  std::optional<LoadedTokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_template_;
+  uint32_t vocab_ = 0;
+  SamplingParams sampling_defaults_;
+};
+
+}  // namespace skein
