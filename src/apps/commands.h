@@ -1,19 +1,46 @@
-// One function per subcommand: it adds its options to the command line and a callback that throws
-// nothing and exits through `Exit`. A new command is one file and its line in main.cpp.
+// One function per subcommand: it adds its options to the command line and a callback that leaves
+// its end in a CommandResult. A new command is one file and its line here and in main.cpp.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
 
 #include "base/status.h"
 
 namespace skein::apps {
 
-// What a command ended with; main prints the message on stderr and turns it into the exit status
-// (0 done, 1 failed; wrong usage is CLI11's and becomes 2).
-using CommandResult = Status;
+// What a command ended with: done (0), failed with the reason that main prints on stderr (1), or
+// interrupted by Ctrl-C (130). Wrong usage is CLI11's and becomes 2.
+class CommandResult {
+ public:
+  CommandResult() = default;
+  CommandResult(Status status)  // NOLINT: implicit by design
+      : exit_status_(status.ok() ? 0 : 1), message_(status.message()) {}
+  static CommandResult interrupted() {
+    CommandResult result;
+    result.exit_status_ = 130;
+    return result;
+  }
 
+  int exit_status() const { return exit_status_; }
+  const std::string& message() const { return message_; }  // empty unless it failed
+
+ private:
+  int exit_status_ = 0;
+  std::string message_;
+};
+
+// Ends a callback as wrong usage, as CLI11's own checks do, when `status` is not ok.
+inline void check_usage(const Status& status) {
+  if (!status.ok()) throw CLI::ValidationError(status.message());
+}
+
+void add_chat(CLI::App& app, CommandResult& result);
+void add_eval(CLI::App& app, CommandResult& result);
 void add_inspect(CLI::App& app, CommandResult& result);
 void add_render(CLI::App& app, CommandResult& result);
+void add_run(CLI::App& app, CommandResult& result);
 void add_serve(CLI::App& app, CommandResult& result);
 void add_tokenize(CLI::App& app, CommandResult& result);
 

@@ -11,6 +11,8 @@ int main(int argc, char** argv) {
       "A model is a GGUF file, a Hugging Face folder, a name in the model folder\n"
       "($XDG_CACHE_HOME/skein/models; org/name is also looked up in the Hugging Face cache),\n"
       "or 'default': SmolLM2-135M-Instruct, which `make model` fetches.\n\n"
+      "  skein chat --model default\n"
+      "  skein run --model default -p 'Once upon a time' -n 64\n"
       "  skein inspect default\n"
       "  skein tokenize --model default --text 'Hello, world'\n"
       "  skein render --model default --context chat.json\n\n"
@@ -19,16 +21,18 @@ int main(int argc, char** argv) {
 
   skein::apps::CommandResult result;
   skein::apps::add_serve(app, result);
+  skein::apps::add_chat(app, result);
+  skein::apps::add_run(app, result);
   skein::apps::add_inspect(app, result);
   skein::apps::add_tokenize(app, result);
   skein::apps::add_render(app, result);
+  skein::apps::add_eval(app, result);
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (result.ok()) return 0;
-  std::fprintf(stderr, "skein: %s\n", result.message().c_str());
-  return 1;
+  if (!result.message().empty()) std::fprintf(stderr, "skein: %s\n", result.message().c_str());
+  return result.exit_status();
 }

@@ -1,13 +1,12 @@
 #include <cstdio>
 #include <ctime>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "apps/commands.h"
+#include "apps/files.h"
 #include "apps/model_path.h"
 #include "engine/load_chat_template.h"
 #include "engine/load_tokenizer.h"
@@ -23,14 +22,6 @@ struct RenderOptions {
   std::string now;
   bool ids = false;
 };
-
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return not_found("{} cannot be opened", path);
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) return data_loss("{} cannot be read", path);
-  return bytes;
-}
 
 // "2026-01-02T03:04:05", or the local time when `text` is empty.
 Result<std::tm> parse_time(const std::string& text) {

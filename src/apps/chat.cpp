@@ -1,0 +1,181 @@
+#include <cstdio>
+#include <ctime>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/answer.h"
+#include "apps/commands.h"
+#include "apps/interrupt.h"
+#include "apps/line_reader.h"
+#include "apps/model_options.h"
+#include "apps/sampling_options.h"
+#include "base/clock.h"
+#include "engine/prompt.h"
+
+namespace skein::apps {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+struct ChatOptions {
+  ModelFlags model;
+  SamplingFlags sampling;
+  std::string system;
+  std::optional<uint32_t> max_tokens;
+  std::vector<std::string> stops;
+};
+
+constexpr const char* kManual =
+    "Type a message and Enter; the answer goes to stdout as it is generated. On a terminal lines\n"
+    "can be edited, and the arrow keys bring back earlier ones; from a pipe every line is a\n"
+    "message. Ctrl-C stops an answer, Ctrl-D leaves.\n\n"
+    "  /reset  forget the conversation     /help  show this     /exit  leave\n\n"
+    "  skein chat --model default\n"
+    "  skein chat --model default --system 'You answer in one sentence.' --temperature 0.2\n"
+    "  echo 'What is the capital of France?' | skein chat --model default --temperature 0";
+
+constexpr const char* kHelp =
+    "/reset  forget the conversation\n"
+    "/help   show this\n"
+    "/exit   leave (or Ctrl-D)\n"
+    "Ctrl-C  stop an answer\n";
+
+// One conversation with one model.
+class Chat {
+ public:
+  Chat(const ChatOptions& options, LoadedModel& model, const LoadedTokenizer& tokenizer,
+       DirectInference& inference, SamplingParams sampling)
+      : options_(options),
+        model_(model),
+        tokenizer_(tokenizer),
+        inference_(inference),
+        sampling_(std::move(sampling)) {
+    reset();
+  }
+
+  void reset() {
+    messages_ = OrderedJson::array();
+    if (!options_.system.empty()) add("system", options_.system);
+  }
+
+  // Answers one message. What fails leaves the conversation as it was.
+  Status say(const std::string& text, const InterruptFlag& interrupt) {
+    add("user", text);
+    auto answer = this->answer(interrupt);
+    if (!answer.ok()) {
+      messages_.erase(messages_.size() - 1);
+      return answer.status();
+    }
+    add("assistant", answer->text);
+    return {};
+  }
+
+ private:
+  void add(const char* role, const std::string& content) {
+    messages_.push_back({{"role", role}, {"content", content}});
+  }
+
+  Result<Answer> answer(const InterruptFlag& interrupt) {
+    const OrderedJson context = {{"messages", messages_},
+                                 {"tools", nullptr},
+                                 {"documents", nullptr},
+                                 {"add_generation_prompt", true}};
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    jinja::RenderOptions render;
+    render.now = *localtime_r(&now, &local);
+    SKEIN_ASSIGN(const jinja::Rendered prompt, model_.chat_template()->render(context, render));
+    SKEIN_ASSIGN(const std::vector<TokenId> ids, encode_prompt(tokenizer_.tokenizer, prompt));
+    const DirectRequest request = {ids, sampling_, options_.max_tokens};
+    return stream_answer(inference_, tokenizer_, request, options_.stops, {}, interrupt.pressed(),
+                         stdout);
+  }
+
+  const ChatOptions& options_;
+  LoadedModel& model_;
+  const LoadedTokenizer& tokenizer_;
+  DirectInference& inference_;
+  SamplingParams sampling_;
+  OrderedJson messages_;
+};
+
+// False when the line asks to leave.
+bool obey(const std::string& line, Chat& chat) {
+  if (line == "/exit" || line == "/quit") return false;
+  if (line == "/reset") {
+    chat.reset();
+    fmt::print(stderr, "The conversation is forgotten.\n");
+  } else if (line == "/help") {
+    fmt::print(stderr, "{}", kHelp);
+  } else {
+    fmt::print(stderr, "{}: no such command; /help lists them\n", line);
+  }
+  return true;
+}
+
+// From a pipe nobody is there to read on after a failure; at a terminal the conversation goes on.
+Result<CommandResult> converse(Chat& chat, InterruptFlag& interrupt) {
+  const std::unique_ptr<LineReader> reader = LineReader::create("> ");
+  std::string line;
+  while (true) {
+    interrupt.clear();
+    const LineReader::Event event = reader->read(line);
+    if (event == LineReader::Event::kEnd) break;
+    if (event == LineReader::Event::kInterrupt) {
+      if (!reader->edits()) return CommandResult::interrupted();
+      std::fputc('\n', stdout);
+      continue;
+    }
+    if (line.empty()) continue;
+    if (line.front() == '/') {
+      if (!obey(line, chat)) return CommandResult();
+      continue;
+    }
+    const Status said = chat.say(line, interrupt);
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+    if (said.ok()) continue;
+    if (!reader->edits()) return said;
+    fmt::print(stderr, "skein: {}\n", said.message());
+  }
+  if (reader->edits()) std::fputc('\n', stdout);
+  return CommandResult();
+}
+
+Result<CommandResult> chat(const ChatOptions& options) {
+  const std::unique_ptr<ComputePool> pool = make_pool(options.model);
+  SKEIN_ASSIGN(const auto model, load_model(options.model, {}, *pool));
+  SKEIN_ASSIGN(const LoadedTokenizer* const tokenizer, need_tokenizer(*model));
+  const SystemClock clock;
+  SKEIN_ASSIGN(const auto inference, DirectInference::create(*model, clock));
+  SKEIN_ASSIGN(SamplingParams sampling, apply(options.sampling, model->sampling_defaults()));
+  Chat conversation(options, *model, *tokenizer, *inference, std::move(sampling));
+  InterruptFlag interrupt;
+  return converse(conversation, interrupt);
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app, CommandResult& result) {
+  auto options = std::make_shared<ChatOptions>();
+  CLI::App* command = app.add_subcommand("chat", "Talk to a model");
+  command->footer(kManual);
+  add_model_options(*command, options->model);
+  command->add_option("--system", options->system, "The system message");
+  command->add_option("-n,--max-tokens", options->max_tokens, "Tokens of an answer at most")
+      ->check(CLI::Range(1, INT32_MAX));
+  command->add_option("--stop", options->stops,
+                      "End an answer before this text; repeatable, up to 16 times");
+  add_sampling_options(*command, options->sampling);
+  command->callback([options, &result] {
+    check_usage(apply(options->sampling, {}).status());
+    const auto chatted = chat(*options);
+    result = chatted.ok() ? *chatted : CommandResult(chatted.status());
+  });
+}
+
+}  // namespace skein::apps

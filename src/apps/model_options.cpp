@@ -1,0 +1,69 @@
+#include "apps/model_options.h"
+
+#include <algorithm>
+#include <sched.h>
+#include <thread>
+
+#include "apps/model_path.h"
+
+namespace skein::apps {
+
+void add_model_options(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("--model", flags.model,
+                  "GGUF file, Hugging Face folder, name in the model folder, or 'default'")
+      ->required();
+  command
+      .add_option("--precision", flags.precision,
+                  "Arithmetic: f32 (for checking), default, or high")
+      ->check(CLI::IsMember({"f32", "default", "high"}))
+      ->capture_default_str();
+  command
+      .add_option("--cpu-isa", flags.isa,
+                  "Instructions to use; the best there are if absent. Results do not depend on it")
+      ->check(CLI::IsMember({"scalar", "avx2", "avx512", "amx"}));
+  command
+      .add_option("--threads", flags.threads,
+                  "Threads that compute; one per usable CPU if absent. Results do not depend on it")
+      ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--max-context", flags.max_context,
+                  "Tokens of prompt and answer together; what the model was made for if absent")
+      ->check(CLI::Range(2U, 1U << 24));
+}
+
+Precision precision_of(const ModelFlags& flags) {
+  if (flags.precision == "f32") return Precision::kF32;
+  return flags.precision == "high" ? Precision::kHigh : Precision::kDefault;
+}
+
+uint32_t usable_cpus() {
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
+    return static_cast<uint32_t>(std::max(1, CPU_COUNT(&cpus)));
+  }
+  return std::max(1U, std::thread::hardware_concurrency());
+}
+
+std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags) {
+  return std::make_unique<ComputePool>(flags.threads == 0 ? usable_cpus() : flags.threads);
+}
+
+Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags, const BatchLimits& limits,
+                                                ComputePool& pool) {
+  SKEIN_ASSIGN(const std::string path, model_path(flags.model));
+  ModelOptions options;
+  options.precision = precision_of(flags);
+  if (!flags.isa.empty()) options.isa = flags.isa;
+  options.max_context = flags.max_context;
+  options.limits = limits;
+  return LoadedModel::load(path, options, pool);
+}
+
+Result<const LoadedTokenizer*> need_tokenizer(const LoadedModel& model) {
+  if (model.tokenizer() != nullptr) return model.tokenizer();
+  return not_found("{} has no tokenizer, so it takes token ids alone (skein eval logits)",
+                   model.source().path());
+}
+
+}  // namespace skein::apps

@@ -1,0 +1,40 @@
+// The options by which every command that computes names its model and the machine's part in it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/compute_pool.h"
+#include "base/status.h"
+#include "engine/loaded_model.h"
+
+namespace skein::apps {
+
+struct ModelFlags {
+  std::string model;
+  std::string precision = "default";
+  std::string isa;           // empty: the best there is
+  uint32_t threads = 0;      // 0: one per usable CPU
+  uint32_t max_context = 0;  // 0: the model's own
+};
+
+// --model, --precision, --cpu-isa, --threads, --max-context.
+void add_model_options(CLI::App& command, ModelFlags& flags);
+
+Precision precision_of(const ModelFlags& flags);
+
+// CPUs that this process may run on.
+uint32_t usable_cpus();
+std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags);
+
+// Loads what the flags name, with workspace for batches of `limits`.
+Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags, const BatchLimits& limits,
+                                                ComputePool& pool);
+
+// The model's tokenizer and chat template, for commands that need text.
+Result<const LoadedTokenizer*> need_tokenizer(const LoadedModel& model);
+
+}  // namespace skein::apps

@@ -1,0 +1,92 @@
+#include <cstdio>
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/answer.h"
+#include "apps/commands.h"
+#include "apps/files.h"
+#include "apps/interrupt.h"
+#include "apps/model_options.h"
+#include "apps/sampling_options.h"
+#include "base/clock.h"
+
+namespace skein::apps {
+namespace {
+
+struct RunOptions {
+  ModelFlags model;
+  SamplingFlags sampling;
+  std::string prompt;
+  std::string prompt_file;
+  uint32_t max_tokens = 128;
+  std::vector<std::string> stops;
+};
+
+constexpr const char* kManual =
+    "The text is taken as it is, without a chat template: base models go on with it, and\n"
+    "`skein chat` is for talking. Control tokens spelled out in it are plain text.\n"
+    "The continuation goes to stdout as it is generated, speeds to stderr. Ctrl-C ends it "
+    "(130).\n\n"
+    "  skein run --model default -p 'Once upon a time' -n 64\n"
+    "  skein run --model default -p 'Once upon a time' -n 64 --temperature 0\n"
+    "  skein run --model default -p 'The colours are' --top-p 0.9 --seed 7 --stop '.'\n"
+    "  skein run --model m.gguf --prompt-file story.txt\n"
+    "  git log -1 | skein run --model m.gguf -p - -n 200";
+
+Result<std::string> prompt_text(const RunOptions& options) {
+  if (!options.prompt_file.empty()) return read_file(options.prompt_file);
+  return options.prompt == "-" ? read_stdin() : options.prompt;
+}
+
+Result<CommandResult> run(const RunOptions& options) {
+  SKEIN_ASSIGN(const std::string text, prompt_text(options));
+  const std::unique_ptr<ComputePool> pool = make_pool(options.model);
+  SKEIN_ASSIGN(const auto model, load_model(options.model, {}, *pool));
+  SKEIN_ASSIGN(const LoadedTokenizer* const tokenizer, need_tokenizer(*model));
+  SKEIN_ASSIGN(const std::vector<TokenId> ids,
+               tokenizer->tokenizer.encode(text, {.add_special = true}));
+  const SystemClock clock;
+  SKEIN_ASSIGN(const auto inference, DirectInference::create(*model, clock));
+  DirectRequest request;
+  request.prompt = ids;
+  SKEIN_ASSIGN(request.sampling, apply(options.sampling, model->sampling_defaults()));
+  request.max_tokens = options.max_tokens;
+
+  const InterruptFlag interrupt;
+  const DecodeOptions decode = {.skip_special = true, .continuation = true};
+  SKEIN_ASSIGN(const Answer answer, stream_answer(*inference, *tokenizer, request, options.stops,
+                                                  decode, interrupt.pressed(), stdout));
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+  fmt::print(stderr, "{}", describe_speed(answer.outcome));
+  if (answer.outcome.reason == FinishReason::kClient) return CommandResult::interrupted();
+  return CommandResult();
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, CommandResult& result) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Continue a text");
+  command->footer(kManual);
+  auto* prompt = command->add_option_group("Prompt");
+  prompt->add_option("-p,--prompt", options->prompt, "The text to continue; '-' reads stdin");
+  prompt->add_option("--prompt-file", options->prompt_file, "A file that holds it");
+  prompt->require_option(1);
+  add_model_options(*command, options->model);
+  command->add_option("-n,--max-tokens", options->max_tokens, "Tokens to generate at most")
+      ->check(CLI::Range(1, INT32_MAX))
+      ->capture_default_str();
+  command->add_option("--stop", options->stops, "End before this text; repeatable, up to 16 times");
+  add_sampling_options(*command, options->sampling);
+  command->callback([options, &result] {
+    check_usage(apply(options->sampling, {}).status());
+    const auto ran = run(*options);
+    result = ran.ok() ? *ran : CommandResult(ran.status());
+  });
+}
+
+}  // namespace skein::apps

@@ -1,0 +1,87 @@
+#include "apps/sampling_options.h"
+
+#include <charconv>
+#include <random>
+#include <utility>
+
+namespace skein::apps {
+namespace {
+
+// "15=-2.5"
+Result<std::pair<TokenId, float>> parse_bias(const std::string& text) {
+  std::pair<TokenId, float> bias;
+  const char* end = text.data() + text.size();
+  const auto id = std::from_chars(text.data(), end, bias.first);
+  if (id.ec == std::errc() && id.ptr != end && *id.ptr == '=') {
+    const auto value = std::from_chars(id.ptr + 1, end, bias.second);
+    if (value.ec == std::errc() && value.ptr == end) return bias;
+  }
+  return invalid_argument("--logit-bias {}: expected ID=BIAS, for example 15=-2.5", text);
+}
+
+template <class T>
+void set(const std::optional<T>& from, T& to) {
+  if (from) to = *from;
+}
+
+void append(const std::vector<TokenId>& from, std::vector<TokenId>& to) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+uint64_t random_seed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+void add_sampling_options(CLI::App& command, SamplingFlags& flags) {
+  const std::string group = "Sampling (the model's own recommendations if absent)";
+  const auto add = [&](const char* name, auto& value, const char* what) {
+    return command.add_option(name, value, what)->group(group);
+  };
+  add("--temperature", flags.temperature, "0: always the likeliest token; up to 100");
+  add("--top-k", flags.top_k, "Draw from that many likeliest tokens; 0: off");
+  add("--top-p", flags.top_p, "Draw from the likeliest tokens that make up this share");
+  add("--min-p", flags.min_p, "Leave out what is less likely than this times the likeliest");
+  add("--typical-p", flags.typical_p, "Draw from the most typical tokens of this share");
+  add("--repetition-penalty", flags.repetition_penalty,
+      "Above 1: tokens of prompt and answer become less likely");
+  add("--presence-penalty", flags.presence_penalty, "Taken off the logits of the answer's tokens");
+  add("--frequency-penalty", flags.frequency_penalty, "The same, for each time they occurred");
+  add("--logit-bias", flags.logit_bias, "ID=BIAS: added to a token's logit; repeatable");
+  add("--allowed-token-ids", flags.allowed_token_ids, "Draw from these tokens alone")
+      ->delimiter(',');
+  add("--banned-token-ids", flags.banned_token_ids, "Never draw these tokens")->delimiter(',');
+  add("--stop-token-ids", flags.stop_token_ids, "These tokens end the answer too")->delimiter(',');
+  add("--min-tokens", flags.min_tokens, "No stop token before that many");
+  command.add_flag("--ignore-eos", flags.ignore_eos, "Stop tokens do not end the answer")
+      ->group(group);
+  add("--seed", flags.seed, "Same seed, same text; drawn at random if absent");
+}
+
+Result<SamplingParams> apply(const SamplingFlags& flags, SamplingParams defaults) {
+  SamplingParams params = std::move(defaults);
+  set(flags.temperature, params.temperature);
+  set(flags.top_k, params.top_k);
+  set(flags.top_p, params.top_p);
+  set(flags.min_p, params.min_p);
+  set(flags.typical_p, params.typical_p);
+  set(flags.repetition_penalty, params.repetition_penalty);
+  set(flags.presence_penalty, params.presence_penalty);
+  set(flags.frequency_penalty, params.frequency_penalty);
+  for (const std::string& text : flags.logit_bias) {
+    SKEIN_ASSIGN(const auto bias, parse_bias(text));
+    params.logit_bias.push_back(bias);
+  }
+  append(flags.allowed_token_ids, params.allowed);
+  append(flags.banned_token_ids, params.banned);
+  append(flags.stop_token_ids, params.stop_ids);
+  params.min_tokens = flags.min_tokens;
+  params.ignore_eos = flags.ignore_eos;
+  params.seed = flags.seed ? *flags.seed : random_seed();
+  SKEIN_TRY(params.validate(INT32_MAX));
+  return params;
+}
+
+}  // namespace skein::apps
