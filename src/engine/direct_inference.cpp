@@ -93,6 +93,7 @@ void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits
       .writes_kv = true,
       .blocks = std::span(blocks_).first(blocks_for(uint64_t{start} + rows))};
   const uint32_t last = rows - 1;
+  const std::lock_guard turn(model_->turn());
   const Rows logits =
       model_->decoder().forward({.tokens = tokens,
                                  .sequences = std::span(&sequence, 1),

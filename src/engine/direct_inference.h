@@ -5,7 +5,7 @@
 //
 // Gives the tokens that a batch would give. What the cache holds of the request before is used
 // again as far as the new prompt begins with the same tokens, which changes time and nothing else.
-// Not thread-safe; while generate() runs, nobody else may use the model's decoder.
+// Not thread-safe, but others may use the model meanwhile: each pass takes its turn.
 #pragma once
 
 #include <atomic>

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -42,6 +43,9 @@ class LoadedModel {
   const WeightSource& source() const { return source_; }
   Backend& backend() const { return *backend_; }
   Decoder& decoder() const { return *decoder_; }
+  // Held by whoever computes, for one pass at a time: an engine and DirectInference may share a
+  // model.
+  std::mutex& turn() const { return turn_; }
   CpuIsa isa() const { return isa_; }
   Precision precision() const { return precision_; }
 
@@ -67,6 +71,7 @@ class LoadedModel {
   Precision precision_ = Precision::kDefault;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;
+  mutable std::mutex turn_;
   std::optional<LoadedTokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
   uint32_t vocab_ = 0;

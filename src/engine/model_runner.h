@@ -1,0 +1,40 @@
+// ModelRunner: a StepRunner over a real model. Rows become a ragged batch, one pass of the decoder,
+// and the rows that sample are split over the compute workers. It owns the KV bytes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/compute_pool.h"
+#include "engine/loaded_model.h"
+#include "engine/step_runner.h"
+#include "model/kv_pool.h"
+
+namespace skein {
+
+class ModelRunner final : public StepRunner {
+ public:
+  // The model's limits must hold the largest step that the scheduler plans; `pool` is the one that
+  // the model computes with.
+  ModelRunner(std::shared_ptr<LoadedModel> model, KvPool cache, ComputePool& pool);
+
+  void run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
+           std::span<RowOutput> outputs) override;
+
+ private:
+  void build(std::span<const PlanRow> rows);
+  void sample(std::span<const RowTask> tasks, const Rows& logits, std::span<RowOutput> outputs);
+
+  std::shared_ptr<LoadedModel> model_;
+  KvPool cache_;
+  ComputePool& pool_;
+
+  // The batch being built, kept for its memory.
+  std::vector<TokenId> tokens_;
+  std::vector<Sequence> sequences_;
+  std::vector<uint32_t> logit_rows_;
+  std::vector<uint32_t> sampling_;         // index of the row that each logit row belongs to
+  std::vector<SamplerScratch> scratches_;  // one per compute thread
+};
+
+}  // namespace skein

@@ -1,0 +1,15 @@
+// The class of a request: the endpoint decides first, then the key's tier. Nothing that a client
+// sends takes part.
+#pragma once
+
+#include <optional>
+
+#include "sched/types.h"
+
+namespace skein {
+
+constexpr Priority request_class(bool batch_route, std::optional<Priority> tier) {
+  return batch_route ? Priority::LOW : tier.value_or(Priority::NORMAL);
+}
+
+}  // namespace skein

@@ -1,0 +1,132 @@
+#include "engine/pressure.h"
+
+#include <chrono>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "base/rng.h"
+#include "engine/batch_inference_engine.h"
+#include "engine/direct_inference.h"
+#include "engine/model_runner.h"
+
+namespace skein {
+
+std::string PressureSetting::name() const {
+  return fmt::format("prefix cache {}, {} tokens a step, {} threads, {}",
+                     prefix_cache ? "on" : "off", step_tokens, threads,
+                     mixed_classes ? "three classes" : "one class");
+}
+
+PressureLoad::PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest) {
+  Rng rng(20261115);
+  const auto random_tokens = [&](uint64_t count) {
+    std::vector<TokenId> tokens;
+    for (uint64_t i = 0; i < count; ++i) {
+      tokens.push_back(static_cast<TokenId>(rng.below(model.vocab())));
+    }
+    return tokens;
+  };
+  std::vector<std::vector<TokenId>> beginnings;
+  for (int i = 0; i < 4; ++i) beginnings.push_back(random_tokens(rng.between(20, 70)));
+  const SystemClock clock;
+  auto direct = DirectInference::create(model, clock);
+  if (!direct.ok()) {
+    ADD_FAILURE() << direct.message();
+    return;
+  }
+  for (uint32_t i = 0; i < requests; ++i) {
+    Request request;
+    if (rng.chance(2, 3)) request.prompt = beginnings[rng.below(beginnings.size())];
+    const std::vector<TokenId> own = random_tokens(rng.between(1, 30));
+    request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+    request.sampling.temperature = i % 2 == 0 ? 0.0F : 0.9F;
+    request.sampling.top_p = i % 4 == 1 ? 0.9F : 1.0F;
+    request.sampling.repetition_penalty = i % 8 == 3 ? 1.2F : 1.0F;
+    request.sampling.seed = i;
+    request.sampling.stop_ids = model.sampling_defaults().stop_ids;
+    request.max_tokens = static_cast<uint32_t>(rng.between(4, longest));
+    const auto outcome = (*direct)->generate({request.prompt, request.sampling, request.max_tokens},
+                                             [&](const SampledToken& token) {
+                                               request.alone.push_back(token.token);
+                                               return true;
+                                             });
+    EXPECT_TRUE(outcome.ok()) << outcome.message();
+    requests_.push_back(std::move(request));
+  }
+}
+
+PressureReport PressureLoad::run(const std::string& model_path,
+                                 const PressureSetting& setting) const {
+  PressureReport report;
+  ComputePool pool(setting.threads);
+  ModelOptions options;
+  constexpr uint32_t kBatch = 32;
+  options.limits = {.rows = setting.step_tokens + kBatch, .logit_rows = kBatch};
+  auto loaded = LoadedModel::load(model_path, options, pool);
+  if (!loaded.ok()) {
+    ADD_FAILURE() << loaded.message();
+    return report;
+  }
+  const std::shared_ptr<LoadedModel> model = std::move(*loaded);
+  auto cache = KvPool::create(model->backend(), model->decoder().spec(), setting.pool_blocks);
+  EngineOptions engine_options;
+  engine_options.scheduler.pool_blocks = setting.pool_blocks;
+  engine_options.scheduler.max_batch = kBatch;
+  engine_options.scheduler.step_tokens = setting.step_tokens;
+  engine_options.scheduler.max_context = model->decoder().max_context();
+  engine_options.scheduler.vocab_size = model->vocab();
+  engine_options.scheduler.prefix_cache = setting.prefix_cache;
+  engine_options.stall_timeout_us = 3600 * kUsPerSecond;  // the streams are read one after the other
+  const SystemClock clock;
+  auto engine = BatchInferenceEngine::create(
+      std::make_unique<ModelRunner>(model, std::move(*cache), pool), engine_options, clock);
+  if (!engine.ok()) {
+    ADD_FAILURE() << engine.message();
+    return report;
+  }
+
+  std::vector<RequestHandle> handles;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    GenerationRequest wanted;
+    wanted.prompt = requests_[i].prompt;
+    wanted.sampling = requests_[i].sampling;
+    wanted.max_tokens = requests_[i].max_tokens;
+    if (setting.mixed_classes) {
+      // The better classes come later, when there is somebody to displace.
+      wanted.priority = static_cast<Priority>(2 - i * 3 / requests_.size());
+      const uint64_t generated = i * 3 % requests_.size() < 3 ? 20 * (i * 3 / requests_.size()) : 0;
+      while ((*engine)->snapshot().scheduler.generated_tokens < generated) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    auto handle = (*engine)->submit(std::move(wanted), {});
+    if (!handle.ok()) {
+      ADD_FAILURE() << handle.message();
+      return report;
+    }
+    handles.push_back(std::move(*handle));
+  }
+  StreamChunk chunk;
+  for (size_t i = 0; i < handles.size(); ++i) {
+    std::vector<TokenId> tokens;
+    do {
+      handles[i].stream().wait(chunk);
+      tokens.insert(tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+    } while (!chunk.end);
+    ++report.requests;
+    if (tokens == requests_[i].alone && is_completed(chunk.end->reason)) continue;
+    if (report.different++ == 0) {
+      report.first_difference =
+          fmt::format("request {}: {} tokens, alone {}; ended as {}", i, tokens.size(),
+                      requests_[i].alone.size(), name_of(chunk.end->reason));
+    }
+  }
+  const SchedulerStats stats = (*engine)->snapshot().scheduler;
+  report.preemptions = stats.preemptions;
+  report.class_preemptions = stats.class_preemptions;
+  report.prefix_hit_tokens = stats.prefix_hit_tokens;
+  return report;
+}
+
+}  // namespace skein

@@ -1,0 +1,51 @@
+// Many requests on a pool that is far too small for them, against the same requests run alone: the
+// answers must be the same, token by token (T4 in the test plan).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/loaded_model.h"
+
+namespace skein {
+
+struct PressureSetting {
+  bool prefix_cache = true;
+  uint32_t step_tokens = 64;
+  uint32_t threads = 2;
+  bool mixed_classes = false;
+  uint32_t pool_blocks = 64;
+
+  std::string name() const;
+};
+
+struct PressureReport {
+  uint32_t requests = 0;
+  uint32_t different = 0;
+  std::string first_difference;
+  uint64_t preemptions = 0;
+  uint64_t class_preemptions = 0;
+  uint64_t prefix_hit_tokens = 0;
+};
+
+// The requests, with what each of them answers when it runs alone.
+class PressureLoad {
+ public:
+  // Prompts share beginnings, answers have up to `longest` tokens, half of the requests draw with a
+  // seed.
+  PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest);
+
+  PressureReport run(const std::string& model_path, const PressureSetting& setting) const;
+
+ private:
+  struct Request {
+    std::vector<TokenId> prompt;
+    SamplingParams sampling;
+    uint32_t max_tokens = 0;
+    std::vector<TokenId> alone;
+  };
+  std::vector<Request> requests_;
+};
+
+}  // namespace skein
