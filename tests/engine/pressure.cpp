@@ -28,7 +28,7 @@ PressureLoad::PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longe
     return tokens;
   };
   std::vector<std::vector<TokenId>> beginnings;
-  for (int i = 0; i < 4; ++i) beginnings.push_back(random_tokens(rng.between(20, 70)));
+  for (int i = 0; i < 4; ++i) beginnings.push_back(random_tokens(rng.between(20, 40)));
   const SystemClock clock;
   auto direct = DirectInference::create(model, clock);
   if (!direct.ok()) {
@@ -37,15 +37,15 @@ PressureLoad::PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longe
   }
   for (uint32_t i = 0; i < requests; ++i) {
     Request request;
-    if (rng.chance(2, 3)) request.prompt = beginnings[rng.below(beginnings.size())];
-    const std::vector<TokenId> own = random_tokens(rng.between(1, 30));
+    if (rng.chance(1, 2)) request.prompt = beginnings[rng.below(beginnings.size())];
+    const std::vector<TokenId> own = random_tokens(rng.between(1, 25));
     request.prompt.insert(request.prompt.end(), own.begin(), own.end());
     request.sampling.temperature = i % 2 == 0 ? 0.0F : 0.9F;
     request.sampling.top_p = i % 4 == 1 ? 0.9F : 1.0F;
     request.sampling.repetition_penalty = i % 8 == 3 ? 1.2F : 1.0F;
     request.sampling.seed = i;
     request.sampling.stop_ids = model.sampling_defaults().stop_ids;
-    request.max_tokens = static_cast<uint32_t>(rng.between(4, longest));
+    request.max_tokens = static_cast<uint32_t>(rng.between(longest / 4, longest));
     const auto outcome = (*direct)->generate({request.prompt, request.sampling, request.max_tokens},
                                              [&](const SampledToken& token) {
                                                request.alone.push_back(token.token);
@@ -77,7 +77,8 @@ PressureReport PressureLoad::run(const std::string& model_path,
   engine_options.scheduler.max_context = model->decoder().max_context();
   engine_options.scheduler.vocab_size = model->vocab();
   engine_options.scheduler.prefix_cache = setting.prefix_cache;
-  engine_options.stall_timeout_us = 3600 * kUsPerSecond;  // the streams are read one after the other
+  engine_options.stall_timeout_us =
+      3600 * kUsPerSecond;  // the streams are read one after the other
   const SystemClock clock;
   auto engine = BatchInferenceEngine::create(
       std::make_unique<ModelRunner>(model, std::move(*cache), pool), engine_options, clock);

@@ -3,31 +3,51 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 
+#include "engine/tiny_model.h"
 #include "format/test_folder.h"
 
 namespace skein {
 namespace {
 
+void expect_equal(const PressureReport& report, const PressureSetting& setting, uint32_t requests) {
+  EXPECT_EQ(report.requests, requests) << setting.name();
+  EXPECT_EQ(report.different, 0U) << setting.name() << ": " << report.first_difference;
+  EXPECT_GE(report.preemptions, 20U) << setting.name();
+  EXPECT_EQ(report.prefix_hit_tokens > 0, setting.prefix_cache) << setting.name();
+  if (setting.mixed_classes) {
+    EXPECT_GT(report.class_preemptions, 0U) << setting.name();
+  }
+}
+
+TEST(Pressure, TwoHundredRequestsOfATinyModelAnswerAsTheyDoAlone) {
+  if (!tiny_model_exists()) GTEST_SKIP() << "the tiny models are not there";
+  ComputePool pool(2);
+  auto model = LoadedModel::load(tiny_model_path(), {}, pool);
+  ASSERT_TRUE(model.ok()) << model.message();
+  const PressureLoad load(**model, 200, 120);
+  if (HasFailure()) return;
+  for (const bool prefix_cache : {true, false}) {
+    for (const uint32_t step_tokens : {16, 64, 512}) {
+      const PressureSetting setting{prefix_cache, step_tokens, 2, step_tokens == 64, 32};
+      expect_equal(load.run(tiny_model_path(), setting), setting, 200);
+    }
+  }
+}
+
 TEST(Pressure, FortyRequestsAnswerAsTheyDoAlone) {
   const std::string path = testing::default_model_path();
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "the default model is not there (make model)";
+  if (!std::filesystem::exists(path)) {
+    GTEST_SKIP() << "the default model is not there (make model)";
+  }
   ComputePool pool(2);
   auto model = LoadedModel::load(path, {}, pool);
   ASSERT_TRUE(model.ok()) << model.message();
-  const PressureLoad load(**model, 40, 80);
+  const PressureLoad load(**model, 40, 56);
   if (HasFailure()) return;
   // Small pools, so that forty requests press as two hundred do on 64 blocks.
   for (const PressureSetting& setting :
-       {PressureSetting{
-            .prefix_cache = true, .step_tokens = 64, .mixed_classes = true, .pool_blocks = 16},
-        PressureSetting{
-            .prefix_cache = false, .step_tokens = 16, .threads = 1, .pool_blocks = 16}}) {
-    const PressureReport report = load.run(path, setting);
-    EXPECT_EQ(report.requests, 40U) << setting.name();
-    EXPECT_EQ(report.different, 0U) << setting.name() << ": " << report.first_difference;
-    EXPECT_GE(report.preemptions, 20U) << setting.name();
-    EXPECT_EQ(report.class_preemptions > 0, setting.mixed_classes) << setting.name();
-    EXPECT_EQ(report.prefix_hit_tokens > 0, setting.prefix_cache) << setting.name();
+       {PressureSetting{true, 64, 2, true, 10}, PressureSetting{false, 16, 1, false, 10}}) {
+    expect_equal(load.run(path, setting), setting, 40);
   }
 }
 
