@@ -1,0 +1,171 @@
+#include "server/api/errors.h"
+
+#include "server/json/append.h"
+
+namespace skein::api {
+
+std::string_view error_type(Dialect dialect, int status) {
+  const bool openai = dialect == Dialect::kOpenAi;
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return openai ? "invalid_request_error" : "not_found_error";
+    case 413:
+      return openai ? "invalid_request_error" : "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+    case 529:
+      return openai ? "server_error" : "overloaded_error";
+    default:
+      break;
+  }
+  if (status >= 500) return openai ? "server_error" : "api_error";
+  return "invalid_request_error";
+}
+
+std::string error_object(Dialect dialect, const Error& error) {
+  std::string out;
+  if (dialect == Dialect::kAnthropic) {
+    out.append("{\"type\":");
+    json::append_string(out, error_type(dialect, error.status));
+    out.append(",\"message\":");
+    json::append_string(out,
+                        error.param.empty() ? error.message : error.param + ": " + error.message);
+    return out.append("}");
+  }
+  const auto append_or_null = [&](std::string_view text) {
+    if (text.empty()) {
+      out.append("null");
+    } else {
+      json::append_string(out, text);
+    }
+  };
+  out.append("{\"message\":");
+  json::append_string(out, error.message);
+  out.append(",\"type\":");
+  json::append_string(out, error_type(dialect, error.status));
+  out.append(",\"param\":");
+  append_or_null(error.param);
+  out.append(",\"code\":");
+  append_or_null(error.code);
+  return out.append("}");
+}
+
+std::string error_body(Dialect dialect, const Error& error) {
+  std::string out =
+      dialect == Dialect::kAnthropic ? "{\"type\":\"error\",\"error\":" : "{\"error\":";
+  return out.append(error_object(dialect, error)).append("}");
+}
+
+Error invalid_json(size_t offset, std::string_view reason) {
+  return {.status = 400,
+          .message = fmt::format("The body is not valid JSON: {} at byte {}.", reason, offset),
+          .code = "invalid_json"};
+}
+
+Error invalid_field(std::string param, std::string message) {
+  return {.status = 400, .message = std::move(message), .param = std::move(param)};
+}
+
+Error context_length_exceeded(uint64_t prompt_tokens, uint64_t max_tokens, uint64_t limit) {
+  return {.status = 400,
+          .message = fmt::format("The prompt has {} tokens and up to {} are to be generated; the "
+                                 "limit is {} in all.",
+                                 prompt_tokens, max_tokens, limit),
+          .param = "messages",
+          .code = "context_length_exceeded"};
+}
+
+Error model_not_found(std::string_view model) {
+  return {.status = 404,
+          .message = fmt::format("The model '{}' does not exist.", model),
+          .param = "model",
+          .code = "model_not_found"};
+}
+
+Error unauthorized() {
+  return {.status = 401, .message = "A valid API key is needed.", .code = "invalid_api_key"};
+}
+
+Error forbidden(std::string_view message) {
+  return {.status = 403, .message = std::string(message), .code = "permission_denied"};
+}
+
+Error not_found() {
+  return {.status = 404, .message = "There is nothing at this URL.", .code = "not_found"};
+}
+
+Error method_not_allowed() {
+  return {.status = 405,
+          .message = "This URL does not take that method.",
+          .code = "method_not_allowed"};
+}
+
+Error not_supported(std::string_view what, std::string param) {
+  return {.status = 501,
+          .message = fmt::format("{} is not supported.", what),
+          .param = std::move(param),
+          .code = "not_supported"};
+}
+
+Error deadline_exceeded() {
+  return {
+      .status = 408, .message = "The request's deadline has passed.", .code = "deadline_exceeded"};
+}
+
+Error queue_full(uint64_t retry_after_s) {
+  return {.status = 429,
+          .message = "The queue is full; try again later.",
+          .code = "queue_full",
+          .retry_after_s = retry_after_s};
+}
+
+Error rate_limited(uint64_t retry_after_s) {
+  return {.status = 429,
+          .message = "This key's rate limit is used up; try again later.",
+          .code = "rate_limit_exceeded",
+          .retry_after_s = retry_after_s};
+}
+
+Error draining(uint64_t retry_after_s) {
+  return {.status = 503,
+          .message = "The server is shutting down or not ready; try again later.",
+          .code = "unavailable",
+          .retry_after_s = retry_after_s};
+}
+
+Error internal_failure() {
+  return {.status = 500, .message = "The server failed.", .code = "internal_error"};
+}
+
+Error from_status(const Status& status) {
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+      return {.status = 400, .message = status.message()};
+    case Code::kOutOfRange:
+      return {.status = 400, .message = status.message(), .code = "context_length_exceeded"};
+    case Code::kNotFound:
+      return not_found();
+    case Code::kAlreadyExists:
+      return {.status = 409, .message = "It exists already.", .code = "already_exists"};
+    case Code::kResourceExhausted:
+      return queue_full(1);
+    case Code::kUnavailable:
+      return draining(1);
+    case Code::kDeadlineExceeded:
+      return deadline_exceeded();
+    case Code::kUnimplemented:
+      return not_supported("What was asked for");
+    case Code::kOk:
+    case Code::kDataLoss:
+    case Code::kInternal:
+      break;
+  }
+  return internal_failure();
+}
+
+}  // namespace skein::api

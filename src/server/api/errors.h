@@ -1,0 +1,77 @@
+// What a client is told when something goes wrong: fixed texts, in the words of its API.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+#include "base/status.h"
+
+namespace skein::api {
+
+// Whose error bodies a route speaks.
+enum class Dialect : uint8_t { kOpenAi, kAnthropic };
+
+struct Error {
+  int status = 400;
+  std::string message;
+  std::string param = {};  // the field, as in messages[2].content; empty: none
+  std::string code = {};   // empty: none
+  std::optional<uint64_t> retry_after_s = {};
+};
+
+// A value, or what the client is told instead.
+template <class T>
+class [[nodiscard]] Parsed {
+ public:
+  Parsed(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit
+  Parsed(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: by design
+
+  bool ok() const { return state_.index() == 0; }
+  const Error& error() const { return std::get<1>(state_); }
+  T& value() {
+    SKEIN_CHECK(ok(), "value of a failed parse: {}", error().message);
+    return std::get<0>(state_);
+  }
+  T* operator->() { return &value(); }
+  T& operator*() { return value(); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+// The JSON body: {"error":{...}}, or Anthropic's {"type":"error","error":{...}}.
+std::string error_body(Dialect dialect, const Error& error);
+
+// The inner object alone, {"message":...,"type":...,"param":...,"code":...}: for an error frame of
+// a stream and for the lines of a batch's error file.
+std::string error_object(Dialect dialect, const Error& error);
+
+// The type that goes with a status: "invalid_request_error" for 400, ...
+std::string_view error_type(Dialect dialect, int status);
+
+// The fixed ones.
+Error invalid_json(size_t offset, std::string_view reason);
+Error invalid_field(std::string param, std::string message);
+Error context_length_exceeded(uint64_t prompt_tokens, uint64_t max_tokens, uint64_t limit);
+Error model_not_found(std::string_view model);
+Error unauthorized();  // 401; the answer needs WWW-Authenticate
+Error forbidden(std::string_view message);
+Error not_found();
+Error method_not_allowed();
+Error not_supported(std::string_view what, std::string param = {});
+Error deadline_exceeded();
+Error queue_full(uint64_t retry_after_s);
+Error rate_limited(uint64_t retry_after_s);
+Error draining(uint64_t retry_after_s);
+Error internal_failure();
+
+// Of a Status from below. Only messages about the caller's own input are passed on: others could
+// hold paths or addresses, so they become a fixed text and belong in the log.
+Error from_status(const Status& status);
+
+}  // namespace skein::api

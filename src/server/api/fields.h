@@ -1,0 +1,71 @@
+// Reading the members of a JSON object: each with its type, its range, and an error that names it.
+//
+//   Fields fields(body, "", problem);
+//   params.n = fields.integer("n", 1, 128).value_or(1);
+//   if (problem) return *problem;
+//
+// null is absent. The first error counts; after it everything reads as absent, so a parser need not
+// look after every field. A whole number may be written 3.0; true is not 1; "3" is not 3.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/errors.h"
+#include "server/json/parse.h"
+
+namespace skein::api {
+
+using Problem = std::optional<Error>;
+
+class Fields {
+ public:
+  // `path` stands before the names in errors: "messages[2]". `object` and `problem` outlive this.
+  // An `object` that is none is an error that names `path`.
+  Fields(const json::Value& object, std::string path, Problem& problem);
+
+  // The member; nullptr when it is absent or null, or after an error.
+  const json::Value* find(std::string_view name) const;
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+
+  std::optional<bool> boolean(std::string_view name) const;
+  std::optional<int64_t> integer(std::string_view name, int64_t low, int64_t high) const;
+  std::optional<double> number(std::string_view name, double low, double high) const;
+  std::optional<std::string> string(std::string_view name, size_t max_bytes = SIZE_MAX) const;
+  std::string required_string(std::string_view name, size_t max_bytes = SIZE_MAX) const;
+  // One of the words; the index of it.
+  std::optional<size_t> choice(std::string_view name,
+                               std::initializer_list<std::string_view> words) const;
+  const json::Value* object(std::string_view name) const;
+  const json::Value* array(std::string_view name, size_t max_items) const;
+  // Each item with its path, until there is an error.
+  void for_each(std::string_view name, size_t max_items,
+                const std::function<void(const json::Value&, const std::string&)>& take) const;
+  std::vector<int32_t> token_ids(std::string_view name, size_t max_items) const;
+
+  void fail(std::string_view name, std::string message) const;
+  void missing(std::string_view name) const { fail(name, "This field is required."); }
+  std::string path_of(std::string_view name) const;
+  Problem& problem() const { return problem_; }
+
+ private:
+  const json::Value& object_;
+  const std::string path_;
+  Problem& problem_;
+};
+
+// A whole number, however it is written; nullopt for anything else and what no int64 can hold.
+std::optional<int64_t> whole_number(const json::Value& value);
+
+// A JSON array of token ids at `path`.
+std::vector<int32_t> read_token_ids(const json::Value& list, const std::string& path,
+                                    Problem& problem);
+
+// A body as JSON, which is to be an object.
+Parsed<json::Value> parse_body(std::string_view body);
+
+}  // namespace skein::api

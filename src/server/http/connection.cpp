@@ -1,0 +1,325 @@
+#include "server/http/connection.h"
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <exception>
+#include <random>
+#include <utility>
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "server/http/cors.h"
+
+namespace skein::http {
+namespace {
+
+constexpr size_t kSmallRead = 4 << 10;        // while heads come, or nothing does
+constexpr size_t kLargeRead = 64 << 10;       // while a body comes
+constexpr size_t kReadAhead = 16 << 10;       // of what follows the request being answered
+constexpr size_t kBodyReadAhead = 256 << 10;  // of a body whose sink is busy
+constexpr uint64_t kDroppedBody = 64 << 10;   // read for the sake of the connection
+constexpr size_t kMaxClientRequestId = 128;
+
+bool is_visible(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+}  // namespace
+
+Shared::Shared(ServerOptions o, Application& a)
+    : options(std::move(o)),
+      application(a),
+      workers(options.worker_threads, options.worker_queue),
+      id_salt((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {}
+
+Connection::Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket)
+    : shared_(shared),
+      thread_(thread),
+      stream_(std::move(socket), shared.tls.get()),
+      wake_timer_(thread.context),
+      write_timer_(thread.context),
+      peer_(stream_.peer()),
+      read_ahead_(kReadAhead) {}
+
+void Connection::start() {
+  thread_.connections.insert(this);
+  shared_.connections.fetch_add(1);
+  asio::co_spawn(
+      thread_.context, [self = shared_from_this()] { return self->run(); }, asio::detached);
+}
+
+asio::awaitable<void> Connection::run() {
+  try {
+    cut_after(shared_.options.head_timeout);
+    const ErrorCode error = co_await stream_.handshake();
+    keep_on();
+    if (!error) {
+      start_reading();
+      while (co_await serve_one()) {
+      }
+      end_exchange();
+      co_await close_gently();
+    }
+  } catch (const std::exception& error) {  // memory is short, or Asio's
+    log_error("a connection ended early: {}", error.what());
+  }
+  end_exchange();
+  stream_.close();
+  thread_.connections.erase(this);
+  shared_.connections.fetch_sub(1);
+}
+
+asio::awaitable<bool> Connection::serve_one() {
+  HeadParser parser(shared_.options.head);
+  const HeadOutcome outcome = co_await read_head(parser);
+  if (outcome.state == ParseState::kNeedMore || broken_) co_return false;
+  begin_request(parser.head());
+  if (outcome.state == ParseState::kFailed) {
+    Response response = refusal(outcome.fault);
+    co_return co_await refuse(std::move(response));
+  }
+  co_return co_await serve(std::move(parser.head()));
+}
+
+asio::awaitable<Connection::HeadOutcome> Connection::read_head(HeadParser& parser) {
+  const ServerOptions& options = shared_.options;
+  Clock::time_point deadline = Clock::now() + options.idle_timeout;
+  bool started = false;
+  while (!broken_) {
+    size_t consumed = 0;
+    const ParseState state = parser.advance(unread(), consumed);
+    consume(consumed);
+    if (state != ParseState::kNeedMore) co_return HeadOutcome{state, parser.fault()};
+    if (peer_closed_) {
+      if (!parser.started()) break;
+      co_return HeadOutcome{ParseState::kFailed, {400, "the request ended early"}};
+    }
+    if (!parser.started() && shared_.draining) break;
+    if (parser.started() && !std::exchange(started, true)) {
+      deadline = Clock::now() + options.head_timeout;
+    }
+    if (Clock::now() >= deadline) {
+      if (!started) break;
+      co_return HeadOutcome{ParseState::kFailed, {408, "the request took too long to arrive"}};
+    }
+    co_await wait(deadline);
+  }
+  co_return HeadOutcome{ParseState::kNeedMore, {}};
+}
+
+void Connection::begin_request(const RequestHead& head) {
+  current_ = {};
+  current_.path = head.path;
+  current_.head_only = head.method == "HEAD";
+  current_.http10 = head.minor_version == 0;
+  current_.keep_alive = head.keep_alive;
+  if (const std::string* origin = head.header("origin")) current_.origin = *origin;
+  const std::string* id = head.header("x-request-id");
+  if (id != nullptr && !id->empty() && id->size() <= kMaxClientRequestId && is_visible(*id)) {
+    current_.request_id = *id;
+  } else {
+    const uint64_t number = random_at(shared_.id_salt, shared_.requests.fetch_add(1));
+    current_.request_id = fmt::format("req-{:016x}", number);
+  }
+}
+
+std::variant<Accepted, Response> Connection::admit(const RequestHead& head) {
+  if (auto response = preflight(shared_.options.cors_origins, head)) return std::move(*response);
+  return shared_.application.admit(head, peer_);
+}
+
+asio::awaitable<bool> Connection::serve(RequestHead head) {
+  std::variant<Accepted, Response> admission = admit(head);
+  Accepted accepted;
+  if (auto* response = std::get_if<Response>(&admission)) {
+    const bool drop = head.framing == Framing::kNone ||
+                      (head.content_length <= kDroppedBody && !head.expects_continue &&
+                       head.framing == Framing::kLength);
+    if (!drop) co_return co_await refuse(std::move(*response));
+    accepted.body_limit_bytes = kDroppedBody;
+  } else {
+    accepted = std::move(std::get<Accepted>(admission));
+  }
+  Request request{std::move(head), {}, peer_, current_.request_id};
+  std::optional<Response> fault = co_await read_body(request.head, accepted.body_limit_bytes,
+                                                     accepted.sink.get(), request.body);
+  if (fault) co_return co_await refuse(std::move(*fault));
+  if (auto* response = std::get_if<Response>(&admission)) {
+    co_return co_await send_response(std::move(*response));
+  }
+  if (!dispatch(accepted, std::move(request))) {
+    Response busy = refusal({503, "the server is busy"});
+    busy.headers.push_back({"Retry-After", "1"});
+    co_return co_await send_response(std::move(busy));
+  }
+  accepted = {};
+  const bool go_on = co_await answer();
+  end_exchange();
+  co_return go_on;
+}
+
+void Connection::decode(BodyDecoder& decoder, std::string& out, uint64_t& received) {
+  while (decoder.state() == ParseState::kNeedMore && !unread().empty()) {
+    const BodyDecoder::Step step = decoder.advance(unread());
+    out.append(step.piece);
+    received += step.consumed;
+    consume(step.consumed);
+  }
+}
+
+asio::awaitable<std::optional<Response>> Connection::read_body(const RequestHead& head,
+                                                               uint64_t limit_bytes, BodySink* sink,
+                                                               std::string& body) {
+  BodyDecoder decoder(head, limit_bytes);
+  if (head.expects_continue && decoder.state() == ParseState::kNeedMore && unread().empty()) {
+    if (!co_await write_all("HTTP/1.1 100 Continue\r\n\r\n")) co_return Response{};
+  }
+  const ServerOptions& options = shared_.options;
+  const Clock::time_point begun = Clock::now();
+  Clock::time_point last = begun;
+  uint64_t received = 0;
+  read_ahead_ = sink != nullptr ? kBodyReadAhead : kLargeRead;
+  while (true) {
+    const uint64_t before = received;
+    decode(decoder, body, received);
+    if (received > before) last = Clock::now();
+    if (decoder.state() == ParseState::kFailed) co_return refusal(decoder.fault());
+    const bool done = decoder.state() == ParseState::kDone;
+    if (sink != nullptr && (done || !body.empty())) {
+      std::optional<Response> refused = co_await feed(*sink, body, done);
+      if (refused) co_return refused;
+      body.clear();
+      last = Clock::now();
+    }
+    if (done) break;
+    if (!unread().empty()) continue;  // it came while the sink was busy
+    if (peer_closed_) co_return refusal({400, "the request ended early"});
+    const auto rate_deadline = begun + options.body_timeout +
+                               std::chrono::seconds(received / options.body_bytes_per_second);
+    const Clock::time_point deadline = std::min(last + options.body_timeout, rate_deadline);
+    if (Clock::now() >= deadline) co_return refusal({408, "the request took too long to arrive"});
+    co_await wait(deadline);
+  }
+  read_ahead_ = kReadAhead;
+  if (in_.empty()) in_.shrink_to_fit();
+  co_return std::nullopt;
+}
+
+// The worker reads `piece` while this coroutine waits, so it stays as it is.
+asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const std::string& piece,
+                                                          bool last) {
+  std::optional<Response> refused;
+  bool finished = false;
+  const bool posted = shared_.workers.post([&, self = shared_from_this()]() mutable {
+    if (!piece.empty()) refused = sink.write(piece);
+    if (!refused && last) refused = sink.finish();
+    asio::io_context& context = thread_.context;
+    asio::post(context, [&finished, self = std::move(self)] {
+      finished = true;
+      self->wake();
+    });
+  });
+  if (!posted) co_return refusal({503, "the server is busy"});
+  while (!finished) co_await wait(Clock::time_point::max());
+  co_return refused;
+}
+
+bool Connection::dispatch(const Accepted& accepted, Request request) {
+  exchange_ = std::make_shared<Exchange>(thread_.wakeups, shared_.options.outbox_bytes);
+  exchange_->owner = this;
+  shared_.exchanges.fetch_add(1);
+  last_write_ = Clock::now();
+  struct Job {
+    Handler handler;
+    Request request;
+    Responder responder;
+  };
+  auto job = std::make_shared<Job>(Job{accepted.handler, std::move(request), Responder(exchange_)});
+  const bool posted = shared_.workers.post([job] {
+    try {
+      job->handler(std::move(job->request), std::move(job->responder));
+    } catch (const std::exception& error) {  // memory is short: this request alone fails
+      log_error("a request handler failed: {}", error.what());
+    }
+  });
+  if (!posted) {
+    job.reset();
+    end_exchange();
+    return false;
+  }
+  if (peer_closed_) exchange_->hang_up();
+  return true;
+}
+
+void Connection::end_exchange() {
+  if (!exchange_) return;
+  exchange_->owner = nullptr;
+  exchange_->detach();
+  exchange_.reset();
+  shared_.exchanges.fetch_sub(1);
+  streaming_ = terminated_ = stream_idle_ = false;
+  output_ = {};
+}
+
+void Connection::start_reading() {
+  if (reading_ || peer_closed_ || broken_ || unread().size() >= read_ahead_) return;
+  reading_ = true;
+  const size_t size = read_ahead_ > kReadAhead ? kLargeRead : kSmallRead;
+  if (chunk_.size() != size) chunk_ = std::vector<char>(size);
+  stream_.read_some(asio::buffer(chunk_),
+                    [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+                      self->on_read(error, bytes);
+                    });
+}
+
+void Connection::on_read(const ErrorCode& error, size_t bytes) {
+  reading_ = false;
+  if (error) {
+    peer_closed_ = true;
+    if (error != asio::error::eof && error != asio::ssl::error::stream_truncated) broken_ = true;
+    if (exchange_) exchange_->hang_up();
+  } else if (!closing_) {
+    in_.append(chunk_.data(), bytes);
+  }
+  start_reading();
+  wake();
+}
+
+void Connection::consume(size_t bytes) {
+  in_begin_ += bytes;
+  if (in_begin_ == in_.size()) {
+    in_.clear();
+    in_begin_ = 0;
+  }
+  start_reading();
+}
+
+asio::awaitable<void> Connection::wait(Clock::time_point deadline) {
+  if (!std::exchange(woken_, false)) {
+    wake_timer_.expires_at(deadline);
+    waiting_ = true;
+    co_await wake_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
+    waiting_ = woken_ = false;
+  }
+}
+
+void Connection::wake() {
+  woken_ = true;
+  if (waiting_) wake_timer_.cancel();
+}
+
+void Connection::cut() {
+  broken_ = true;
+  stream_.close();
+  wake();
+}
+
+Response Connection::refusal(const Fault& fault) const {
+  return shared_.application.refusal(fault.status, fault.message, current_.path);
+}
+
+}  // namespace skein::http

@@ -1,0 +1,148 @@
+// One client's connection: reads requests, has them answered, writes the answers. Internal to
+// http/.
+//
+// Everything runs on the I/O thread it was made for. One coroutine does the talking, in order; a
+// read is always under way (within bounds), so that a hang-up is noticed while an answer is being
+// computed; and once a stream runs, what its writers post goes straight from on_output() to the
+// socket, without waking the coroutine.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "server/http/body_decoder.h"
+#include "server/http/exchange.h"
+#include "server/http/head_parser.h"
+#include "server/http/http_server.h"
+#include "server/http/stream.h"
+#include "server/http/workers.h"
+
+namespace skein::http {
+
+// What the connections of one server share.
+struct Shared {
+  Shared(ServerOptions o, Application& a);
+
+  const ServerOptions options;
+  Application& application;
+  Workers workers;
+  std::unique_ptr<asio::ssl::context> tls;
+  std::atomic<bool> draining = false;
+  std::atomic<uint64_t> connections = 0;
+  std::atomic<uint64_t> exchanges = 0;
+  std::atomic<uint64_t> accept_errors = 0;
+  std::atomic<uint64_t> requests = 0;
+  const uint64_t id_salt;
+};
+
+// One I/O thread.
+struct IoThread {
+  asio::io_context context{1};
+  std::shared_ptr<Wakeups> wakeups;
+  std::unordered_set<Connection*> connections;
+};
+
+// What of a request is needed to answer it.
+struct Current {
+  std::string path;
+  std::string origin;
+  std::string request_id;
+  bool head_only = false;  // HEAD
+  bool http10 = false;
+  bool keep_alive = false;
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket);
+
+  // Serves until the end; its coroutine keeps the connection alive.
+  void start();
+  // The exchange has output.
+  void on_output();
+  // No further request; an idle connection closes now.
+  void drain() { wake(); }
+  void cut();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct HeadOutcome {
+    ParseState state;  // kNeedMore: the client is done
+    Fault fault;
+  };
+
+  // connection.cpp: requests.
+  asio::awaitable<void> run();
+  asio::awaitable<bool> serve_one();
+  asio::awaitable<HeadOutcome> read_head(HeadParser& parser);
+  asio::awaitable<bool> serve(RequestHead head);
+  asio::awaitable<std::optional<Response>> read_body(const RequestHead& head, uint64_t limit_bytes,
+                                                     BodySink* sink, std::string& body);
+  asio::awaitable<std::optional<Response>> feed(BodySink& sink, const std::string& piece,
+                                                bool last);
+  asio::awaitable<void> wait(Clock::time_point deadline);
+  std::variant<Accepted, Response> admit(const RequestHead& head);
+  void begin_request(const RequestHead& head);
+  bool dispatch(const Accepted& accepted, Request request);
+  void end_exchange();
+  void decode(BodyDecoder& decoder, std::string& out, uint64_t& received);
+  void start_reading();
+  void on_read(const ErrorCode& error, size_t bytes);
+  void consume(size_t bytes);
+  void wake();
+  std::string_view unread() const { return std::string_view(in_).substr(in_begin_); }
+  Response refusal(const Fault& fault) const;
+
+  // connection_write.cpp: answers. What they return: whether the connection can go on.
+  asio::awaitable<bool> answer();
+  asio::awaitable<bool> send_response(Response response);
+  asio::awaitable<bool> refuse(Response response);
+  asio::awaitable<bool> write_wire();
+  asio::awaitable<bool> write_all(std::string_view bytes);
+  asio::awaitable<void> close_gently();
+  void fill_wire();
+  void append_piece(std::string_view bytes);
+  void append_head(int status, std::string_view content_type, const std::vector<Header>& headers,
+                   std::optional<uint64_t> length);
+  void cut_after(std::chrono::milliseconds timeout);
+  void keep_on() { ++cut_turn_, write_timer_.cancel(); }
+
+  Shared& shared_;
+  IoThread& thread_;
+  Stream stream_;
+  asio::steady_timer wake_timer_;
+  asio::steady_timer write_timer_;
+  uint64_t cut_turn_ = 0;  // the timer's handler counts only for the turn it was set in
+  std::string peer_;
+
+  std::vector<char> chunk_;  // of the read under way
+  std::string in_;           // read, not consumed yet: from in_begin_ on
+  size_t in_begin_ = 0;
+  size_t read_ahead_;
+  bool reading_ = false;
+  bool peer_closed_ = false;
+  bool broken_ = false;
+  bool closing_ = false;  // what comes in is dropped
+  bool waiting_ = false;
+  bool woken_ = false;
+
+  Current current_;
+  std::shared_ptr<Exchange> exchange_;
+  Exchange::Output output_;
+  std::string wire_;  // bytes for the socket: from wire_begin_ on
+  size_t wire_begin_ = 0;
+  bool chunked_ = false;
+  bool streaming_ = false;    // the head of a stream is out, or in wire_
+  bool terminated_ = false;   // and so is its end
+  bool stream_idle_ = false;  // it is out, and the coroutine waits for output
+  Clock::time_point last_write_;
+};
+
+}  // namespace skein::http

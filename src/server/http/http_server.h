@@ -1,0 +1,120 @@
+// An HTTP/1.1 server: bytes of many clients in, checked requests out, answers back.
+//
+//   HttpServer server(options, application);
+//   SKEIN_TRY(server.start());
+//   ...
+//   server.stop(30s);
+//
+// A connection lives on one I/O thread, and I/O threads only move bytes: handlers run on worker
+// threads. Requests of a connection are answered one after the other, in order (pipelining);
+// whatever cannot be read strictly (head_parser.h) gets a 4xx and the connection closes. Nothing is
+// unbounded: heads, bodies, connections, queued handlers, what is held for a slow reader, and every
+// wait have their limits below.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "server/http/head_parser.h"
+#include "server/http/message.h"
+#include "server/http/responder.h"
+
+namespace skein::http {
+
+struct TlsFiles {
+  std::string certificate_chain;  // paths of PEM files
+  std::string private_key;
+};
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 0;  // 0: any free one, see HttpServer::port
+  size_t io_threads = 2;
+  size_t worker_threads = 2;
+  size_t worker_queue = 4096;     // handlers that wait for a worker; beyond: 503
+  size_t max_connections = 8192;  // beyond, clients wait in the kernel's queue
+
+  HeadLimits head;
+  size_t outbox_bytes = 16 << 10;  // held for a slow reader before a writer is told kFull
+  int send_buffer_bytes = 0;       // of the socket; 0: the system's choice
+
+  std::chrono::milliseconds idle_timeout{75'000};   // between requests
+  std::chrono::milliseconds head_timeout{10'000};   // from a head's first byte to its last
+  std::chrono::milliseconds body_timeout{30'000};   // without a byte of a body
+  std::chrono::milliseconds write_timeout{60'000};  // without the client taking a byte
+  std::chrono::milliseconds linger_timeout{1'000};  // for the client to read why it was refused
+  std::chrono::milliseconds accept_retry{100};      // when no file descriptor is left
+  uint64_t body_bytes_per_second = 1024;            // a body that comes slower is cut off
+
+  std::optional<TlsFiles> tls;
+  std::vector<std::string> cors_origins;  // "*", or exact origins; empty: no CORS
+};
+
+// Where a large body goes instead of into memory. Called on worker threads, one call at a time; it
+// is destroyed without finish() when the body does not arrive whole.
+class BodySink {
+ public:
+  virtual ~BodySink() = default;
+  // A Response refuses the rest of the body.
+  virtual std::optional<Response> write(std::string_view piece) = 0;
+  virtual std::optional<Response> finish() = 0;
+};
+
+using Handler = std::function<void(Request request, Responder responder)>;
+
+struct Accepted {
+  Handler handler;                 // runs on a worker thread when the body is there
+  uint64_t body_limit_bytes = 0;   // beyond: 413
+  std::shared_ptr<BodySink> sink;  // null: the body comes in Request::body
+};
+
+// What the server serves. Outlives it.
+class Application {
+ public:
+  virtual ~Application() = default;
+  // What to do with a request, told by its head: before its body is read. On an I/O thread, many at
+  // once: no text work and no waiting.
+  virtual std::variant<Accepted, Response> admit(const RequestHead& head,
+                                                 const std::string& peer) = 0;
+  // The answer to what could not be read or run; `path` is empty when it is not known. Any thread.
+  virtual Response refusal(int status, std::string_view message, std::string_view path) = 0;
+};
+
+struct ServerStats {
+  uint64_t connections = 0;  // open now
+  uint64_t exchanges = 0;    // requests being answered now
+  uint64_t accept_errors = 0;
+};
+
+// Thread-safety: start and stop by one thread, stats and port by any.
+class HttpServer {
+ public:
+  HttpServer(ServerOptions options, Application& application);
+  ~HttpServer();  // stops at once
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // Binds and begins to serve. Errors name the address or the file.
+  Status start();
+  uint16_t port() const;
+  ServerStats stats() const;
+
+  // Accepts nobody any more, closes idle connections, lets running answers end until the deadline,
+  // then cuts them off. Handlers that run are waited for. Idempotent.
+  void stop(std::chrono::milliseconds grace);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace skein::http

@@ -1,0 +1,44 @@
+// A TCP connection, with or without TLS. Internal to http/.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace skein::http {
+
+namespace asio = boost::asio;
+using ErrorCode = boost::system::error_code;
+
+// One I/O thread uses it. At most one read and one write at a time.
+class Stream {
+ public:
+  // `tls` null: plain; it outlives the stream.
+  Stream(asio::ip::tcp::socket socket, asio::ssl::context* tls);
+
+  // The address of the other side, without its port; empty when it has left already.
+  std::string peer() const;
+
+  asio::awaitable<ErrorCode> handshake();
+  void read_some(asio::mutable_buffer buffer, std::function<void(ErrorCode, size_t)> done);
+  // Writes at least one byte; how many, or an error.
+  asio::awaitable<std::pair<ErrorCode, size_t>> write_some(std::string_view bytes);
+  // What fits without waiting, maybe nothing. With TLS always nothing.
+  size_t try_write(std::string_view bytes, ErrorCode& error);
+  // Tells the other side that nothing more will come.
+  asio::awaitable<void> shut_down();
+  void close();
+
+ private:
+  asio::ip::tcp::socket socket_;
+  std::unique_ptr<asio::ssl::stream<asio::ip::tcp::socket&>> tls_;
+};
+
+}  // namespace skein::http
