@@ -39,6 +39,7 @@ inline void check_usage(const Status& status) {
 void add_chat(CLI::App& app, CommandResult& result);
 void add_eval(CLI::App& app, CommandResult& result);
 void add_inspect(CLI::App& app, CommandResult& result);
+void add_keys(CLI::App& app, CommandResult& result);
 void add_render(CLI::App& app, CommandResult& result);
 void add_run(CLI::App& app, CommandResult& result);
 void add_serve(CLI::App& app, CommandResult& result);

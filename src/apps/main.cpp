@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   skein::apps::add_tokenize(app, result);
   skein::apps::add_render(app, result);
   skein::apps::add_eval(app, result);
+  skein::apps::add_keys(app, result);
 
   try {
     app.parse(argc, argv);

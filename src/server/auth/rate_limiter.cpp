@@ -1,0 +1,95 @@
+#include "server/auth/rate_limiter.h"
+
+#include <algorithm>
+
+namespace skein {
+namespace {
+
+constexpr int64_t kUnitsPerToken = 60 * kUsPerSecond;
+// Beyond it a limit is none: it keeps the arithmetic within 64 bits.
+constexpr uint64_t kMaxTokens = uint64_t{1} << 30;
+
+int64_t units(uint64_t tokens) {
+  return static_cast<int64_t>(std::min(tokens, kMaxTokens)) * kUnitsPerToken;
+}
+
+}  // namespace
+
+TokenBucket::TokenBucket(uint64_t per_minute, TimeUs now_us)
+    : per_minute_(std::min(per_minute, kMaxTokens)), level_(units(per_minute)), at_us_(now_us) {}
+
+int64_t TokenBucket::capacity() const {
+  return units(per_minute_);
+}
+
+TimeUs TokenBucket::wait_us(uint64_t amount) const {
+  if (per_minute_ == 0) return 0;
+  const int64_t missing = std::min(units(amount), capacity()) - level_;
+  if (missing <= 0) return 0;
+  const auto rate = static_cast<int64_t>(per_minute_);  // units a microsecond
+  return (missing + rate - 1) / rate;
+}
+
+void TokenBucket::take(uint64_t amount) {
+  // A debt of more than an hour's worth is forgiven: nobody waits that long for one request.
+  level_ = std::max(level_ - units(amount), -60 * capacity());
+}
+
+void TokenBucket::give_back(uint64_t amount) {
+  level_ = std::min(level_ + units(amount), capacity());
+}
+
+void TokenBucket::refill(uint64_t per_minute, TimeUs now_us) {
+  per_minute = std::min(per_minute, kMaxTokens);
+  if (per_minute != per_minute_) {
+    const int64_t used = capacity() - level_;
+    per_minute_ = per_minute;
+    level_ = capacity() - used;
+  }
+  const TimeUs elapsed_us = std::max<TimeUs>(0, now_us - at_us_);
+  at_us_ = std::max(at_us_, now_us);
+  if (per_minute_ == 0) {
+    level_ = 0;
+    return;
+  }
+  const auto rate = static_cast<int64_t>(per_minute_);
+  const bool full = elapsed_us >= (capacity() - level_) / rate + 1;
+  level_ = full ? capacity() : std::min(capacity(), level_ + elapsed_us * rate);
+}
+
+RateLimiter::Buckets& RateLimiter::refilled(const Principal& who) {
+  const TimeUs now_us = clock_.now();
+  const auto [entry, added] =
+      buckets_.try_emplace(who.key_id, Buckets{TokenBucket(who.requests_per_minute, now_us),
+                                               TokenBucket(who.tokens_per_minute, now_us)});
+  entry->second.requests.refill(who.requests_per_minute, now_us);
+  entry->second.tokens.refill(who.tokens_per_minute, now_us);
+  return entry->second;
+}
+
+Admission RateLimiter::admit(const Principal& who, uint64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  Buckets& buckets = refilled(who);
+  const TimeUs requests_us = buckets.requests.wait_us(1);
+  const TimeUs tokens_us = buckets.tokens.wait_us(tokens);
+  if (requests_us > 0 || tokens_us > 0) {
+    return {requests_us >= tokens_us ? RateLimit::kRequests : RateLimit::kTokens,
+            std::max(requests_us, tokens_us)};
+  }
+  if (who.requests_per_minute != 0) buckets.requests.take(1);
+  if (who.tokens_per_minute != 0) buckets.tokens.take(tokens);
+  return {};
+}
+
+void RateLimiter::settle(const Principal& who, uint64_t reserved, uint64_t used) {
+  if (who.tokens_per_minute == 0) return;
+  const std::lock_guard lock(mutex_);
+  TokenBucket& tokens = refilled(who).tokens;
+  if (used > reserved) {
+    tokens.take(used - reserved);
+  } else {
+    tokens.give_back(reserved - used);
+  }
+}
+
+}  // namespace skein

@@ -1,0 +1,76 @@
+// Requests and tokens a minute, per key: two token buckets that hold a minute's worth.
+//
+//   const Admission admission = limiter.admit(who, prompt_tokens + max_tokens);
+//   if (!admission.admitted()) refuse(429, admission.retry_after_us);
+//   ...
+//   limiter.settle(who, prompt_tokens + max_tokens, tokens_really_used);
+//
+// Admission takes what the request may need; settle gives back or charges the difference, so a
+// bucket may go below zero and later requests wait for it. A request that needs more than a whole
+// minute's tokens is admitted when the bucket is full, otherwise it would never be.
+//
+// Thread-safety: any thread. Limits are read from the principal each time, so changes of a key
+// count at once; the buckets are those of the key's id, so a new secret does not refill them.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "server/auth/principal.h"
+
+namespace skein {
+
+// Integer arithmetic: nothing is lost to rounding, however often it is asked.
+class TokenBucket {
+ public:
+  // Full at first.
+  TokenBucket(uint64_t per_minute, TimeUs now_us);
+
+  // Microseconds until `amount` (at most a full bucket) can be taken; 0: now.
+  TimeUs wait_us(uint64_t amount) const;
+  void take(uint64_t amount);       // may leave it below zero
+  void give_back(uint64_t amount);  // never above full
+  // Fills it up to this moment, at this rate. A new rate keeps what was used, not what was left.
+  void refill(uint64_t per_minute, TimeUs now_us);
+
+ private:
+  int64_t capacity() const;
+
+  uint64_t per_minute_;
+  int64_t level_;  // in tokens x microseconds of a minute
+  TimeUs at_us_;
+};
+
+enum class RateLimit : uint8_t { kNone, kRequests, kTokens };
+
+struct Admission {
+  RateLimit exceeded = RateLimit::kNone;
+  TimeUs retry_after_us = 0;
+  bool admitted() const { return exceeded == RateLimit::kNone; }
+};
+
+class RateLimiter {
+ public:
+  explicit RateLimiter(const Clock& clock) : clock_(clock) {}
+
+  // Takes one request and `tokens`, or nothing.
+  Admission admit(const Principal& who, uint64_t tokens);
+  // The request that was admitted with `reserved` tokens used `used`.
+  void settle(const Principal& who, uint64_t reserved, uint64_t used);
+
+ private:
+  struct Buckets {
+    TokenBucket requests;
+    TokenBucket tokens;
+  };
+  Buckets& refilled(const Principal& who);  // mutex_ held
+
+  const Clock& clock_;
+  std::mutex mutex_;
+  std::unordered_map<std::string, Buckets> buckets_;  // mutex_; as many as there are keys
+};
+
+}  // namespace skein

@@ -1,0 +1,120 @@
+#include "server/store/batch_output.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace skein {
+namespace {
+
+// Results may be long: few at a time bound the memory.
+constexpr int64_t kPageLines = 32;
+constexpr uint64_t kMaxOutputBytes = uint64_t{1} << 40;
+
+std::string quoted(const std::string& text) {
+  using Json = nlohmann::json;
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// A raw line break in JSON text is white space; in JSONL it would end the line.
+std::string on_one_line(std::string json) {
+  std::replace_if(
+      json.begin(), json.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return json;
+}
+
+std::string json_line(const std::string& batch, const OutputLine& line) {
+  const std::string head =
+      fmt::format(R"({{"id": "batch_req_{}_{}", "custom_id": {}, )", batch.substr(6), line.line,
+                  line.custom_id.empty() ? "null" : quoted(line.custom_id));
+  if (line.result.status_code == 0) {
+    return head + R"("response": null, "error": {"code": "batch_expired", "message": )"
+                  R"("This request could not be executed before the completion window expired."}})"
+                  "\n";
+  }
+  return head + fmt::format(R"("response": {{"status_code": {}, "request_id": {}, "body": {}}}, )"
+                            R"("error": null}})"
+                            "\n",
+                            line.result.status_code, quoted(line.result.request_id),
+                            on_one_line(line.result.body));
+}
+
+// One of the two files; it begins to exist with its first line.
+class OutputFile {
+ public:
+  OutputFile(const FileFolder& folder, const BatchRecord& batch, const char* kind)
+      : folder_(folder), batch_(batch), kind_(kind) {}
+
+  Status append(const std::string& text) {
+    if (writer_ == nullptr) {
+      SKEIN_ASSIGN(writer_, folder_.create(kMaxOutputBytes));
+    }
+    return writer_->append(text);
+  }
+  Status sync() { return writer_ == nullptr ? Status{} : writer_->sync(); }
+  void keep() {
+    if (writer_ != nullptr) writer_->keep();
+  }
+  // Without an id when there is no file.
+  FileRecord record(int64_t now_s) const {
+    if (writer_ == nullptr) return {};
+    return {writer_->id(),    batch_.owner,
+            "batch_output",   fmt::format("{}_{}.jsonl", batch_.id, kind_),
+            writer_->bytes(), now_s};
+  }
+
+ private:
+  const FileFolder& folder_;
+  const BatchRecord& batch_;
+  const char* kind_;
+  std::unique_ptr<FileWriter> writer_;
+};
+
+Status write_lines(StoreThread& thread, const LiveBatch& batch, bool list_unrun, OutputFile& output,
+                   OutputFile& errors) {
+  using Lines = std::vector<OutputLine>;
+  for (int64_t after = 0;;) {
+    const int64_t seq = batch.seq;
+    SKEIN_ASSIGN(
+        const Lines lines, await<Lines>([&](Done<Lines> done) {
+          thread.read<Lines>(
+              [seq, after](Database& db) { return output_lines(db, seq, after, kPageLines); },
+              std::move(done));
+        }));
+    if (lines.empty()) return {};
+    for (const OutputLine& line : lines) {
+      const int32_t code = line.result.status_code;
+      if (code == 0 && !list_unrun) continue;
+      SKEIN_TRY(
+          (code >= 200 && code < 300 ? output : errors).append(json_line(batch.record.id, line)));
+    }
+    after = lines.back().line;
+  }
+}
+
+}  // namespace
+
+Status finalize_batch(StoreThread& thread, const FileFolder& folder, const LiveBatch& batch,
+                      int64_t now_s) {
+  const BatchStatus outcome =
+      batch.record.status == BatchStatus::kCancelling ? BatchStatus::kCancelled : batch.outcome;
+  OutputFile output(folder, batch.record, "output");
+  OutputFile errors(folder, batch.record, "error");
+  SKEIN_TRY(write_lines(thread, batch, outcome == BatchStatus::kExpired, output, errors));
+  SKEIN_TRY(output.sync());
+  SKEIN_TRY(errors.sync());
+  SKEIN_TRY(await_status([&](DoneStatus done) {
+    thread.write(
+        [batch, outcome, output = output.record(now_s), errors = errors.record(now_s),
+         now_s](Database& db) { return end_batch(db, batch, outcome, output, errors, now_s); },
+        std::move(done));
+  }));
+  output.keep();
+  errors.keep();
+  return {};
+}
+
+}  // namespace skein

@@ -1,0 +1,23 @@
+// Ends a batch: its output and error files, from its lines, in the order of the input.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "server/store/batch_rows.h"
+#include "server/store/file_folder.h"
+#include "server/store/store_thread.h"
+
+namespace skein {
+
+// `batch` is finalizing or cancelling. Waits for the store and writes files, so call it on a
+// worker. When it fails, or the process dies in it, nothing has happened and it can be called
+// again: the files' rows, the final status and the removal of the lines are one transaction.
+//
+// A line with a 2xx result goes to the output file, any other to the error file; one that never ran
+// goes to the error file of an expired batch and to neither of a cancelled one. A file that would
+// be empty is not made.
+Status finalize_batch(StoreThread& thread, const FileFolder& folder, const LiveBatch& batch,
+                      int64_t now_s);
+
+}  // namespace skein

@@ -1,0 +1,88 @@
+// Batches and their lines as rows: every change of a batch's state is one function here, and each
+// says from which statuses it may be made. All of it runs on the store's thread; a function that
+// changes rows runs inside a write job, so it is kept whole or not at all.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "server/store/records.h"
+#include "server/store/sqlite.h"
+
+namespace skein {
+
+inline constexpr int64_t kBatchLifetimeS = 24 * 3600;
+// Batches of one owner that have not ended: what bounds the store.
+inline constexpr int64_t kMaxLiveBatches = 100;
+
+struct NewBatch {
+  std::string owner;
+  std::string endpoint;
+  std::string input_file;
+  std::string metadata;
+};
+
+// A batch that has not ended, as the runner sees it.
+struct LiveBatch {
+  int64_t seq = 0;
+  BatchStatus outcome = BatchStatus::kCompleted;  // while finalizing: the status to come
+  BatchRecord record;
+};
+
+// One line of an input file that was taken; with a result already when it cannot be run.
+struct InputLine {
+  int64_t line = 0;
+  std::string custom_id;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  LineResult refusal;  // status_code 0: to be run
+};
+
+// A line on its way out.
+struct OutputLine {
+  int64_t line = 0;
+  std::string custom_id;
+  LineResult result;  // status_code 0: it never ran
+};
+
+// kNotFound: the owner has no such input file. kInvalidArgument: its purpose is not "batch".
+// kResourceExhausted: kMaxLiveBatches.
+Result<BatchRecord> create_batch(Database& db, const NewBatch& batch, int64_t now_s);
+Result<BatchRecord> find_batch(Database& db, const std::string& id, const Scope& scope);
+Result<Page<BatchRecord>> list_batches(Database& db, const Scope& scope,
+                                       const ListOptions& options);
+// validating, in_progress -> cancelling. Twice is once; kInvalidArgument for what has ended.
+Result<BatchRecord> cancel_batch(Database& db, const std::string& id, const Scope& scope,
+                                 int64_t now_s);
+Status cancel_batches_of(Database& db, const std::string& owner, int64_t now_s);
+
+Result<bool> is_input_of_live_batch(Database& db, const std::string& file);
+Result<std::vector<LiveBatch>> live_batches(Database& db);  // oldest first
+
+// The transitions below do nothing when the batch has left the status they start from (a cancel
+// may have come first).
+
+// validating -> in_progress
+Status begin_batch(Database& db, int64_t seq, const std::vector<InputLine>& lines, int64_t now_s);
+// validating -> failed
+Status fail_batch(Database& db, int64_t seq, const std::vector<BatchError>& errors, int64_t now_s);
+// validating, in_progress -> finalizing, on the way to completed or expired
+Status start_finalizing(Database& db, int64_t seq, BatchStatus outcome, int64_t now_s);
+// finalizing, cancelling -> outcome. The files' rows come and the lines go in the same transaction,
+// so it happens once however often it is tried.
+Status end_batch(Database& db, const LiveBatch& batch, BatchStatus outcome,
+                 const FileRecord& output, const FileRecord& errors, int64_t now_s);
+
+// Up to `limit` lines without a result, from line `from` on.
+Result<std::vector<InputLine>> pending_lines(Database& db, int64_t seq, int64_t from,
+                                             int64_t limit);
+// Up to `limit` lines after line `after`, with and without results.
+Result<std::vector<OutputLine>> output_lines(Database& db, int64_t seq, int64_t after,
+                                             int64_t limit);
+// The line's one and only result. kAlreadyExists when it has one, kNotFound when the batch or the
+// line does not exist or the batch is no longer in progress.
+Status finish_line(Database& db, const std::string& batch, int64_t line, const LineResult& result);
+
+}  // namespace skein

@@ -1,0 +1,100 @@
+// Brings batches from created to ended. The server only runs lines:
+//
+//   for (;;) {                                        // one thread, about every 100 ms
+//     SKEIN_ASSIGN(const BatchWork work, runner.next_lines(free_slots));
+//     for (id : work.ended) stop_running_lines_of(id);
+//     for (line : work.lines) run(line, [&](LineResult r) { runner.finish_line(line, r); });
+//   }
+//
+// Everything that must survive is in the database; what is here is only which lines were handed
+// out. After a kill -9 a new runner goes on: lines with a result keep it, the others are handed out
+// again.
+//
+// Invariants: (1) a line is handed out once in the life of a runner unless return_line() gave it
+// back or its result could not be stored; (2) a line has at most one result, ever; (3) lines come
+// from the owners in turn, and for one owner from the oldest batch first, so that one tenant's
+// 50,000 lines do not hold up another's ten; (4) a fault of one batch (a disk that is full, an
+// input that is gone) holds up that batch, not the others.
+//
+// Thread-safety: next_lines() on one thread, which it blocks (it reads inputs and writes outputs);
+// finish_line() and return_line() on any.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "server/store/batch_rows.h"
+#include "server/store/store.h"
+
+namespace skein {
+
+struct BatchWork {
+  std::vector<BatchLine> lines;
+  // Batches that lines were handed out of and that no longer take results: cancelled or expired.
+  std::vector<std::string> ended;
+};
+
+class BatchRunner {
+ public:
+  // Both outlive the runner.
+  BatchRunner(Store& store, const Clock& clock);
+
+  // Takes every batch one step on (validates, expires, writes files) and hands out up to `n` lines;
+  // with 0 it only does the former. Fails when the store cannot be read; then nothing was handed
+  // out.
+  Result<BatchWork> next_lines(size_t n);
+
+  // Stores the line's result; `done` comes on the store's thread after the commit. kNotFound: the
+  // batch has ended, the result is dropped. kAlreadyExists: it has one. After any other failure the
+  // line is handed out again, a little later.
+  void finish_line(const std::string& batch, int64_t line, LineResult result, DoneStatus done);
+  // The line could not be run for now (draining, no model); it is handed out again.
+  void return_line(const std::string& batch, int64_t line);
+
+ private:
+  struct Running {
+    LiveBatch batch;
+    OwnedFd input;
+    std::vector<int64_t> returned;  // lines to hand out again, by number
+    std::deque<InputLine> page;     // lines to hand out
+    int64_t next = 1;               // the first line that was not in a page yet
+    bool exhausted = false;         // no line without result from `next` on
+    bool handed_out = false;        // at least one line
+  };
+  // What other threads leave for the runner's. Shared with callbacks that may outlive it.
+  struct Returned {
+    std::mutex mutex;
+    std::map<std::string, std::vector<int64_t>> lines;
+    TimeUs not_before_us = 0;  // after a fault of the store
+  };
+
+  void forget_ended(const std::vector<LiveBatch>& live, BatchWork& work);
+  void advance(const LiveBatch& batch);
+  Status take_step(const LiveBatch& batch);
+  Status validate(const LiveBatch& batch);
+  Status join(const LiveBatch& batch);
+  bool take_returned();  // false: the store had a fault a moment ago
+  void hand_out(size_t n, BatchWork& work);
+  bool hand_out_one(const std::string& owner, BatchWork& work);
+  Result<std::optional<InputLine>> next_of(Running& running);
+  Result<std::vector<InputLine>> pending(const Running& running, int64_t from, int64_t limit);
+  Result<BatchLine> line_of(const Running& running, const InputLine& line) const;
+  Status write(std::function<Status(Database&)> job);
+
+  Store& store_;
+  const Clock& clock_;
+  std::shared_ptr<Returned> returned_ = std::make_shared<Returned>();
+  std::map<int64_t, Running> running_;         // by seq: oldest first
+  std::map<std::string, TimeUs> retry_at_us_;  // batches whose last step failed
+  std::string last_owner_;
+};
+
+}  // namespace skein

@@ -1,0 +1,103 @@
+#include "server/store/file_store.h"
+
+#include <utility>
+
+#include "server/store/batch_rows.h"
+#include "server/store/listing.h"
+
+namespace skein {
+namespace {
+
+constexpr const char* kColumns = "id, owner, purpose, name, bytes, created_at";
+
+Result<FileRecord> file_of(const Cursor& row) {
+  return FileRecord{
+      row.text(0),   row.text(1), row.text(2), row.text(3), static_cast<uint64_t>(row.integer(4)),
+      row.integer(5)};
+}
+
+Result<FileRecord> delete_file(Database& db, const std::string& id, const Scope& scope) {
+  SKEIN_ASSIGN(FileRecord file, find_file(db, id, scope));
+  SKEIN_ASSIGN(const bool in_use, is_input_of_live_batch(db, id));
+  if (in_use) {
+    return invalid_argument("the file '{}' is the input of a batch that has not ended", id);
+  }
+  SKEIN_TRY(db.run("DELETE FROM files WHERE id = ?1", {id}).status());
+  return file;
+}
+
+}  // namespace
+
+Result<FileRecord> find_file(Database& db, const std::string& id, const Scope& scope) {
+  SKEIN_ASSIGN(Cursor rows, db.query(fmt::format("SELECT {} FROM files WHERE {} AND id = ?2",
+                                                 kColumns, owner_condition(scope)),
+                                     {scope.owner, id}));
+  SKEIN_ASSIGN(const bool row, rows.next());
+  if (!row) return not_found("there is no file with the id '{}'", id);
+  return file_of(rows);
+}
+
+Status insert_file(Database& db, const FileRecord& file) {
+  return db
+      .run(
+          "INSERT INTO files (id, owner, purpose, name, bytes, created_at) "
+          "VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+          {file.id, file.owner, file.purpose, file.name, static_cast<int64_t>(file.bytes),
+           file.created_at_s})
+      .status();
+}
+
+void FileStore::commit(std::unique_ptr<FileWriter> writer, FileInfo info, Done<FileRecord> done) {
+  if (Status status = writer->sync(); !status.ok()) {
+    done(std::move(status));
+    return;
+  }
+  const FileRecord file{writer->id(),         std::move(info.owner), std::move(info.purpose),
+                        std::move(info.name), writer->bytes(),       now_s_()};
+  std::shared_ptr<FileWriter> content = std::move(writer);
+  thread_.write<FileRecord>(
+      [file](Database& db) -> Result<FileRecord> {
+        SKEIN_TRY(insert_file(db, file));
+        return file;
+      },
+      [content, done = std::move(done)](Result<FileRecord> result) {
+        if (result.ok()) content->keep();
+        done(std::move(result));
+      });
+}
+
+void FileStore::get(std::string id, Scope scope, Done<FileRecord> done) {
+  thread_.read<FileRecord>([id = std::move(id), scope = std::move(scope)](
+                               Database& db) { return find_file(db, id, scope); },
+                           std::move(done));
+}
+
+void FileStore::list(Scope scope, ListOptions options, Done<Page<FileRecord>> done) {
+  thread_.read<Page<FileRecord>>(
+      [scope = std::move(scope), options = std::move(options)](Database& db) {
+        return list_rows<FileRecord>(db, kColumns, "files", "(?2 = '' OR purpose = ?2)", scope,
+                                     options, file_of);
+      },
+      std::move(done));
+}
+
+void FileStore::open(std::string id, Scope scope, Done<OpenFile> done) {
+  thread_.read<OpenFile>(
+      [this, id = std::move(id), scope = std::move(scope)](Database& db) -> Result<OpenFile> {
+        SKEIN_ASSIGN(FileRecord file, find_file(db, id, scope));
+        SKEIN_ASSIGN(OwnedFd fd, folder_.open(file.id));
+        return OpenFile{std::move(file), std::move(fd)};
+      },
+      std::move(done));
+}
+
+void FileStore::remove(std::string id, Scope scope, Done<FileRecord> done) {
+  thread_.write<FileRecord>([id = std::move(id), scope = std::move(scope)](
+                                Database& db) { return delete_file(db, id, scope); },
+                            [this, done = std::move(done)](Result<FileRecord> result) {
+                              if (result.ok()) folder_.remove(result->id);
+                              done(std::move(result));
+                            });
+}
+
+}  // namespace skein

@@ -1,0 +1,62 @@
+// Uploaded and produced files: a row each, the contents on disk (file_folder.h).
+//
+//   SKEIN_ASSIGN(auto writer, files.create());       // on a worker; append as bytes arrive
+//   SKEIN_TRY(writer->append(bytes));
+//   files.commit(std::move(writer), {owner, "batch", "input.jsonl"}, done);
+//
+// A writer that is dropped before its commit leaves nothing. Thread-safety: any thread; answers
+// come on the store's thread. create() and commit() touch the disk on the caller's thread, so call
+// them on a worker, never on an I/O thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/store/file_folder.h"
+#include "server/store/records.h"
+#include "server/store/store_thread.h"
+
+namespace skein {
+
+inline constexpr uint64_t kMaxFileBytes = uint64_t{512} << 20;
+
+struct FileInfo {
+  std::string owner;
+  std::string purpose;
+  std::string name;
+};
+
+struct OpenFile {
+  FileRecord record;
+  OwnedFd fd;  // stays readable when the file is deleted meanwhile
+};
+
+class FileStore {
+ public:
+  FileStore(StoreThread& thread, const FileFolder& folder, std::function<int64_t()> unix_time_s)
+      : thread_(thread), folder_(folder), now_s_(std::move(unix_time_s)) {}
+
+  Result<std::unique_ptr<FileWriter>> create(uint64_t max_bytes = kMaxFileBytes) const {
+    return folder_.create(max_bytes);
+  }
+  // Makes the content durable, then the row. On failure nothing is left of either.
+  void commit(std::unique_ptr<FileWriter> writer, FileInfo info, Done<FileRecord> done);
+
+  void get(std::string id, Scope scope, Done<FileRecord> done);
+  void list(Scope scope, ListOptions options, Done<Page<FileRecord>> done);
+  void open(std::string id, Scope scope, Done<OpenFile> done);
+  // kInvalidArgument while a batch that has not ended reads it.
+  void remove(std::string id, Scope scope, Done<FileRecord> done);
+
+ private:
+  StoreThread& thread_;
+  const FileFolder& folder_;
+  std::function<int64_t()> now_s_;
+};
+
+// On the store's thread.
+Result<FileRecord> find_file(Database& db, const std::string& id, const Scope& scope);
+Status insert_file(Database& db, const FileRecord& file);
+
+}  // namespace skein

@@ -1,0 +1,74 @@
+// API keys in the database. Secrets never come here: a record holds salt and digest (auth/api_key.h
+// makes them).
+//
+// A key that is revoked keeps its row, so that what it owned stays owned and so that revoking the
+// last key does not open a server: a state folder that ever had a key is closed for good.
+//
+// Thread-safety: every method may be called from any thread; answers come on the store's thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "server/store/records.h"
+#include "server/store/store_thread.h"
+
+namespace skein {
+
+// All keys, the revoked ones included; called on the store's thread.
+using KeysListener = std::function<void(const std::vector<KeyRecord>& keys)>;
+
+// Tells a listener when keys change, by this process or by another one. Lives on the store's
+// thread.
+class KeyWatch {
+ public:
+  // Replaces the listener and tells it at once.
+  Status listen(Database& db, KeysListener listener);
+  Status tell(Database& db);
+  // After a commit of this process.
+  void after_commit(Database& db);
+  // Looks for commits of other processes, which PRAGMA data_version counts.
+  void poll(Database& db);
+
+ private:
+  KeysListener listener_;
+  int64_t data_version_ = -1;
+  bool stale_ = false;  // a change could not be read yet
+};
+
+// What a secret is checked against.
+struct KeyDigest {
+  std::array<std::byte, 16> salt{};
+  std::array<std::byte, 32> digest{};
+};
+
+class KeyStore {
+ public:
+  KeyStore(StoreThread& thread, KeyWatch& watch, std::function<int64_t()> unix_time_s)
+      : thread_(thread), watch_(watch), now_s_(std::move(unix_time_s)) {}
+
+  // The record as given, with its time of creation. kInvalidArgument for a name that is not 1 to 64
+  // letters, digits or any of "._-@:+/", or that looks like a key's id; kAlreadyExists when an
+  // active key has the name.
+  void add(KeyRecord key, Done<KeyRecord> done);
+  void list(Done<std::vector<KeyRecord>> done);
+  // By name or id, active keys only: kNotFound. Its batches that have not ended are cancelled.
+  void revoke(std::string name_or_id, Done<KeyRecord> done);
+  // The old secret ends with the commit; id, name, limits, files and batches stay.
+  void rotate(std::string name_or_id, KeyDigest digest, Done<KeyRecord> done);
+
+  void usage(Done<std::vector<OwnerUsage>> done);
+
+  // Waits until the listener has been told for the first time.
+  Status watch(KeysListener listener);
+  // Tells the listener again: what a SIGHUP does.
+  void reload(DoneStatus done);
+
+ private:
+  StoreThread& thread_;
+  KeyWatch& watch_;
+  std::function<int64_t()> now_s_;
+};
+
+}  // namespace skein

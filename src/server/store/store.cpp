@@ -1,0 +1,131 @@
+#include "server/store/store.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <utility>
+
+#include "base/log.h"
+#include "server/store/random.h"
+#include "server/store/schema.h"
+
+namespace skein {
+namespace {
+
+constexpr const char* kDatabase = "/skein.db";
+
+Status make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0) return {};
+  if (errno == EEXIST && std::filesystem::is_directory(path)) return {};
+  return unavailable("state folder {}: {}", path, std::strerror(errno));
+}
+
+Status make_state_dir(const std::string& path) {
+  if (path.empty()) return invalid_argument("the state folder has no name");
+  std::error_code error;
+  if (const auto parent = std::filesystem::path(path).parent_path(); !parent.empty()) {
+    std::filesystem::create_directories(parent, error);
+  }
+  if (error) return unavailable("state folder {}: {}", path, error.message());
+  SKEIN_TRY(make_folder(path));
+  return make_folder(path + "/files");
+}
+
+// Held until the descriptor is closed, also by a kill -9.
+Result<OwnedFd> lock_state_dir(const std::string& path) {
+  OwnedFd fd(::open((path + "/server.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (fd.get() < 0) return unavailable("state folder {}: {}", path, std::strerror(errno));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    return already_exists(
+        "state folder {}: another server is running on it; stop it or choose another --state-dir",
+        path);
+  }
+  return fd;
+}
+
+Result<HashKey> load_salt_key(Database& db) {
+  std::array<std::byte, sizeof(HashKey)> fresh;
+  fill_random(fresh);
+  SKEIN_TRY(db.run("INSERT OR IGNORE INTO meta VALUES ('salt_key', ?1)",
+                   {std::span<const std::byte>(fresh)})
+                .status());
+  SKEIN_ASSIGN(Cursor rows, db.query("SELECT value FROM meta WHERE name = 'salt_key'"));
+  SKEIN_ASSIGN(const bool row, rows.next());
+  const std::string bytes = row ? rows.text(0) : "";
+  if (bytes.size() != sizeof(HashKey)) {
+    return data_loss("store: the salt key has {} bytes, not {}", bytes.size(), sizeof(HashKey));
+  }
+  HashKey key;
+  std::memcpy(&key.low, bytes.data(), sizeof(key.low));
+  std::memcpy(&key.high, bytes.data() + sizeof(key.low), sizeof(key.high));
+  return key;
+}
+
+Status sweep_files(Database& db, const std::string& state_dir) {
+  return FileFolder(state_dir + "/files").sweep([&db](const std::string& id) {
+    const auto rows = db.integer("SELECT count(*) FROM files WHERE id = ?1", {id});
+    return !rows.ok() || *rows != 0;  // when in doubt it stays
+  });
+}
+
+int64_t system_time_s() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(since).count();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
+  SKEIN_TRY(make_state_dir(options.state_dir));
+  OwnedFd lock;
+  if (options.is_server) {
+    SKEIN_ASSIGN(lock, lock_state_dir(options.state_dir));
+  }
+  SKEIN_ASSIGN(std::unique_ptr<Database> db,
+               Database::open(options.state_dir + kDatabase, options.busy_timeout_ms));
+  if (options.is_server) SKEIN_TRY(db->check_integrity());
+  SKEIN_TRY(migrate(*db));
+  SKEIN_ASSIGN(const HashKey salt_key, load_salt_key(*db));
+  if (options.is_server) SKEIN_TRY(sweep_files(*db, options.state_dir));
+  db->watch_table("keys");
+  if (!options.unix_time_s) options.unix_time_s = system_time_s;
+  return std::unique_ptr<Store>(
+      new Store(std::move(options), std::move(db), std::move(lock), salt_key));
+}
+
+bool Store::exists(const std::string& state_dir) {
+  std::error_code error;
+  return std::filesystem::exists(state_dir + kDatabase, error);
+}
+
+Store::Store(StoreOptions options, std::unique_ptr<Database> db, OwnedFd lock, HashKey salt_key)
+    : lock_(std::move(lock)),
+      salt_key_(salt_key),
+      unix_time_s_(options.unix_time_s),
+      folder_(options.state_dir + "/files"),
+      keys_(thread_, key_watch_, unix_time_s_),
+      files_(thread_, folder_, unix_time_s_),
+      batches_(thread_, unix_time_s_),
+      thread_(std::move(db), thread_options(options)) {}
+
+Store::~Store() = default;
+
+StoreThread::Options Store::thread_options(const StoreOptions& options) {
+  StoreThread::Options thread;
+  thread.group_window_us = options.group_window_us;
+  thread.on_commit = [this](Database& db) { key_watch_.after_commit(db); };
+  thread.on_tick = [this](Database& db) {
+    key_watch_.poll(db);
+    if (const Status status = usage_.flush(db); !status.ok()) {
+      log_warning("store: usage could not be written yet: {}", status.message());
+    }
+  };
+  return thread;
+}
+
+}  // namespace skein

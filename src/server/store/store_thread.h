@@ -1,0 +1,146 @@
+// The store's thread: the only one that touches the database.
+//
+// Any thread posts jobs; a job runs on the store's thread and its `done` is called there, so it
+// must be quick and must not wait for the store. Reads run as they come. Writes wait up to the
+// group window (20 ms) for others and are committed together: one fsync for all of them.
+//
+// Invariants: (1) `done` is called exactly once per job, also when the store closes; (2) for a
+// write that went well it is called after the commit that made it durable; (3) a write is kept
+// whole or not at all; (4) a write that fails takes no other with it: when storage refuses a group,
+// its writes are tried one by one. A write may therefore run twice: a job depends on nothing but
+// its captured values and the database, and changes nothing else. (5) At most kMaxJobs wait;
+// beyond that `done` gets kResourceExhausted at once, on the caller's thread. Reads overtake writes
+// that are not yet committed.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/time.h"
+#include "server/store/sqlite.h"
+
+namespace skein {
+
+// How a job's caller hears of its end.
+template <class T>
+using Done = std::function<void(Result<T>)>;
+using DoneStatus = std::function<void(Status)>;
+
+class StoreThread {
+ public:
+  struct Options {
+    TimeUs group_window_us = 20 * kUsPerMs;
+    TimeUs tick_us = 400 * kUsPerMs;
+    // On the store's thread, outside of transactions: about every tick_us and once at the end.
+    std::function<void(Database&)> on_tick;
+    // After a commit and before the `done`s of its writes.
+    std::function<void(Database&)> on_commit;
+  };
+  static constexpr size_t kMaxJobs = 16'384;
+
+  StoreThread(std::unique_ptr<Database> db, Options options);
+  // Finishes what was posted, then ends the thread.
+  ~StoreThread();
+  StoreThread(const StoreThread&) = delete;
+  StoreThread& operator=(const StoreThread&) = delete;
+
+  template <class T>
+  void read(std::function<Result<T>(Database&)> job, Done<T> done) {
+    post_for_value<T>(Kind::kRead, std::move(job), std::move(done));
+  }
+  template <class T>
+  void write(std::function<Result<T>(Database&)> job, Done<T> done) {
+    post_for_value<T>(Kind::kWrite, std::move(job), std::move(done));
+  }
+  void read(std::function<Status(Database&)> job, DoneStatus done) {
+    post(Kind::kRead, {std::move(job), std::move(done), {}});
+  }
+  void write(std::function<Status(Database&)> job, DoneStatus done) {
+    post(Kind::kWrite, {std::move(job), std::move(done), {}});
+  }
+
+ private:
+  enum class Kind : uint8_t { kRead, kWrite };
+  struct Job {
+    std::function<Status(Database&)> run;
+    DoneStatus done;
+    Status outcome;
+  };
+  using Time = std::chrono::steady_clock::time_point;
+
+  template <class T>
+  void post_for_value(Kind kind, std::function<Result<T>(Database&)> job, Done<T> done) {
+    auto slot = std::make_shared<std::optional<Result<T>>>();
+    const auto run = [slot, job = std::move(job)](Database& db) {
+      slot->emplace(job(db));
+      return (*slot)->status();
+    };
+    const auto finish = [slot, done = std::move(done)](Status status) {
+      if (status.ok()) {
+        done(std::move(**slot));
+      } else {
+        done(std::move(status));
+      }
+    };
+    post(kind, {run, finish, {}});
+  }
+
+  void post(Kind kind, Job job);
+  void serve();
+  bool take_jobs();  // false when the store closes and nothing is left
+  Time wake_time() const;
+  void run_reads();
+  void commit_writes();
+  Status run_group(std::span<Job> group);
+  Status run_in_transaction(std::span<Job> group);
+  void tick();
+
+  const Options options_;
+  std::unique_ptr<Database> db_;
+
+  std::mutex mutex_;
+  std::condition_variable posted_;
+  std::vector<Job> new_reads_;   // mutex_
+  std::vector<Job> new_writes_;  // mutex_
+  bool closing_ = false;         // mutex_
+
+  // The thread's own.
+  std::vector<Job> reads_;
+  std::vector<Job> writes_;
+  Time window_end_;
+  Time next_tick_;
+
+  std::thread thread_;
+};
+
+// Waits for the answer of a store call:
+//   Result<FileRecord> file = await<FileRecord>([&](auto done) { files.get(id, scope, done); });
+// Never on the store's thread.
+template <class T, class Start>
+Result<T> await(const Start& start) {
+  // Shared: the store's thread may still be inside set_value when the waiter has its value.
+  auto promise = std::make_shared<std::promise<Result<T>>>();
+  auto answer = promise->get_future();
+  start(Done<T>([promise](Result<T> result) { promise->set_value(std::move(result)); }));
+  return answer.get();
+}
+
+template <class Start>
+Status await_status(const Start& start) {
+  auto promise = std::make_shared<std::promise<Status>>();
+  auto answer = promise->get_future();
+  start(DoneStatus([promise](Status status) { promise->set_value(std::move(status)); }));
+  return answer.get();
+}
+
+}  // namespace skein

@@ -1,0 +1,46 @@
+#include "server/store/usage_meter.h"
+
+#include <utility>
+
+namespace skein {
+
+void UsageMeter::add(const std::string& owner, const UsageCounts& counts) {
+  const std::lock_guard lock(mutex_);
+  UsageCounts& sum = sums_[owner];
+  sum.requests += counts.requests;
+  sum.prompt_tokens += counts.prompt_tokens;
+  sum.cached_tokens += counts.cached_tokens;
+  sum.output_tokens += counts.output_tokens;
+}
+
+Status UsageMeter::flush(Database& db) {
+  Sums sums;
+  {
+    const std::lock_guard lock(mutex_);
+    sums.swap(sums_);
+  }
+  if (sums.empty()) return {};
+  Status status = db.exec("BEGIN IMMEDIATE");
+  if (status.ok()) status = write(db, sums);
+  if (status.ok()) status = db.exec("COMMIT");
+  if (status.ok()) return status;
+  for (const auto& [owner, counts] : sums) add(owner, counts);
+  if (db.in_transaction()) SKEIN_TRY(db.exec("ROLLBACK"));
+  return status;
+}
+
+Status UsageMeter::write(Database& db, const Sums& sums) {
+  for (const auto& [owner, counts] : sums) {
+    SKEIN_TRY(db.run("INSERT INTO usage VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (owner) DO UPDATE "
+                     "SET requests = requests + ?2, prompt_tokens = prompt_tokens + ?3, "
+                     "cached_tokens = cached_tokens + ?4, output_tokens = output_tokens + ?5",
+                     {owner, static_cast<int64_t>(counts.requests),
+                      static_cast<int64_t>(counts.prompt_tokens),
+                      static_cast<int64_t>(counts.cached_tokens),
+                      static_cast<int64_t>(counts.output_tokens)})
+                  .status());
+  }
+  return {};
+}
+
+}  // namespace skein
