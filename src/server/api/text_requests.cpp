@@ -1,0 +1,111 @@
+#include "server/api/text_requests.h"
+
+#include "server/api/fields.h"
+#include "server/json/append.h"
+
+namespace skein::api {
+
+Parsed<TokenizeRequest> parse_tokenize_request(std::string_view body) {
+  auto parsed = parse_body(body);
+  if (!parsed.ok()) return parsed.error();
+  Problem problem;
+  const Fields fields(*parsed, "", problem);
+  TokenizeRequest request;
+  request.model = fields.string("model", kMaxNameBytes).value_or("");
+  const auto prompt = fields.string("prompt"), content = fields.string("content");
+  if (fields.has("messages")) {
+    request.chat.emplace();
+    request.chat->generation.model = request.model;
+    read_conversation(fields, *request.chat);
+  } else if (prompt || content) {
+    request.text = prompt ? *prompt : *content;
+    request.add_special = prompt.has_value();
+  } else {
+    fields.missing("prompt");
+  }
+  const auto add = fields.boolean("add_special_tokens"), add_too = fields.boolean("add_special");
+  if (add || add_too) request.add_special = add.value_or(add_too.value_or(false));
+  const bool pieces = fields.boolean("with_pieces").value_or(false);
+  request.with_pieces = fields.boolean("return_token_strs").value_or(false) || pieces;
+  if (problem) return *problem;
+  return request;
+}
+
+Parsed<DetokenizeRequest> parse_detokenize_request(std::string_view body) {
+  auto parsed = parse_body(body);
+  if (!parsed.ok()) return parsed.error();
+  Problem problem;
+  const Fields fields(*parsed, "", problem);
+  DetokenizeRequest request;
+  request.model = fields.string("model", kMaxNameBytes).value_or("");
+  if (!fields.has("tokens")) fields.missing("tokens");
+  request.tokens = fields.token_ids("tokens", json::kMaxValues);
+  if (problem) return *problem;
+  return request;
+}
+
+Parsed<ApplyTemplateRequest> parse_apply_template_request(std::string_view body) {
+  auto parsed = parse_body(body);
+  if (!parsed.ok()) return parsed.error();
+  Problem problem;
+  const Fields fields(*parsed, "", problem);
+  ApplyTemplateRequest request;
+  request.chat.generation.model = fields.string("model", kMaxNameBytes).value_or("");
+  read_conversation(fields, request.chat);
+  if (problem) return *problem;
+  return request;
+}
+
+Parsed<EmbeddingsRequest> parse_embeddings_request(std::string_view body) {
+  auto parsed = parse_body(body);
+  if (!parsed.ok()) return parsed.error();
+  Problem problem;
+  const Fields fields(*parsed, "", problem);
+  EmbeddingsRequest request{fields.string("model", kMaxNameBytes).value_or("")};
+  const json::Value* input = fields.find("input");
+  if (input == nullptr) {
+    fields.missing("input");
+  } else if (!input->is_string() && (!input->is_array() || input->empty())) {
+    fields.fail("input", "A string or a list is expected here.");
+  }
+  if (problem) return *problem;
+  return request;
+}
+
+std::string tokenize_answer(const std::vector<TokenId>& tokens, uint64_t max_context,
+                            const std::vector<std::string>* pieces) {
+  std::string out = "{\"tokens\":[";
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) out.push_back(',');
+    json::append_int(out, tokens[i]);
+  }
+  out.append("],\"count\":");
+  json::append_int(out, static_cast<int64_t>(tokens.size()));
+  out.append(",\"max_model_len\":");
+  json::append_int(out, static_cast<int64_t>(max_context));
+  if (pieces != nullptr) {
+    out.append(",\"token_strs\":[");
+    for (size_t i = 0; i < pieces->size(); ++i) {
+      if (i > 0) out.push_back(',');
+      json::append_string(out, (*pieces)[i]);
+    }
+    out.push_back(']');
+  }
+  return out.append("}");
+}
+
+std::string detokenize_answer(std::string_view text) {
+  std::string out = "{\"prompt\":";
+  json::append_string(out, text);
+  out.append(",\"content\":");
+  json::append_string(out, text);
+  return out.append("}");
+}
+
+std::string apply_template_answer(std::string_view prompt) {
+  std::string out = "{\"prompt\":";
+  json::append_string(out, prompt);
+  return out.append("}");
+}
+
+}  // namespace skein::api

@@ -1,0 +1,78 @@
+#include "server/router.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace skein {
+
+http::Response error_response(api::Dialect dialect, const api::Error& error) {
+  http::Response response{.status = error.status, .body = api::error_body(dialect, error)};
+  if (error.status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
+  if (error.retry_after_s) {
+    response.headers.push_back({"Retry-After", std::to_string(*error.retry_after_s)});
+  }
+  return response;
+}
+
+std::string_view credential_of(const http::RequestHead& head) {
+  if (const std::string* key = head.header("x-api-key")) return *key;
+  const std::string* authorization = head.header("authorization");
+  if (authorization == nullptr) return {};
+  const std::string_view text = *authorization;
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos) return {};
+  if (!http::equals_ignoring_case(text.substr(0, space), "bearer")) return {};
+  return http::trimmed(text.substr(space));
+}
+
+void Router::bind(Endpoint endpoint, EndpointFunction function) {
+  Binding& binding = bindings_[static_cast<size_t>(endpoint)];
+  SKEIN_CHECK(!binding.function, "endpoint {} is bound twice", static_cast<int>(endpoint));
+  binding.function = std::move(function);
+}
+
+void Router::bind_upload(Endpoint endpoint, SinkFunction sink, EndpointFunction function) {
+  bind(endpoint, std::move(function));
+  bindings_[static_cast<size_t>(endpoint)].sink = std::move(sink);
+}
+
+std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHead& head,
+                                                           const std::string&) {
+  RouteMatch match = match_route(head.method, head.path);
+  if (match.route == nullptr) {
+    const bool known = !match.allow.empty() || head.path == "*";
+    if (known && head.method == "OPTIONS") {
+      return http::Response{.status = 204, .headers = {{"Allow", std::move(match.allow)}}};
+    }
+    if (match.allow.empty()) return error_response(dialect_of(head.path), api::not_found());
+    http::Response response = error_response(dialect_of(head.path), api::method_not_allowed());
+    response.headers.push_back({"Allow", std::move(match.allow)});
+    return response;
+  }
+  const Route& route = *match.route;
+  auto principal = gate_.enter(route, credential_of(head));
+  if (!principal.ok()) return error_response(route.dialect, principal.error());
+  const Binding& binding = bindings_[static_cast<size_t>(route.endpoint)];
+  if (!binding.function) {
+    return error_response(route.dialect, api::not_supported("This endpoint"));
+  }
+  Call call{.route = &route, .id = std::move(match.id), .principal = *principal};
+  call.priority = class_of(route, call.principal->tier);
+  if (route.upload && binding.sink) call.sink = binding.sink(call);
+  http::Accepted accepted;
+  accepted.body_limit_bytes = route.body_limit_bytes;
+  accepted.sink = call.sink;
+  accepted.handler = [&binding, call = std::move(call)](http::Request request,
+                                                        const http::Responder& responder) mutable {
+    call.request = std::move(request);
+    binding.function(std::move(call), responder);
+  };
+  return accepted;
+}
+
+http::Response Router::refusal(int status, std::string_view message, std::string_view path) {
+  return error_response(dialect_of(path), {.status = status, .message = std::string(message)});
+}
+
+}  // namespace skein

@@ -1,0 +1,86 @@
+// The application behind the HTTP server: the table of routes, who may use them, and the endpoints
+// that serve them.
+//
+//   Router router(gate);
+//   router.bind(Endpoint::kHealth, [](Call call, http::Responder responder) { ... });
+//   http::HttpServer server(options, router);
+//
+// Everything is bound before the server starts; afterwards any thread may use it. Unknown paths get
+// 404, known ones with another method 405 and Allow, routes without an endpoint 501, each in the
+// dialect of its path.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "sched/types.h"
+#include "server/api/errors.h"
+#include "server/http/http_server.h"
+#include "server/routes.h"
+
+namespace skein {
+
+// Who asks: the key that was shown, or nobody in particular where none is needed.
+struct Principal {
+  std::string key_id;  // empty: no key
+  std::string name;
+  Priority tier = Priority::NORMAL;
+  bool admin = false;
+};
+
+using PrincipalPtr = std::shared_ptr<const Principal>;
+
+// Decides who may come in. Called on I/O threads, many at once: quick, no waiting.
+class Gate {
+ public:
+  virtual ~Gate() = default;
+  // `credential`: what came as x-api-key or Bearer; empty: nothing. Also the place for what holds
+  // for all requests, as a drain does.
+  virtual api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) = 0;
+};
+
+// One request on its way to its endpoint.
+struct Call {
+  const Route* route = nullptr;
+  std::string id;  // of the path
+  PrincipalPtr principal;
+  Priority priority = Priority::NORMAL;
+  http::Request request = {};
+  std::shared_ptr<http::BodySink> sink = nullptr;  // of uploads
+};
+
+using EndpointFunction = std::function<void(Call call, http::Responder responder)>;
+using SinkFunction = std::function<std::shared_ptr<http::BodySink>(const Call& call)>;
+
+class Router final : public http::Application {
+ public:
+  explicit Router(Gate& gate) : gate_(gate) {}
+
+  void bind(Endpoint endpoint, EndpointFunction function);
+  // For the routes with uploads: where the body goes. Called on an I/O thread.
+  void bind_upload(Endpoint endpoint, SinkFunction sink, EndpointFunction function);
+
+  std::variant<http::Accepted, http::Response> admit(const http::RequestHead& head,
+                                                     const std::string& peer) override;
+  http::Response refusal(int status, std::string_view message, std::string_view path) override;
+
+ private:
+  struct Binding {
+    EndpointFunction function;
+    SinkFunction sink;
+  };
+  Gate& gate_;
+  std::array<Binding, static_cast<size_t>(Endpoint::kCount)> bindings_;
+};
+
+// An error as an answer, with Retry-After and WWW-Authenticate where they belong.
+http::Response error_response(api::Dialect dialect, const api::Error& error);
+
+// The key that a request shows, in x-api-key or as `Authorization: Bearer`; empty: none.
+std::string_view credential_of(const http::RequestHead& head);
+
+}  // namespace skein
