@@ -1,5 +1,6 @@
 #include "engine/served_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -85,6 +86,11 @@ std::shared_ptr<RequestCanceller> ServedModel::adopt(std::vector<Orphan> orphans
     }
   });
   return successor;
+}
+
+uint64_t ServedModel::max_request_tokens() const {
+  const SchedulerConfig& config = parts_.engine.scheduler;
+  return std::min<uint64_t>(config.max_context, uint64_t{config.pool_blocks} * kBlockTokens);
 }
 
 std::shared_ptr<BatchInferenceEngine> ServedModel::engine() const {

@@ -42,6 +42,9 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
 
   const std::string& id() const { return id_; }
   const LoadedModel& model() const { return *parts_.model; }
+  // Tokens of one request, prompt and answer: what the context and the KV pool hold.
+  uint64_t max_request_tokens() const;
+  uint32_t vocab() const { return parts_.engine.scheduler.vocab_size; }
   uint64_t weight_bytes() const { return parts_.weight_bytes; }
   uint64_t kv_bytes() const { return parts_.kv_bytes; }
 

@@ -19,18 +19,11 @@
 
 #include "sched/types.h"
 #include "server/api/errors.h"
+#include "server/auth/principal.h"
 #include "server/http/http_server.h"
 #include "server/routes.h"
 
 namespace skein {
-
-// Who asks: the key that was shown, or nobody in particular where none is needed.
-struct Principal {
-  std::string key_id;  // empty: no key
-  std::string name;
-  Priority tier = Priority::NORMAL;
-  bool admin = false;
-};
 
 using PrincipalPtr = std::shared_ptr<const Principal>;
 

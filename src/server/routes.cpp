@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "engine/request_class.h"
 #include "server/http/message.h"
 
 namespace skein {
@@ -105,7 +106,7 @@ api::Dialect dialect_of(std::string_view path) {
 }
 
 Priority class_of(const Route& route, Priority key_tier) {
-  return route.class_rule == ClassRule::kLow ? Priority::LOW : key_tier;
+  return request_class(route.class_rule == ClassRule::kLow, key_tier);
 }
 
 }  // namespace skein

@@ -1,0 +1,51 @@
+// From a parsed request to its answer: the model is acquired, the prompt made, the work submitted,
+// and what comes back written as the client's API wants it.
+//
+// Every call ends with exactly one answer. Call on a worker: prompts are rendered and tokenized
+// here, or later on ServerContext::workers where the model has to be loaded first.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/api/chat_request.h"
+#include "server/api/completion_request.h"
+#include "server/context.h"
+#include "server/http/responder.h"
+#include "server/router.h"
+
+namespace skein {
+
+// Who asks for what class of service, and under which names it is logged.
+struct Caller {
+  PrincipalPtr principal;
+  Priority priority = Priority::NORMAL;
+  std::string route;
+  std::string request_id;
+  std::optional<TimeUs> timeout_us;  // of the header; a field of the request goes before it
+};
+Caller caller_of(const Call& call);
+
+void generate_chat(ServerContext& context, Caller caller, api::ChatRequest request,
+                   http::Responder responder);
+void generate_message(ServerContext& context, Caller caller, api::ChatRequest request,
+                      http::Responder responder);
+void generate_completion(ServerContext& context, Caller caller, api::CompletionRequest request,
+                         http::Responder responder);
+
+// For a line of a batch: the same answers, whole, to a function that is called once, on some
+// thread. Never a stream. The result cancels it; `done` is then called with status 499.
+using LineDone = std::function<void(http::Response response, std::string id)>;
+std::shared_ptr<LiveRequest> generate_chat(ServerContext& context, Caller caller,
+                                           api::ChatRequest request, LineDone done);
+std::shared_ptr<LiveRequest> generate_completion(ServerContext& context, Caller caller,
+                                                 api::CompletionRequest request, LineDone done);
+
+// The model of a request that may use it: an id that exists and that the key allows.
+api::Parsed<std::string> model_for(const ServerContext& context, const Principal& who,
+                                   const std::string& wanted);
+
+}  // namespace skein

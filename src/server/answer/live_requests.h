@@ -1,0 +1,56 @@
+// LiveRequests: the requests being answered, by the id that clients know.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "sched/types.h"
+
+namespace skein {
+
+// One engine request of an answer, as explain() shows it.
+struct ChoiceExplanation {
+  uint32_t index = 0;
+  Explanation explanation;
+};
+
+struct RequestExplanation {
+  std::string id;
+  std::string model;
+  std::string state;  // "loading" before the model is there, then "live"
+  uint64_t seed = 0;  // as given or drawn
+  std::vector<ChoiceExplanation> choices;
+};
+
+// What LiveRequests needs to know of an answer. Any thread.
+class LiveRequest {
+ public:
+  virtual ~LiveRequest() = default;
+  virtual RequestExplanation explain() = 0;  // waits for the engine: on a worker
+  virtual void cancel() = 0;
+};
+
+class LiveRequests {
+ public:
+  void add(const std::string& id, std::string owner, std::weak_ptr<LiveRequest> request);
+  void remove(const std::string& id);
+  // nullptr when there is none, or when it is another tenant's and the caller is no admin.
+  std::shared_ptr<LiveRequest> find(const std::string& id, std::string_view owner,
+                                    bool admin) const;
+  size_t size() const;
+
+ private:
+  struct Entry {
+    std::string owner;
+    std::weak_ptr<LiveRequest> request;
+  };
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, Entry> entries_;
+};
+
+}  // namespace skein

@@ -1,0 +1,40 @@
+// What every endpoint may use. All of it outlives the HTTP server.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "engine/scheduler_manager.h"
+#include "server/answer/delivery.h"
+#include "server/answer/live_requests.h"
+#include "server/auth/key_ring.h"
+#include "server/auth/rate_limiter.h"
+#include "server/http/workers.h"
+#include "server/observe/metrics.h"
+#include "server/store/store.h"
+
+namespace skein {
+
+struct ServerContext {
+  const Clock& clock;
+  SchedulerManager& models;
+  Store& store;
+  KeyRing& keys;
+  RateLimiter& limiter;
+  Metrics& metrics;
+  LiveRequests& live;
+  Delivery& delivery;
+  http::Workers& workers;  // for text work that does not begin in a handler
+
+  std::string default_model;                                // what an absent or empty `model` means
+  bool share_prefixes = false;                              // all tenants use one prefix cache
+  std::function<void(const FinishedRequest&)> log_request;  // may be empty
+  std::string version;
+  std::atomic<bool>& ready;           // the models named at the start are loaded
+  std::atomic<bool>& draining;        // no new work
+  std::function<void()> start_drain;  // what SIGTERM does
+};
+
+}  // namespace skein

@@ -1,0 +1,44 @@
+// Metrics: what Prometheus reads, under vLLM's names and skein's own.
+//
+// Counts of requests and their times are told as they happen; gauges and the engine's own counters
+// are read from the models when the page is asked for. Any thread may call any member.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/time.h"
+#include "engine/scheduler_manager.h"
+#include "server/observe/finished_request.h"
+
+namespace skein {
+
+enum class Rejection : uint8_t { kQueueFull, kRateLimit, kTooLarge, kDraining, kUnavailable };
+
+class Metrics {
+ public:
+  explicit Metrics(const Clock& clock);
+  ~Metrics();
+
+  // Ended, one way or another: counters by reason, tokens, and the histograms of its times.
+  void on_finished(const FinishedRequest& request);
+  // `tokens` came together, `us` after the ones before them.
+  void on_tokens(std::string_view model, TimeUs us, uint32_t tokens);
+  void on_rejected(std::string_view model, Rejection why);
+
+  // The exposition format.
+  std::string page(const SchedulerManager& models);
+
+  // Seconds until `waiting` requests have likely been served, from how fast they end lately: what a
+  // 429 tells the client. 1 to 60.
+  uint64_t retry_after_s(std::string_view model, uint32_t waiting) const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace skein

@@ -1,0 +1,64 @@
+// Server: everything behind one port, wired together.
+//
+//   SKEIN_ASSIGN(auto server, Server::create(options, models, clock));
+//   SKEIN_TRY(server->start());
+//   ...
+//   server->drain();             // SIGTERM: no new work, what runs goes on
+//   server->stop(30s);           // ends when nothing runs any more, or when the time is over
+//
+// Any thread may call drain(); the rest is for one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/scheduler_manager.h"
+#include "server/http/http_server.h"
+#include "server/observe/finished_request.h"
+
+namespace skein {
+
+struct ServerSettings {
+  http::ServerOptions http;
+  std::string state_dir;
+  std::string default_model;
+  std::string version;
+  bool share_prefixes = false;
+  bool insecure_open = false;  // a bind beyond loopback without any key
+  size_t batch_lines = 4;      // of batches, at a time
+  std::function<void(const FinishedRequest&)> log_request;
+  // Called on an I/O or worker thread when an admin asks for a drain.
+  std::function<void()> on_drain_request;
+};
+
+class Server {
+ public:
+  // `models` and `clock` outlive the server. kInvalidArgument: the bind is not loopback and there
+  // are no keys.
+  static Result<std::unique_ptr<Server>> create(ServerSettings settings, SchedulerManager& models,
+                                                const Clock& clock);
+  ~Server();
+
+  Status start();
+  uint16_t port() const;
+  // /health answers 503 until this was called: the models named at the start are loaded.
+  void set_ready();
+  // Keys from the database, at once: what SIGHUP does.
+  void reload_keys();
+  void drain();
+  // True when all streams ended by themselves.
+  bool stop(std::chrono::milliseconds grace);
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace skein
