@@ -38,7 +38,7 @@ TEST(LoadedModel, NeedsNoTokenizer) {
   const auto model = LoadedModel::load(testing::write_tiny_model(folder, "ids", false), {}, pool);
   ASSERT_TRUE(model.ok()) << model.message();
   EXPECT_EQ((*model)->tokenizer(), nullptr);
-  EXPECT_EQ((*model)->chat_template(), nullptr);
+  EXPECT_EQ((*model)->tokenizer_status().code(), Code::kNotFound);
   EXPECT_EQ((*model)->vocab(), testing::kTinyVocab);
   EXPECT_TRUE((*model)->sampling_defaults().stop_ids.empty());
 }
@@ -58,8 +58,20 @@ TEST(LoadedModel, FailuresNameThePath) {
   options.max_context = 10'000;
   EXPECT_EQ(status_of(options).code(), Code::kOutOfRange);
   EXPECT_THAT(status_of(options).message(), HasSubstr(path));
+}
+
+TEST(LoadedModel, BrokenTextLeavesAModelOfIds) {
+  const TestFolder folder;
+  ComputePool pool(1);
+  const std::string path = testing::write_tiny_model(folder);
   folder.write("tiny/tokenizer.json", "{");
-  EXPECT_THAT(status_of({}).message(), HasSubstr(path));
+  folder.write("tiny/chat_template.jinja", "{% if %}");
+  const auto model = LoadedModel::load(path, {}, pool);
+  ASSERT_TRUE(model.ok()) << model.message();
+  EXPECT_EQ((*model)->tokenizer(), nullptr);
+  EXPECT_THAT((*model)->tokenizer_status().message(), HasSubstr(path));
+  EXPECT_EQ((*model)->chat_template(), nullptr);
+  EXPECT_THAT((*model)->chat_template_status().message(), HasSubstr(path));
 }
 
 // The recommendations of a folder whose generation_config.json holds `json`.
