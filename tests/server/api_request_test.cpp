@@ -63,8 +63,6 @@ Problem problem_of(Parsed<T> parsed) {
 
 TEST(ChatRequest, HostileBodies) {
   const std::string many_messages = repeated(R"({"role":"user","content":""})", kMaxMessages + 1);
-  std::string biases;
-  for (int i = 0; i < 1025; ++i) biases += fmt::format("{}\"{}\":0", i > 0 ? "," : "", i);
   const std::vector<Hostile> bodies = {
       {"", "", "invalid_json"},
       {"{", "", "invalid_json"},
@@ -110,6 +108,15 @@ TEST(ChatRequest, HostileBodies) {
        "messages[0].tool_calls[0].function.name"},
       {R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})",
        "messages[0].tool_calls[0].function"},
+  };
+  EXPECT_GE(bodies.size(), 35U);
+  expect_all(bodies, [](const std::string& body) { return problem_of(parse_chat_request(body)); });
+}
+
+TEST(ChatRequest, HostileFields) {
+  std::string biases;
+  for (int i = 0; i < 1025; ++i) biases += fmt::format("{}\"{}\":0", i > 0 ? "," : "", i);
+  const std::vector<Hostile> bodies = {
       {chat(R"("temperature":-0.1)"), "temperature"},
       {chat(R"("temperature":5.1)"), "temperature"},
       {chat(R"("temperature":"1")"), "temperature"},
@@ -168,7 +175,7 @@ TEST(ChatRequest, HostileBodies) {
       {chat(R"("model":7)"), "model"},
       {chat(join({"\"model\":\"", std::string(600, 'm'), "\""})), "model"},
   };
-  EXPECT_GE(bodies.size(), 60U);
+  EXPECT_GE(bodies.size(), 50U);
   expect_all(bodies, [](const std::string& body) { return problem_of(parse_chat_request(body)); });
 }
 
