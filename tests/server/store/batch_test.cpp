@@ -177,6 +177,7 @@ TEST_F(BatchTest, ResumesWithEveryFinishedLineKept) {
   for (const BatchLine& line : rest) ASSERT_TRUE(finish(*runner_, line, 200, "{}").ok());
   settle();
   EXPECT_EQ(jsonl(get(id).output_file).size(), 200U);
+  EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM batches WHERE open = 1"), 0);
 }
 
 TEST_F(BatchTest, AWhollyBadInputFailsTheBatch) {
