@@ -14,8 +14,8 @@
 
 namespace skein::testing {
 
-// Ids 0..255 are the bytes in the order of GPT-2's alphabet. The output matrix has more rows than
-// the tokenizer has tokens, as many real ones do.
+// Ids 0..255 are the bytes. The output matrix has more rows than the tokenizer has tokens, as many
+// real ones do.
 inline constexpr uint32_t kTinyStart = 256;  // <|im_start|>
 inline constexpr uint32_t kTinyEnd = 257;    // <|im_end|>, a stop id
 inline constexpr uint32_t kTinyTokens = 258;
@@ -89,7 +89,7 @@ inline std::vector<std::byte> tiny_weights() {
 
 // Writes the model into `folder` and returns its path.
 inline std::string write_tiny_model(const TestFolder& folder, std::string_view name = "tiny",
-                                    bool with_tokenizer = true) {
+                                    bool with_tokenizer = true, uint32_t context = kTinyContext) {
   const std::string at = std::string(name) + "/";
   folder.write(at + "config.json", nlohmann::json({{"architectures", {"LlamaForCausalLM"}},
                                                    {"model_type", "llama"},
@@ -99,7 +99,7 @@ inline std::string write_tiny_model(const TestFolder& folder, std::string_view n
                                                    {"num_hidden_layers", 2},
                                                    {"num_attention_heads", 4},
                                                    {"num_key_value_heads", 2},
-                                                   {"max_position_embeddings", kTinyContext},
+                                                   {"max_position_embeddings", context},
                                                    {"rms_norm_eps", 1e-5},
                                                    {"rope_theta", 10000.0},
                                                    {"hidden_act", "silu"},
