@@ -44,14 +44,19 @@ std::vector<float> random_row(Rng& rng, size_t size) {
   return row;
 }
 
+// Shares near 1 as often as any: that is where a threshold can be too high.
+float random_share(Rng& rng) {
+  return static_cast<float>(std::max(0.05, 1 - std::pow(10.0, -3 * uniform(rng))));
+}
+
 SamplingParams random_params(Rng& rng) {
   SamplingParams params;
-  const float temperatures[] = {0.1F, 0.7F, 1, 1.5F, 10};
-  params.temperature = temperatures[rng.below(5)];
+  const float temperatures[] = {0.1F, 0.7F, 1, 1.5F, 3, 10};
+  params.temperature = temperatures[rng.below(6)];
   if (rng.chance(1, 3)) params.top_k = static_cast<uint32_t>(rng.between(1, 300));
-  if (rng.chance(1, 3)) params.top_p = static_cast<float>(0.05 + 0.95 * uniform(rng));
-  if (rng.chance(1, 3)) params.min_p = static_cast<float>(0.3 * uniform(rng) * uniform(rng));
-  if (rng.chance(1, 4)) params.typical_p = static_cast<float>(0.1 + 0.85 * uniform(rng));
+  if (rng.chance(1, 2)) params.top_p = random_share(rng);
+  if (rng.chance(1, 3)) params.min_p = static_cast<float>(std::pow(10.0, -4 * uniform(rng)));
+  if (rng.chance(1, 4)) params.typical_p = random_share(rng);
   return params;
 }
 
@@ -139,6 +144,24 @@ TEST(Candidates, AmongEqualsTheLowerIdsStay) {
   listed = set.filter(row, scan.argmax(row), params, scan);
   ASSERT_EQ(listed.size(), 2'500u);
   EXPECT_EQ(listed.back().token, 2'499);
+}
+
+// The best so far set the threshold for what comes later, to the last bit.
+TEST(Candidates, ALateTokenDisplacesTheWorst) {
+  std::vector<float> row(3'000, -100.0F);
+  for (size_t i = 0; i < 1'024; ++i) row[i] = -0.001F * static_cast<float>(i);
+  row[2'000] = std::nextafter(row[9], 0.0F);
+  row[2'001] = row[9];
+  SamplingParams params;
+  params.top_k = 10;
+  for (const VocabularyScan& scan : testing::scans()) {
+    CandidateSet set;
+    set.prepare(row.size());
+    const auto listed = set.filter(row, scan.argmax(row), params, scan);
+    ASSERT_EQ(listed.size(), 10u);
+    EXPECT_EQ(listed[8].token, 8);
+    EXPECT_EQ(listed[9].token, 2'000);
+  }
 }
 
 // Without filters nothing is listed: the draw goes by parts of the row. With one that leaves
