@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSuffix = ".gguf";
-constexpr size_t kMaxParts = 3;
+constexpr size_t kMaxNameParts = 3;
 constexpr size_t kMaxPartBytes = 255;
 
 bool is_file(const fs::path& path) {
@@ -41,7 +41,7 @@ Result<std::vector<std::string>> split_name(std::string_view name) {
   for (size_t start = 0; start <= name.size();) {
     const size_t end = std::min(name.find('/', start), name.size());
     const std::string_view part = name.substr(start, end - start);
-    if (!is_plain_part(part) || parts.size() == kMaxParts) {
+    if (!is_plain_part(part) || parts.size() == kMaxNameParts) {
       return invalid_argument("{} is not a model name: a name is NAME, ORG/NAME or ORG/NAME/FILE",
                               in_quotes(name));
     }

@@ -7,7 +7,7 @@ namespace {
 
 using Step = PreTokenizerStep;
 
-constexpr size_t kMaxSteps = 16;
+constexpr size_t kMaxSplitSteps = 16;
 
 // Turns matches and the text between them into the pieces that the step's behavior asks for. The
 // stretches come in order and touch, so a piece under way is one view that grows.
@@ -94,9 +94,9 @@ std::string with_metaspaces(std::string_view text, bool prepend) {
 }  // namespace
 
 Status check_pre_tokenizer(std::span<const PreTokenizerStep> steps) {
-  if (steps.size() <= kMaxSteps) return {};
+  if (steps.size() <= kMaxSplitSteps) return {};
   return out_of_range("tokenizer: {} pre-tokenizer steps, at most {} are supported", steps.size(),
-                      kMaxSteps);
+                      kMaxSplitSteps);
 }
 
 void pre_tokenize(std::span<const PreTokenizerStep> steps, std::string_view text, bool is_first,
