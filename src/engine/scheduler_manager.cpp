@@ -43,7 +43,12 @@ Status SchedulerManager::pin(const std::string& id, bool pinned) {
   return {};
 }
 
-SchedulerManager::Entry* SchedulerManager::find(const std::string& id) {
+bool SchedulerManager::has(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return find(id) != nullptr;
+}
+
+SchedulerManager::Entry* SchedulerManager::find(const std::string& id) const {
   const auto it = std::find_if(entries_.begin(), entries_.end(),
                                [&](const auto& entry) { return entry->config.id == id; });
   return it == entries_.end() ? nullptr : it->get();
@@ -205,6 +210,8 @@ bool SchedulerManager::unload_locked(Entry& entry, std::unique_lock<std::mutex>&
   entry.state = ModelState::kUnloading;
   std::shared_ptr<ServedModel> served = std::move(entry.served);
   entry.served = nullptr;
+  // At the same moment as it goes, so that no count is ever seen to shrink.
+  add_counts(entry.past, served->snapshot());
   stats_.direct_requests += served->direct_requests();
   lock.unlock();
   const bool stopped = served->stop(kStopPatienceUs);
@@ -235,7 +242,8 @@ std::vector<ModelStatus> SchedulerManager::models() const {
   std::vector<ModelStatus> models;
   models.reserve(entries_.size());
   for (const auto& entry : entries_) {
-    models.push_back({entry->config, entry->state, entry->failure, entry->leases, entry->served});
+    models.push_back(
+        {entry->config, entry->state, entry->failure, entry->leases, entry->served, entry->past});
   }
   return models;
 }

@@ -43,6 +43,7 @@ struct ModelStatus {
   Status failure;  // of the latest load, if it failed
   uint32_t leases = 0;
   std::shared_ptr<ServedModel> served;  // while kReady
+  EngineSnapshot past;                  // counts of its earlier times in memory
 };
 
 struct ManagerStats {
@@ -103,6 +104,7 @@ class SchedulerManager {
 
   Status add(ModelConfig config);  // kAlreadyExists
   Status pin(const std::string& id, bool pinned);
+  bool has(const std::string& id) const;
 
   // `done` is called once: at once when the model is loaded, later on the loading thread otherwise.
   // kNotFound for an id that was not added; kUnavailable while draining; else why the load failed.
@@ -128,13 +130,14 @@ class SchedulerManager {
     ModelState state = ModelState::kUnloaded;
     Status failure;
     std::shared_ptr<ServedModel> served;
+    EngineSnapshot past;
     uint32_t leases = 0;
     uint64_t last_used = 0;
     std::vector<Acquired> waiters;
   };
   using Job = std::function<void()>;
 
-  Entry* find(const std::string& id);
+  Entry* find(const std::string& id) const;
   void release(const std::shared_ptr<ServedModel>& served);
   void post(Job job);
   void serve_jobs();

@@ -108,7 +108,7 @@ struct BatchLine {
   int64_t line = 0;   // of the input file, from 1
   std::string custom_id;
   std::string endpoint;
-  std::string body;  // JSON text of the request
+  std::string text;  // as it stands in the file: {custom_id, method, url, body}
 };
 
 struct LineResult {
@@ -118,10 +118,10 @@ struct LineResult {
 };
 
 struct ListOptions {
-  std::string after;  // an id; empty: from the start
+  std::string after{};  // an id; empty: from the start
   uint32_t limit = 20;
   bool oldest_first = false;
-  std::string purpose;  // files only; empty: all
+  std::string purpose{};  // files only; empty: all
 };
 
 template <class T>
