@@ -44,6 +44,22 @@ TimeUs rest_of(const http::Response& response) {
   return std::clamp(seconds * kUsPerSecond, kMinRestUs, kMaxRestUs);
 }
 
+api::Parsed<api::ChatRequest> read_chat(const json::Value& body) {
+  auto request = api::read_chat_request(body);
+  if (!request.ok()) return request;
+  if (auto problem = api::find_unsupported(*request)) return std::move(*problem);
+  return request;
+}
+
+// The request of a line, as `read` understands its body.
+template <class Request>
+api::Parsed<Request> read_line(std::string_view text, api::BatchEndpoint endpoint,
+                               api::Parsed<Request> (*read)(const json::Value& body)) {
+  auto line = api::parse_batch_line(text, endpoint);
+  if (!line.ok()) return line.error();
+  return read(line->body);
+}
+
 // The lines that run, and where their results go. Shared with their callbacks, which may come when
 // the executor is gone: after close() they touch nothing any more.
 class RunningLines {
@@ -173,24 +189,19 @@ class BatchExecutor::Impl {
                         .route = "/v1/batches",
                         .request_id = fmt::format("{}-{}", line.batch, line.line),
                         .timeout_us = {}};
-    if (line.endpoint == api::batch_url(api::BatchEndpoint::kChatCompletions)) {
-      auto request = api::parse_chat_request(line.body);
-      if (request.ok()) {
-        if (auto problem = api::find_unsupported(*request)) request = std::move(*problem);
-      }
-      generate(key, caller, std::move(request));
+    const auto endpoint = api::BatchEndpoint::kChatCompletions;
+    if (line.endpoint == api::batch_url(endpoint)) {
+      generate(key, caller, read_line(line.text, endpoint, read_chat));
     } else {
-      generate(key, caller, api::parse_completion_request(line.body));
+      generate(
+          key, caller,
+          read_line(line.text, api::BatchEndpoint::kCompletions, api::read_completion_request));
     }
   }
 
   template <class Request>
   void generate(const LineKey& key, const Caller& caller, api::Parsed<Request> request) {
     if (!request.ok()) return lines_->finish(key, failed_line(request.error()));
-    if (request->generation.stream) {
-      const auto error = api::invalid_field("stream", "A line of a batch cannot be streamed.");
-      return lines_->finish(key, failed_line(error));
-    }
     LineDone done = [lines = lines_, key](const http::Response& response, std::string id) {
       if (may_pass(response.status)) return lines->give_back(key, rest_of(response));
       lines->finish(key, {response.status, std::move(id), response.body});

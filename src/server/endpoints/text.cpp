@@ -1,6 +1,4 @@
 // /tokenize, /detokenize, /apply-template, /v1/messages/count_tokens, /v1/embeddings.
-#include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "engine/prompt.h"
@@ -33,18 +31,8 @@ Result<const LoadedTokenizer*> tokenizer_of(const ServedModel& model) {
   return tokenizer;
 }
 
-Result<jinja::Rendered> render(const ServedModel& model, const api::ChatRequest& chat) {
-  const ChatTemplate* chat_template = model.model().chat_template();
-  if (chat_template == nullptr) return unimplemented("the model has no chat template");
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  jinja::RenderOptions options;
-  options.now = *localtime_r(&now, &local);
-  return chat_template->render(chat.template_context(), options);
-}
-
 Result<std::vector<TokenId>> encode_chat(const ServedModel& model, const api::ChatRequest& chat) {
-  SKEIN_ASSIGN(const jinja::Rendered prompt, render(model, chat));
+  SKEIN_ASSIGN(const jinja::Rendered prompt, render_chat(model, chat));
   SKEIN_ASSIGN(const LoadedTokenizer* loaded, tokenizer_of(model));
   return encode_prompt(loaded->tokenizer, prompt);
 }
@@ -80,7 +68,7 @@ Result<std::string> detokenize(const ServedModel& model, const api::DetokenizeRe
 
 Result<std::string> apply_template(const ServedModel& model,
                                    const api::ApplyTemplateRequest& request) {
-  SKEIN_ASSIGN(const jinja::Rendered prompt, render(model, request.chat));
+  SKEIN_ASSIGN(const jinja::Rendered prompt, render_chat(model, request.chat));
   return api::apply_template_answer(prompt.text());
 }
 

@@ -190,11 +190,4 @@ Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoi
   return std::move(reader).finish();
 }
 
-Result<std::string> body_of_line(std::string_view text) {
-  const Json json = parse_line(text);
-  const auto body = json.is_object() ? json.find("body") : json.end();
-  if (body == json.end()) return data_loss("store: a line of a batch's input has changed");
-  return body->dump();
-}
-
 }  // namespace skein

@@ -29,7 +29,4 @@ struct BatchInput {
 // Reads the file once, a piece at a time. Fails only when it cannot be read.
 Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoint);
 
-// The body of a line that read_batch_input() took, as JSON text.
-Result<std::string> body_of_line(std::string_view text);
-
 }  // namespace skein

@@ -192,10 +192,12 @@ Result<std::vector<InputLine>> BatchRunner::pending(const Running& running, int6
 
 Result<BatchLine> BatchRunner::line_of(const Running& running, const InputLine& line) const {
   const BatchRecord& record = running.batch.record;
-  SKEIN_ASSIGN(const std::string text, read_part(running.input, line.offset, line.bytes));
-  SKEIN_ASSIGN(std::string body, body_of_line(text));
+  SKEIN_ASSIGN(std::string text, read_part(running.input, line.offset, line.bytes));
+  if (text.size() != line.bytes) {
+    return data_loss("store: the input has {} of its {} bytes", text.size(), line.bytes);
+  }
   return BatchLine{record.id,      record.owner,    line.line,
-                   line.custom_id, record.endpoint, std::move(body)};
+                   line.custom_id, record.endpoint, std::move(text)};
 }
 
 void BatchRunner::finish_line(const std::string& batch, int64_t line, LineResult result,

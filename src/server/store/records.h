@@ -108,7 +108,7 @@ struct BatchLine {
   int64_t line = 0;   // of the input file, from 1
   std::string custom_id;
   std::string endpoint;
-  std::string body;  // JSON text of the request
+  std::string text;  // as it stands in the file: {custom_id, method, url, body}
 };
 
 struct LineResult {

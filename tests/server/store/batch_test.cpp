@@ -88,7 +88,7 @@ TEST_F(BatchTest, RunsFromCreatedToCompleted) {
   EXPECT_EQ(work[1].custom_id, "c2");
   EXPECT_EQ(work[1].owner, "a");
   EXPECT_EQ(work[1].endpoint, "/v1/chat/completions");
-  EXPECT_EQ(work[1].body, R"({"line":2})");
+  EXPECT_EQ(Json::parse(work[1].text)["body"]["line"], 2);
   EXPECT_TRUE(lines(10).empty());  // all are out
 
   for (const int i : {4, 2, 0, 3, 1}) {  // whatever the order of the ends
@@ -278,6 +278,20 @@ TEST_F(BatchTest, ReturnedLinesComeAgain) {
   runner_->return_line(id, 1);
   ASSERT_TRUE(finish(*runner_, work[0], 200, "{}").ok());  // it ended after all
   EXPECT_TRUE(lines(10).empty());
+}
+
+TEST_F(BatchTest, ABatchThatRestsHoldsUpNoOther) {
+  const std::string tired = start("a", input_of(3));
+  const std::string other = start("a", input_of(2));
+  const auto work = lines(2);
+  ASSERT_EQ(work[0].batch, tired);
+  runner_->return_line(tired, work[0].line, 5 * kUsPerSecond);
+  runner_->return_line(tired, work[1].line, 1 * kUsPerSecond);
+  for (const BatchLine& line : lines(10)) EXPECT_EQ(line.batch, other);
+  clock_.advance(4 * kUsPerSecond);
+  EXPECT_TRUE(lines(10).empty()) << "the longest rest counts";
+  clock_.advance(1 * kUsPerSecond);
+  EXPECT_THAT(numbers(lines(10)), ::testing::UnorderedElementsAre(1, 2, 3));
 }
 
 TEST_F(BatchTest, AStoreThatRefusesAResultHandsTheLineOutAgain) {
