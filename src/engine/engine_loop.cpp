@@ -203,6 +203,9 @@ void EngineCore::commit(TimeUs started, TimeUs ended) {
   counters_.last_step_us = result_.elapsed_us;
   counters_.last_step_rows = static_cast<uint32_t>(plan_.rows.size());
   counters_.last_step_tokens = plan_.tokens;
+  counters_.step_us.add(static_cast<uint64_t>(result_.elapsed_us));
+  counters_.step_rows.add(plan_.rows.size());
+  counters_.step_tokens.add(plan_.tokens);
 }
 
 // Tokens and ends to the streams. Both come in the order of the plan's rows.

@@ -205,6 +205,8 @@ bool SchedulerManager::unload_locked(Entry& entry, std::unique_lock<std::mutex>&
   entry.state = ModelState::kUnloading;
   std::shared_ptr<ServedModel> served = std::move(entry.served);
   entry.served = nullptr;
+  // At the same moment as it goes, so that no count is ever seen to shrink.
+  add_counts(entry.past, served->snapshot());
   stats_.direct_requests += served->direct_requests();
   lock.unlock();
   const bool stopped = served->stop(kStopPatienceUs);
@@ -235,7 +237,8 @@ std::vector<ModelStatus> SchedulerManager::models() const {
   std::vector<ModelStatus> models;
   models.reserve(entries_.size());
   for (const auto& entry : entries_) {
-    models.push_back({entry->config, entry->state, entry->failure, entry->leases, entry->served});
+    models.push_back(
+        {entry->config, entry->state, entry->failure, entry->leases, entry->served, entry->past});
   }
   return models;
 }

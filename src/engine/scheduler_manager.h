@@ -43,6 +43,7 @@ struct ModelStatus {
   Status failure;  // of the latest load, if it failed
   uint32_t leases = 0;
   std::shared_ptr<ServedModel> served;  // while kReady
+  EngineSnapshot past;                  // counts of its earlier times in memory
 };
 
 struct ManagerStats {
@@ -128,6 +129,7 @@ class SchedulerManager {
     ModelState state = ModelState::kUnloaded;
     Status failure;
     std::shared_ptr<ServedModel> served;
+    EngineSnapshot past;
     uint32_t leases = 0;
     uint64_t last_used = 0;
     std::vector<Acquired> waiters;

@@ -77,6 +77,7 @@ std::shared_ptr<RequestCanceller> ServedModel::adopt(std::vector<Orphan> orphans
     {
       const std::lock_guard lock(served->mutex_);
       failed = std::exchange(served->engine_, nullptr);
+      if (failed) add_counts(served->past_, failed->snapshot());
     }
     failed.reset();
     ++served->rebuilds_;
@@ -123,9 +124,23 @@ Result<Explanation> ServedModel::explain(RequestId id) {
 }
 
 EngineSnapshot ServedModel::snapshot() const {
-  const auto engine = this->engine();
-  if (engine) return engine->snapshot();
-  return direct()->snapshot();
+  const std::lock_guard lock(mutex_);
+  EngineSnapshot snapshot;
+  snapshot.state = EngineState::kFailed;
+  if (engine_) snapshot = engine_->snapshot();
+  add_counts(snapshot, past_);
+  if (!direct_) return snapshot;
+  const EngineSnapshot direct = direct_->snapshot();
+  add_counts(snapshot, direct);
+  if (snapshot.state == EngineState::kFailed) snapshot.state = direct.state;
+  snapshot.live += direct.live;
+  SchedulerStats& stats = snapshot.scheduler;
+  stats.running += direct.scheduler.running;
+  for (uint32_t p = 0; p < kPriorities; ++p) {
+    stats.waiting[p] += direct.scheduler.waiting[p];
+    stats.oldest_arrival[p] = std::min(stats.oldest_arrival[p], direct.scheduler.oldest_arrival[p]);
+  }
+  return snapshot;
 }
 
 bool ServedModel::idle() const {

@@ -51,6 +51,8 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // As InferenceService::submit.
   Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);
   Result<Explanation> explain(RequestId id);
+  // Of whatever answers at the moment; counts are those of everything that ever answered here. The
+  // state is kFailed only where nothing answers.
   EngineSnapshot snapshot() const;
   uint64_t direct_requests() const { return direct_requests_; }  // that batching did not serve
   uint32_t rebuilds() const { return rebuilds_; }
@@ -75,6 +77,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   mutable std::mutex mutex_;
   std::shared_ptr<BatchInferenceEngine> engine_;  // nullptr: direct_ answers
   std::shared_ptr<DirectService> direct_;         // made when first needed
+  EngineSnapshot past_;                           // counts of engines that failed
   bool stopping_ = false;
   std::atomic<uint64_t> direct_requests_{0};
   std::atomic<uint32_t> rebuilds_{0};

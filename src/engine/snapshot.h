@@ -1,6 +1,9 @@
 // EngineSnapshot: what an engine looked like after its latest step. A plain value.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/time.h"
@@ -20,6 +23,21 @@ constexpr const char* name_of(EngineState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
+// A histogram as a plain value: bucket i counts what is at most 2^(first + i) and more than the one
+// before it, the last one all that is larger.
+struct DoublingBuckets {
+  static constexpr size_t kCount = 20;
+  uint32_t first = 0;
+  uint64_t counts[kCount] = {};
+  uint64_t sum = 0;
+
+  void add(uint64_t value) {
+    const uint64_t below = value == 0 ? 0 : (value - 1) >> first;
+    ++counts[std::min<size_t>(static_cast<size_t>(std::bit_width(below)), kCount - 1)];
+    sum += value;
+  }
+};
+
 struct EngineSnapshot {
   EngineState state = EngineState::kRunning;
   uint32_t live = 0;  // requests that were accepted and have not ended
@@ -30,10 +48,17 @@ struct EngineSnapshot {
   uint32_t last_step_tokens = 0;
   uint32_t last_step_rows = 0;
   TimeUs last_step_us = 0;
+  DoublingBuckets step_us{.first = 8};
+  DoublingBuckets step_tokens;
+  DoublingBuckets step_rows;
   uint64_t finished[kFinishReasons] = {};  // by FinishReason
   uint64_t reruns = 0;                     // steps that threw and were run again row by row
   uint64_t faults = 0;                     // rows that ended with an error
   uint64_t stalled_readers = 0;            // requests that were cut because nobody read
 };
+
+// Adds the counts of an engine that is gone to those of its successor. Gauges are of one moment and
+// stay as they are.
+void add_counts(EngineSnapshot& to, const EngineSnapshot& gone);
 
 }  // namespace skein

@@ -1,0 +1,15 @@
+// The models' own gauges and counts at this moment, as Prometheus families.
+#pragma once
+
+#include <prometheus/metric_family.h>
+#include <vector>
+
+#include "base/time.h"
+#include "engine/scheduler_manager.h"
+
+namespace skein {
+
+// Of every model that is or ever was in memory. `now` is of the engines' clock.
+std::vector<prometheus::MetricFamily> engine_families(const SchedulerManager& models, TimeUs now);
+
+}  // namespace skein

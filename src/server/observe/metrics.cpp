@@ -1,0 +1,263 @@
+#include "server/observe/metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <shared_mutex>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "server/observe/engine_families.h"
+
+namespace skein {
+namespace {
+
+using Bounds = prometheus::Histogram::BucketBoundaries;
+using CounterFamily = prometheus::Family<prometheus::Counter>;
+using HistogramFamily = prometheus::Family<prometheus::Histogram>;
+
+// vLLM's bounds, and finer ones below for small models.
+const Bounds kFirstTokenBounds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                                  1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
+const Bounds kTokenGapBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+                                0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80};
+const Bounds kPhaseBounds = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5,
+                             0.8,   1,     1.5,  2,     2.5,  5,   10,  15,  20,
+                             30,    40,    50,   60,    120,  240, 480, 960, 1920};
+const Bounds kTokenBounds = {1,    2,    5,    10,    20,    50,    100,    200,   500,
+                             1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+
+// Names beyond this many count as one, so that no input can make the page grow without end.
+constexpr size_t kMaxModels = 256;
+constexpr std::string_view kOtherModels = "other";
+
+constexpr size_t kRejections = 5;
+constexpr const char* name_of(Rejection why) {
+  constexpr std::array<const char*, kRejections> kNames = {"queue_full", "rate_limit", "too_large",
+                                                           "draining", "unavailable"};
+  return kNames[static_cast<size_t>(why)];
+}
+
+double seconds(TimeUs us) {
+  return static_cast<double>(us) / kUsPerSecond;
+}
+
+// How fast requests end: the latest ones, with the time each was worked on.
+class DrainRate {
+ public:
+  void note(TimeUs now, TimeUs served_us) {
+    const std::lock_guard lock(mutex_);
+    ends_.push_back({now, served_us});
+    if (ends_.size() > kKept) ends_.pop_front();
+  }
+
+  uint64_t seconds_for(uint32_t waiting, TimeUs now) const {
+    const std::lock_guard lock(mutex_);
+    const auto first = std::find_if(ends_.begin(), ends_.end(),
+                                    [now](const End& end) { return now - end.at < kWindowUs; });
+    if (first == ends_.end()) return kUnmeasuredS;
+    // From when the first of them began: a single end says how long one takes.
+    const TimeUs span = std::max<TimeUs>(now - first->at + first->served_us, 1);
+    const auto ended = static_cast<double>(ends_.end() - first);
+    const double wait_s = static_cast<double>(waiting) * seconds(span) / ended;
+    return static_cast<uint64_t>(std::clamp(std::ceil(wait_s), 1.0, 60.0));
+  }
+
+ private:
+  static constexpr size_t kKept = 128;
+  static constexpr TimeUs kWindowUs = 60 * kUsPerSecond;
+  static constexpr uint64_t kUnmeasuredS = 5;
+  struct End {
+    TimeUs at;
+    TimeUs served_us;
+  };
+  mutable std::mutex mutex_;
+  std::deque<End> ends_;
+};
+
+}  // namespace
+
+struct Metrics::Parts {
+  explicit Parts(const Clock& c) : clock(c) {}
+
+  // What is told about one model.
+  struct Model {
+    std::array<prometheus::Counter*, kFinishReasons> ended;
+    std::array<prometheus::Counter*, kRejections> rejected;
+    std::array<prometheus::Counter*, kFinishReasons> succeeded;  // null: not one of vLLM's
+    prometheus::Counter* prompt_tokens;
+    prometheus::Counter* cached_tokens;
+    prometheus::Counter* generation_tokens;
+    prometheus::Histogram* first_token;
+    prometheus::Histogram* token_gap;
+    prometheus::Histogram* whole;
+    prometheus::Histogram* queue;
+    prometheus::Histogram* prefill;
+    prometheus::Histogram* decode;
+    prometheus::Histogram* prompt;
+    prometheus::Histogram* generation;
+    DrainRate drain_rate;
+  };
+
+  CounterFamily& counters(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  }
+  HistogramFamily& histograms(const char* name, const char* help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+  }
+  Model& model(std::string_view name);
+  void fill(Model& model, const std::string& name);
+
+  const Clock& clock;
+  prometheus::Registry registry;
+  CounterFamily& prompt_tokens =
+      counters("vllm:prompt_tokens_total", "Prompt tokens of requests that gave an answer.");
+  CounterFamily& cached_tokens =
+      counters("skein:cached_prompt_tokens_total", "Of these, found in the prefix cache.");
+  CounterFamily& generation_tokens =
+      counters("vllm:generation_tokens_total", "Generated tokens, counted when a request ends.");
+  CounterFamily& succeeded = counters("vllm:request_success_total", "Requests that ended.");
+  CounterFamily& ended =
+      counters("skein:requests_ended_total", "Requests that ended, by the true reason.");
+  CounterFamily& rejected =
+      counters("skein:rejected_requests_total", "Requests that were turned away, by reason.");
+  HistogramFamily& first_token =
+      histograms("vllm:time_to_first_token_seconds", "From arrival to the first token.");
+  HistogramFamily& token_gap =
+      histograms("vllm:inter_token_latency_seconds", "Between two tokens of an answer.");
+  HistogramFamily& whole =
+      histograms("vllm:e2e_request_latency_seconds", "From arrival to the end.");
+  HistogramFamily& queue = histograms("vllm:request_queue_time_seconds", "In the queue.");
+  HistogramFamily& prefill =
+      histograms("vllm:request_prefill_time_seconds", "From the queue to the first token.");
+  HistogramFamily& decode =
+      histograms("vllm:request_decode_time_seconds", "From the first token to the end.");
+  HistogramFamily& prompt = histograms("vllm:request_prompt_tokens", "Prompt tokens a request.");
+  HistogramFamily& generation =
+      histograms("vllm:request_generation_tokens", "Generated tokens a request.");
+
+  std::shared_mutex mutex;
+  std::map<std::string, Model, std::less<>> models;  // mutex; entries stay for ever
+};
+
+namespace {
+
+// vLLM's word for an end; null for what it does not count there.
+const char* success_label(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kToolCalls:
+      return "tool_calls";
+    case FinishReason::kClient:
+      return "abort";
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+Metrics::Parts::Model& Metrics::Parts::model(std::string_view name) {
+  {
+    const std::shared_lock lock(mutex);
+    if (const auto it = models.find(name); it != models.end()) return it->second;
+  }
+  const std::unique_lock lock(mutex);
+  if (models.size() >= kMaxModels && models.find(name) == models.end()) name = kOtherModels;
+  const auto [it, is_new] = models.try_emplace(std::string(name));
+  if (is_new) fill(it->second, it->first);
+  return it->second;
+}
+
+void Metrics::Parts::fill(Model& model, const std::string& name) {
+  const prometheus::Labels labels = {{"model_name", name}};
+  for (size_t i = 0; i < kFinishReasons; ++i) {
+    const auto reason = static_cast<FinishReason>(i);
+    model.ended[i] =
+        &ended.Add({{"model_name", name}, {"reason", std::string(skein::name_of(reason))}});
+    const char* label = success_label(reason);
+    model.succeeded[i] = label == nullptr
+                             ? nullptr
+                             : &succeeded.Add({{"model_name", name}, {"finished_reason", label}});
+  }
+  for (size_t i = 0; i < kRejections; ++i) {
+    model.rejected[i] =
+        &rejected.Add({{"model_name", name}, {"reason", name_of(static_cast<Rejection>(i))}});
+  }
+  model.prompt_tokens = &prompt_tokens.Add(labels);
+  model.cached_tokens = &cached_tokens.Add(labels);
+  model.generation_tokens = &generation_tokens.Add(labels);
+  model.first_token = &first_token.Add(labels, kFirstTokenBounds);
+  model.token_gap = &token_gap.Add(labels, kTokenGapBounds);
+  model.whole = &whole.Add(labels, kPhaseBounds);
+  model.queue = &queue.Add(labels, kPhaseBounds);
+  model.prefill = &prefill.Add(labels, kPhaseBounds);
+  model.decode = &decode.Add(labels, kPhaseBounds);
+  model.prompt = &prompt.Add(labels, kTokenBounds);
+  model.generation = &generation.Add(labels, kTokenBounds);
+}
+
+Metrics::Metrics(const Clock& clock) : parts_(std::make_unique<Parts>(clock)) {}
+
+Metrics::~Metrics() = default;
+
+void Metrics::on_finished(const FinishedRequest& request) {
+  Parts::Model& model = parts_->model(request.model);
+  const auto reason = static_cast<size_t>(request.reason);
+  model.ended[reason]->Increment();
+  if (model.succeeded[reason] != nullptr) model.succeeded[reason]->Increment();
+  model.whole->Observe(seconds(request.total_us));
+  model.queue->Observe(seconds(request.queue_us));
+  // What never gave a token has no prompt that was computed, and no times to speak of.
+  if (request.first_token_us == 0) return;
+  model.prompt_tokens->Increment(request.prompt_tokens);
+  model.cached_tokens->Increment(request.cached_tokens);
+  model.generation_tokens->Increment(request.output_tokens);
+  model.first_token->Observe(seconds(request.first_token_us));
+  model.prefill->Observe(seconds(request.prefill_us));
+  model.decode->Observe(seconds(request.decode_us));
+  model.prompt->Observe(request.prompt_tokens);
+  model.generation->Observe(request.output_tokens);
+  model.drain_rate.note(parts_->clock.now(), request.prefill_us + request.decode_us);
+}
+
+void Metrics::on_tokens(std::string_view model, TimeUs us, uint32_t tokens) {
+  if (tokens == 0) return;
+  prometheus::Histogram& gap = *parts_->model(model).token_gap;
+  const double each = seconds(us) / tokens;
+  for (uint32_t i = 0; i < tokens; ++i) gap.Observe(each);
+}
+
+void Metrics::on_rejected(std::string_view model, Rejection why) {
+  parts_->model(model).rejected[static_cast<size_t>(why)]->Increment();
+}
+
+std::string Metrics::page(const SchedulerManager& models) {
+  // Loaded models show their zeros before the first request.
+  for (const ModelStatus& model : models.models()) {
+    if (model.served) parts_->model(model.config.id);
+  }
+  std::vector<prometheus::MetricFamily> families = engine_families(models, parts_->clock.now());
+  for (prometheus::MetricFamily& family : parts_->registry.Collect()) {
+    families.push_back(std::move(family));
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+uint64_t Metrics::retry_after_s(std::string_view model, uint32_t waiting) const {
+  return parts_->model(model).drain_rate.seconds_for(waiting, parts_->clock.now());
+}
+
+}  // namespace skein
