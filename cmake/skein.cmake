@@ -4,6 +4,7 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG") # kernels ask for -O3 themselves
 
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
@@ -30,6 +31,16 @@ function(skein_library name)
   _skein_link(skein_${name} ${ARG_LINKS})
 endfunction()
 
+# The headers that every test includes, compiled once.
+if(SKEIN_TESTS AND NOT SKEIN_FUZZ)
+  find_package(GTest REQUIRED)
+  add_executable(skein_test_headers EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/empty.cpp)
+  target_link_libraries(skein_test_headers PRIVATE skein_flags GTest::gtest_main GTest::gmock fmt::fmt)
+  target_compile_options(skein_test_headers PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_precompile_headers(skein_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h>
+    <algorithm> <functional> <map> <memory> <string> <vector>)
+endif()
+
 # skein_test(<name> SOURCES a_test.cpp LINKS kv LABELS threads): one GoogleTest binary, one ctest per
 # TEST(). LABELS: slow, timing (kept out of sanitizer runs), threads (the TSan run).
 function(skein_test name)
@@ -38,6 +49,9 @@ function(skein_test name)
   target_link_libraries(${name} PRIVATE skein_flags GTest::gtest_main GTest::gmock)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE SKEIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  # What is tested is compiled for speed, tests are compiled for the time that compiling takes.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_precompile_headers(${name} REUSE_FROM skein_test_headers)
   _skein_link(${name} ${ARG_LINKS})
   gtest_discover_tests(${name} NO_PRETTY_VALUES PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
 endfunction()

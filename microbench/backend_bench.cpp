@@ -88,12 +88,14 @@ BENCHMARK_CAPTURE(BM_Linear, q4_1_avx512, ElementType::kQ4_1, "avx512")
     ->Arg(8)
     ->Arg(32)
     ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
     ->UseRealTime();
 BENCHMARK_CAPTURE(BM_Linear, q4_1_avx2, ElementType::kQ4_1, "avx2")
     ->ArgName("rows")
     ->Arg(1)
     ->Arg(8)
     ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
     ->UseRealTime();
 BENCHMARK_CAPTURE(BM_Linear, q8_0_avx512, ElementType::kQ8_0, "avx512")
     ->ArgName("rows")
@@ -102,6 +104,7 @@ BENCHMARK_CAPTURE(BM_Linear, q8_0_avx512, ElementType::kQ8_0, "avx512")
     ->Arg(8)
     ->Arg(32)
     ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
     ->UseRealTime();
 
 void BM_Attention(benchmark::State& state) {
@@ -140,6 +143,7 @@ BENCHMARK(BM_Attention)
     ->Args({128, 8})
     ->Args({1024, 8})
     ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
     ->UseRealTime();
 
 }  // namespace

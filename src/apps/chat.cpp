@@ -47,11 +47,12 @@ constexpr const char* kHelp =
 // One conversation with one model.
 class Chat {
  public:
-  Chat(const ChatOptions& options, LoadedModel& model, const LoadedTokenizer& tokenizer,
-       DirectInference& inference, SamplingParams sampling)
+  // `model` has a tokenizer and a chat template.
+  Chat(const ChatOptions& options, const LoadedModel& model, DirectInference& inference,
+       SamplingParams sampling)
       : options_(options),
         model_(model),
-        tokenizer_(tokenizer),
+        tokenizer_(*model.tokenizer()),
         inference_(inference),
         sampling_(std::move(sampling)) {
     reset();
@@ -96,7 +97,7 @@ class Chat {
   }
 
   const ChatOptions& options_;
-  LoadedModel& model_;
+  const LoadedModel& model_;
   const LoadedTokenizer& tokenizer_;
   DirectInference& inference_;
   SamplingParams sampling_;
@@ -149,11 +150,12 @@ Result<CommandResult> converse(Chat& chat, InterruptFlag& interrupt) {
 Result<CommandResult> chat(const ChatOptions& options) {
   const std::unique_ptr<ComputePool> pool = make_pool(options.model);
   SKEIN_ASSIGN(const auto model, load_model(options.model, {}, *pool));
-  SKEIN_ASSIGN(const LoadedTokenizer* const tokenizer, need_tokenizer(*model));
+  SKEIN_TRY(model->tokenizer_status());
+  SKEIN_TRY(model->chat_template_status());
   const SystemClock clock;
   SKEIN_ASSIGN(const auto inference, DirectInference::create(*model, clock));
   SKEIN_ASSIGN(SamplingParams sampling, apply(options.sampling, model->sampling_defaults()));
-  Chat conversation(options, *model, *tokenizer, *inference, std::move(sampling));
+  Chat conversation(options, *model, *inference, std::move(sampling));
   InterruptFlag interrupt;
   return converse(conversation, interrupt);
 }
@@ -167,9 +169,11 @@ void add_chat(CLI::App& app, CommandResult& result) {
   add_model_options(*command, options->model);
   command->add_option("--system", options->system, "The system message");
   command->add_option("-n,--max-tokens", options->max_tokens, "Tokens of an answer at most")
-      ->check(CLI::Range(1, INT32_MAX));
-  command->add_option("--stop", options->stops,
-                      "End an answer before this text; repeatable, up to 16 times");
+      ->check(CLI::Range(1U, 1U << 24));
+  command
+      ->add_option("--stop", options->stops,
+                   "End an answer before this text; repeatable, up to 16 times")
+      ->allow_extra_args(false);
   add_sampling_options(*command, options->sampling);
   command->callback([options, &result] {
     check_usage(apply(options->sampling, {}).status());

@@ -139,7 +139,7 @@ void add_logits(CLI::App& eval, CommandResult& result) {
   add_model_options(*command, options->model);
   command->add_option("--tokens", options->tokens, "JSON file: a list of id lists")->required();
   command->add_option("--greedy", options->greedy, "Generate that many likeliest tokens")
-      ->check(CLI::Range(0, INT32_MAX));
+      ->check(CLI::Range(0U, 1U << 24));
   command->add_flag("--json", options->json, "Print JSON");
   auto* all = command->add_flag("--all", options->all, "Write the logits of every position");
   auto* out = command->add_option("--out", options->out, "The NumPy file for --all");

@@ -48,14 +48,16 @@ class EditingReader final : public LineReader {
     history(history_, &event, H_SETUNIQUE, 1);
     edit_ = el_init("skein", stdin, stdout, stderr);
     el_set(edit_, EL_CLIENTDATA, this);
-    el_set(edit_, EL_PROMPT, [](EditLine* edit) {
-      void* self = nullptr;
-      el_get(edit, EL_CLIENTDATA, &self);
-      return static_cast<EditingReader*>(self)->prompt_.data();
-    });
+    el_set(
+        edit_, EL_PROMPT, +[](EditLine* edit) {
+          void* self = nullptr;
+          el_get(edit, EL_CLIENTDATA, &self);
+          return static_cast<EditingReader*>(self)->prompt_.data();
+        });
     el_set(edit_, EL_EDITOR, "emacs");
     el_set(edit_, EL_HIST, history, history_);
-    el_source(edit_, nullptr);  // the user's ~/.editrc
+    el_set(edit_, EL_BIND, "^@", "ed-ignore", nullptr);  // Ctrl-D before the prompt
+    el_source(edit_, nullptr);                           // the user's ~/.editrc
   }
   ~EditingReader() override {
     el_end(edit_);

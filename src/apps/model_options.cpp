@@ -25,7 +25,7 @@ void add_model_options(CLI::App& command, ModelFlags& flags) {
   command
       .add_option("--threads", flags.threads,
                   "Threads that compute; one per usable CPU if absent. Results do not depend on it")
-      ->check(CLI::Range(1, 1024));
+      ->check(CLI::Range(1U, 1024U));
   command
       .add_option("--max-context", flags.max_context,
                   "Tokens of prompt and answer together; what the model was made for if absent")
@@ -58,12 +58,6 @@ Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags, const B
   options.max_context = flags.max_context;
   options.limits = limits;
   return LoadedModel::load(path, options, pool);
-}
-
-Result<const LoadedTokenizer*> need_tokenizer(const LoadedModel& model) {
-  if (model.tokenizer() != nullptr) return model.tokenizer();
-  return not_found("{} has no tokenizer, so it takes token ids alone (skein eval logits)",
-                   model.source().path());
 }
 
 }  // namespace skein::apps

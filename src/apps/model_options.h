@@ -34,7 +34,4 @@ std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags);
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags, const BatchLimits& limits,
                                                 ComputePool& pool);
 
-// The model's tokenizer and chat template, for commands that need text.
-Result<const LoadedTokenizer*> need_tokenizer(const LoadedModel& model);
-
 }  // namespace skein::apps

@@ -45,7 +45,8 @@ Result<CommandResult> run(const RunOptions& options) {
   SKEIN_ASSIGN(const std::string text, prompt_text(options));
   const std::unique_ptr<ComputePool> pool = make_pool(options.model);
   SKEIN_ASSIGN(const auto model, load_model(options.model, {}, *pool));
-  SKEIN_ASSIGN(const LoadedTokenizer* const tokenizer, need_tokenizer(*model));
+  SKEIN_TRY(model->tokenizer_status());
+  const LoadedTokenizer* const tokenizer = model->tokenizer();
   SKEIN_ASSIGN(const std::vector<TokenId> ids,
                tokenizer->tokenizer.encode(text, {.add_special = true}));
   const SystemClock clock;
@@ -72,17 +73,21 @@ void add_run(CLI::App& app, CommandResult& result) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Continue a text");
   command->footer(kManual);
-  auto* prompt = command->add_option_group("Prompt");
-  prompt->add_option("-p,--prompt", options->prompt, "The text to continue; '-' reads stdin");
-  prompt->add_option("--prompt-file", options->prompt_file, "A file that holds it");
-  prompt->require_option(1);
+  auto* prompt =
+      command->add_option("-p,--prompt", options->prompt, "The text to continue; '-' reads stdin");
+  auto* file = command->add_option("--prompt-file", options->prompt_file, "A file that holds it");
+  prompt->excludes(file);
   add_model_options(*command, options->model);
   command->add_option("-n,--max-tokens", options->max_tokens, "Tokens to generate at most")
-      ->check(CLI::Range(1, INT32_MAX))
+      ->check(CLI::Range(1U, 1U << 24))
       ->capture_default_str();
-  command->add_option("--stop", options->stops, "End before this text; repeatable, up to 16 times");
+  command->add_option("--stop", options->stops, "End before this text; repeatable, up to 16 times")
+      ->allow_extra_args(false);
   add_sampling_options(*command, options->sampling);
-  command->callback([options, &result] {
+  command->callback([options, prompt, file, &result] {
+    if (prompt->empty() && file->empty()) {
+      check_usage(invalid_argument("one of --prompt and --prompt-file is needed"));
+    }
     check_usage(apply(options->sampling, {}).status());
     const auto ran = run(*options);
     result = ran.ok() ? *ran : CommandResult(ran.status());

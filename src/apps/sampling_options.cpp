@@ -49,11 +49,14 @@ void add_sampling_options(CLI::App& command, SamplingFlags& flags) {
       "Above 1: tokens of prompt and answer become less likely");
   add("--presence-penalty", flags.presence_penalty, "Taken off the logits of the answer's tokens");
   add("--frequency-penalty", flags.frequency_penalty, "The same, for each time they occurred");
-  add("--logit-bias", flags.logit_bias, "ID=BIAS: added to a token's logit; repeatable");
-  add("--allowed-token-ids", flags.allowed_token_ids, "Draw from these tokens alone")
+  add("--logit-bias", flags.logit_bias, "ID=BIAS: added to a token's logit; repeatable")
+      ->allow_extra_args(false);
+  add("--allowed-token-ids", flags.allowed_token_ids, "Draw from these tokens alone: 5,17,3")
       ->delimiter(',');
-  add("--banned-token-ids", flags.banned_token_ids, "Never draw these tokens")->delimiter(',');
-  add("--stop-token-ids", flags.stop_token_ids, "These tokens end the answer too")->delimiter(',');
+  add("--banned-token-ids", flags.banned_token_ids, "Never draw these tokens: 5,17,3")
+      ->delimiter(',');
+  add("--stop-token-ids", flags.stop_token_ids, "These tokens end the answer too: 5,17,3")
+      ->delimiter(',');
   add("--min-tokens", flags.min_tokens, "No stop token before that many");
   command.add_flag("--ignore-eos", flags.ignore_eos, "Stop tokens do not end the answer")
       ->group(group);

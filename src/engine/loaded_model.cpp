@@ -20,8 +20,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(source)));
   model->isa_ = isa;
   model->precision_ = options.precision;
-  // Text first: it is small, and what is wrong with it shows before the weights are read.
-  SKEIN_TRY(model->load_text());
+  model->load_text();
   model->backend_ = make_cpu_backend(pool, isa);
   auto decoder = Decoder::load(model->source_, *model->backend_,
                                {.limits = options.limits, .max_context = options.max_context});
@@ -43,16 +42,16 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   return model;
 }
 
-Status LoadedModel::load_text() {
+void LoadedModel::load_text() {
   std::vector<std::string> ignored;
   sampling_defaults_ = read_sampling_defaults(source_, ignored);
   for (const std::string& what : ignored) log_warning("{}: {}; ignored", source_.path(), what);
   auto tokenizer = load_tokenizer(source_);
-  if (tokenizer.status().code() == Code::kNotFound) return {};
-  if (!tokenizer.ok()) return tokenizer.status();
-  tokenizer_.emplace(std::move(*tokenizer));
-  SKEIN_ASSIGN(chat_template_, load_chat_template(source_));
-  return {};
+  tokenizer_status_ = tokenizer.status();
+  if (tokenizer.ok()) tokenizer_.emplace(std::move(*tokenizer));
+  auto chat_template = load_chat_template(source_);
+  chat_template_status_ = chat_template.status();
+  if (chat_template.ok()) chat_template_.emplace(std::move(*chat_template));
 }
 
 }  // namespace skein

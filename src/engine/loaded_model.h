@@ -49,10 +49,13 @@ class LoadedModel {
   CpuIsa isa() const { return isa_; }
   Precision precision() const { return precision_; }
 
-  // nullptr where the files hold no tokenizer: such a model takes and gives ids alone.
+  // nullptr where the files hold none that can be used; the status says why. Such a model takes and
+  // gives ids alone.
   const LoadedTokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
-  // The files' own template, or ChatML. nullptr without a tokenizer.
+  const Status& tokenizer_status() const { return tokenizer_status_; }
+  // The files' own template, ChatML where they hold none, nullptr where it is broken; likewise.
   const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
+  const Status& chat_template_status() const { return chat_template_status_; }
 
   // Ids below this can be drawn: of the model's vocabulary, those that the tokenizer knows. (Output
   // matrices are often padded.)
@@ -64,7 +67,7 @@ class LoadedModel {
 
  private:
   explicit LoadedModel(WeightSource source) : source_(std::move(source)) {}
-  Status load_text();
+  void load_text();
 
   WeightSource source_;  // the decoder reads its mapped bytes
   CpuIsa isa_ = CpuIsa::kScalar;
@@ -73,7 +76,9 @@ class LoadedModel {
   std::unique_ptr<Decoder> decoder_;
   mutable std::mutex turn_;
   std::optional<LoadedTokenizer> tokenizer_;
+  Status tokenizer_status_;
   std::optional<ChatTemplate> chat_template_;
+  Status chat_template_status_;
   uint32_t vocab_ = 0;
   SamplingParams sampling_defaults_;
 };

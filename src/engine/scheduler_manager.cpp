@@ -43,7 +43,12 @@ Status SchedulerManager::pin(const std::string& id, bool pinned) {
   return {};
 }
 
-SchedulerManager::Entry* SchedulerManager::find(const std::string& id) {
+bool SchedulerManager::has(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return find(id) != nullptr;
+}
+
+SchedulerManager::Entry* SchedulerManager::find(const std::string& id) const {
   const auto it = std::find_if(entries_.begin(), entries_.end(),
                                [&](const auto& entry) { return entry->config.id == id; });
   return it == entries_.end() ? nullptr : it->get();

@@ -104,6 +104,7 @@ class SchedulerManager {
 
   Status add(ModelConfig config);  // kAlreadyExists
   Status pin(const std::string& id, bool pinned);
+  bool has(const std::string& id) const;
 
   // `done` is called once: at once when the model is loaded, later on the loading thread otherwise.
   // kNotFound for an id that was not added; kUnavailable while draining; else why the load failed.
@@ -136,7 +137,7 @@ class SchedulerManager {
   };
   using Job = std::function<void()>;
 
-  Entry* find(const std::string& id);
+  Entry* find(const std::string& id) const;
   void release(const std::shared_ptr<ServedModel>& served);
   void post(Job job);
   void serve_jobs();

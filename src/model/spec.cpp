@@ -69,7 +69,9 @@ Status check_spec(const ModelSpec& spec) {
   SKEIN_TRY(check_sizes(spec));
   SKEIN_TRY(check_ropes(spec));
   SKEIN_TRY(check_ffn(spec));
-  SKEIN_TRY(is_positive("norm epsilon", spec.norm_epsilon));
+  if (!(spec.norm_epsilon > 0 && spec.norm_epsilon < 1)) {
+    return invalid_argument("norm epsilon is {}, it must be between 0 and 1", spec.norm_epsilon);
+  }
   SKEIN_TRY(is_positive("attention scale", spec.attention_scale));
   SKEIN_TRY(is_positive("embedding scale", spec.embedding_scale));
   SKEIN_TRY(is_positive("residual scale", spec.residual_scale));

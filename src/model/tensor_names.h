@@ -29,7 +29,7 @@ enum class ExpertPacking : uint8_t {
 struct ExpertNames {
   ExpertPacking packing = ExpertPacking::kSeparate;
   std::vector<std::string> gate_up;
-  std::string down;
+  std::string down{};
   bool biases = false;
 };
 

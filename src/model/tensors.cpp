@@ -23,6 +23,17 @@ TensorView part_of(const TensorView& stacked, uint64_t index) {
           stacked.bytes.subspan(index * bytes, bytes)};
 }
 
+Result<WeightView> part_of(const WeightView& stacked, uint64_t index) {
+  if (const auto* plain = std::get_if<TensorView>(&stacked)) {
+    return WeightView(part_of(*plain, index));
+  }
+  const auto& affine = std::get<AffineView>(stacked);
+  SKEIN_ASSIGN(const AffineView part,
+               AffineView::of(part_of(affine.packed(), index), part_of(affine.scales(), index),
+                              part_of(affine.biases(), index), affine.format()));
+  return WeightView(part);
+}
+
 // Takes tensors out of a source, once each, and knows in the end what was left.
 class Resolver {
  public:
@@ -214,12 +225,11 @@ Result<ExpertTensors> Resolver::projection(std::span<const std::string> modules,
       continue;
     }
     const std::string name = expand(module, layer);
-    SKEIN_ASSIGN(const TensorView all, take(name + ".weight", {count, outputs, inputs}));
-    if (!can_dequantize(all.type)) {
-      return unimplemented("{}: tensor {} is {}, which is no type of weights", source_.path(),
-                           in_quotes(name + ".weight"), info(all.type).name);
+    SKEIN_ASSIGN(const WeightView all, take_matrix(name, {count, outputs, inputs}));
+    for (uint32_t e = 0; e < count; ++e) {
+      SKEIN_ASSIGN(WeightView part, part_of(all, e));
+      out.experts[e].push_back(std::move(part));
     }
-    for (uint32_t e = 0; e < count; ++e) out.experts[e].push_back(WeightView(part_of(all, e)));
     if (!names_.experts.biases) continue;
     SKEIN_ASSIGN(const TensorView bias, take_floats(name + ".bias", {count, outputs}));
     out.biases.push_back(bias);

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 
-#include "engine/tiny_model.h"
+#include "engine/golden_model.h"
 #include "format/test_folder.h"
 
 namespace skein {
@@ -20,16 +20,16 @@ void expect_equal(const PressureReport& report, const PressureSetting& setting, 
 }
 
 TEST(Pressure, TwoHundredRequestsOfATinyModelAnswerAsTheyDoAlone) {
-  if (!tiny_model_exists()) GTEST_SKIP() << "the tiny models are not there";
+  if (!golden_model_exists()) GTEST_SKIP() << "the goldens are not in the tree";
   ComputePool pool(2);
-  auto model = LoadedModel::load(tiny_model_path(), {}, pool);
+  auto model = LoadedModel::load(golden_model_path(), {}, pool);
   ASSERT_TRUE(model.ok()) << model.message();
   const PressureLoad load(**model, 200, 120);
   if (HasFailure()) return;
   for (const bool prefix_cache : {true, false}) {
     for (const uint32_t step_tokens : {16, 64, 512}) {
       const PressureSetting setting{prefix_cache, step_tokens, 2, step_tokens == 64, 32};
-      expect_equal(load.run(tiny_model_path(), setting), setting, 200);
+      expect_equal(load.run(golden_model_path(), setting), setting, 200);
     }
   }
 }

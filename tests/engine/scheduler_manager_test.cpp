@@ -9,7 +9,7 @@
 #include "engine/fake_runner.h"
 #include "engine/load_served_model.h"
 #include "engine/request_class.h"
-#include "engine/tiny_model.h"
+#include "engine/golden_model.h"
 
 namespace skein {
 namespace {
@@ -48,7 +48,7 @@ Answer read(RequestHandle& handle) {
 class ManagerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!tiny_model_exists()) GTEST_SKIP() << "the tiny models are not there";
+    if (!golden_model_exists()) GTEST_SKIP() << "the goldens are not in the tree";
     serving_.batch_block_pool_size = 64;
     serving_.batch_max_batch_size = 8;
   }
@@ -66,7 +66,7 @@ class ManagerTest : public ::testing::Test {
   void start(SchedulerManager::Options options = {.memory_bytes = uint64_t{4} << 30}) {
     manager_ = std::make_unique<SchedulerManager>(options, counting_loader(), clock_);
     for (const char* id : {"a", "b", "c"}) {
-      ASSERT_TRUE(manager_->add({.id = id, .path = tiny_model_path()}).ok());
+      ASSERT_TRUE(manager_->add({.id = id, .path = golden_model_path()}).ok());
     }
   }
   uint64_t bytes_of_one() {

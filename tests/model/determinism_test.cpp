@@ -85,7 +85,7 @@ Feed in_order(const Tokens& tokens) {
 }
 
 Feed shuffled(const Tokens& tokens, std::mt19937& random) {
-  Feed feed = Runner::feed(64 * kBlockTokens);
+  Feed feed = Runner::feed(Runner::kBlocks * kBlockTokens);
   std::shuffle(feed.blocks.begin(), feed.blocks.end(), random);
   feed.blocks.resize(blocks_for(tokens.size()));
   return feed;
@@ -102,7 +102,7 @@ template <class Fn>
 void for_each_family(const Fn& fn) {
   for (const Golden& golden : testing::goldens()) {
     SCOPED_TRACE(golden.name);
-    Runner runner(golden.folder);
+    Runner runner(golden.model());
     ASSERT_TRUE(runner.status().ok()) << runner.status().message();
     fn(runner, golden);
   }
@@ -138,18 +138,14 @@ TEST(Determinism, RandomChunksInShuffledBlocksGiveTheBitsOfOneChunk) {
 }
 
 TEST(Determinism, EverySplitInTwoGivesTheBitsOfOneChunk) {
-  for (const Golden& golden : testing::goldens()) {
-    if (golden.name != "llama" && golden.name != "gpt-oss") continue;
-    SCOPED_TRACE(golden.name);
-    Runner runner(golden.folder);
-    ASSERT_TRUE(runner.status().ok()) << runner.status().message();
+  for_each_family([](Runner& runner, const Golden& golden) {
     const Tokens tokens(longest(golden).begin(), longest(golden).begin() + 70);
     const Trace whole = run(runner, tokens, {}, in_order(tokens));
     for (size_t at = 1; at < tokens.size(); ++at) {
       expect_same(run(runner, tokens, {at}, in_order(tokens)), whole,
                   "split at " + std::to_string(at));
     }
-  }
+  });
 }
 
 // Three sequences in turns: chunks of one beside single tokens of others.
@@ -199,6 +195,19 @@ TEST(Determinism, CompanyGivesTheBitsOfBeingAlone) {
       expect_same(together[i], alone[i], "prompt of " + std::to_string(prompts[i].size()));
     }
   });
+}
+
+TEST(Determinism, ThreadsGiveTheBitsOfTheReference) {
+  for (const Golden& golden : testing::goldens()) {
+    SCOPED_TRACE(golden.name);
+    const Tokens tokens(longest(golden).begin(), longest(golden).begin() + 40);
+    Runner reference(golden.model(), Runner::Arithmetic::kReference);
+    Runner threads(golden.model(), Runner::Arithmetic::kCpuThreads);
+    ASSERT_TRUE(reference.status().ok()) << reference.status().message();
+    ASSERT_TRUE(threads.status().ok()) << threads.status().message();
+    expect_same(run(threads, tokens, {33}, in_order(tokens)),
+                run(reference, tokens, {}, in_order(tokens)), "threads");
+  }
 }
 
 // A prompt that is cached to its end computes its last token again without writing it.

@@ -1,4 +1,4 @@
-// The golden folders: those of ../shared, and the few that are here.
+// The golden folders: those of ../shared, and the few that are here for clones without it.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,14 @@ struct Golden {
   std::string folder;
   std::vector<GoldenCase> cases;
 
-  bool has_gguf() const { return std::filesystem::exists(folder + "/model.gguf"); }
+  bool has(const std::string& file) const { return std::filesystem::exists(folder + "/" + file); }
+  std::string gguf() const { return folder + "/model.gguf"; }
+  // What open_model() takes: the folder, or its GGUF file where there is nothing else.
+  std::string model() const { return has("config.json") ? folder : gguf(); }
 };
 
 inline Golden read_golden(const std::filesystem::path& folder) {
-  std::ifstream in(folder / "golden.json");
+  std::ifstream in(folder / "golden.json");  // a folder without one is an error
   const Json json = Json::parse(in);
   Golden golden{folder.filename(), folder, {}};
   for (const Json& item : json["cases"]) {
@@ -37,19 +40,23 @@ inline Golden read_golden(const std::filesystem::path& folder) {
   return golden;
 }
 
-// Every folder with a golden.json: of ../shared where it is there, else of this folder.
-inline std::vector<Golden> goldens() {
-  const std::string shared = SKEIN_SOURCE_DIR "/../shared/goldens";
-  const std::string own = SKEIN_SOURCE_DIR "/tests/model/goldens";
+inline const std::string kSharedGoldens = SKEIN_SOURCE_DIR "/../shared/goldens";
+inline const std::string kOwnGoldens = SKEIN_SOURCE_DIR "/tests/model/goldens";
+
+inline std::vector<Golden> goldens_in(const std::string& parent) {
   std::vector<std::filesystem::path> folders;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::exists(shared) ? shared : own)) {
-    if (std::filesystem::exists(entry.path() / "golden.json")) folders.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(parent)) {
+    if (entry.is_directory()) folders.push_back(entry.path());
   }
   std::sort(folders.begin(), folders.end());
   std::vector<Golden> out;
   for (const auto& folder : folders) out.push_back(read_golden(folder));
   return out;
+}
+
+// Those of ../shared where it is there, else the few.
+inline std::vector<Golden> goldens() {
+  return goldens_in(std::filesystem::exists(kSharedGoldens) ? kSharedGoldens : kOwnGoldens);
 }
 
 }  // namespace skein::testing

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/reference/reference_backend.h"
+#include "base/compute_pool.h"
 #include "format/weight_source.h"
 #include "model/decoder.h"
 
@@ -24,8 +26,12 @@ struct Feed {
 class Runner {
  public:
   static constexpr uint32_t kRows = 160;
+  static constexpr uint32_t kBlocks = 64;
 
-  explicit Runner(const std::string& path, uint32_t blocks = 64) : status_(load(path, blocks)) {}
+  enum class Arithmetic : uint8_t { kCpu, kCpuThreads, kReference };
+
+  explicit Runner(const std::string& path, Arithmetic arithmetic = Arithmetic::kCpu)
+      : threads_(arithmetic == Arithmetic::kCpuThreads ? 2 : 1), status_(load(path, arithmetic)) {}
 
   const Status& status() const { return status_; }
   Decoder& decoder() { return *decoder_; }
@@ -43,6 +49,29 @@ class Runner {
   // One step of several feeds; the logits of all rows, in order.
   std::vector<std::vector<float>> step(std::span<Feed* const> feeds,
                                        std::span<const std::span<const TokenId>> chunks) {
+    size_t rows = 0;
+    for (const auto chunk : chunks) rows += chunk.size();
+    std::vector<uint32_t> wanted(rows);
+    std::iota(wanted.begin(), wanted.end(), 0);
+    return forward(feeds, chunks, wanted);
+  }
+  std::vector<std::vector<float>> step(Feed& feed, std::span<const TokenId> chunk) {
+    Feed* feeds[] = {&feed};
+    return step(feeds, std::span(&chunk, 1));
+  }
+  // The logits of row `first` and those after it.
+  std::vector<std::vector<float>> step_from(Feed& feed, std::span<const TokenId> chunk,
+                                            size_t first) {
+    Feed* feeds[] = {&feed};
+    std::vector<uint32_t> wanted(chunk.size() - first);
+    std::iota(wanted.begin(), wanted.end(), static_cast<uint32_t>(first));
+    return forward(feeds, std::span(&chunk, 1), wanted);
+  }
+
+ private:
+  std::vector<std::vector<float>> forward(std::span<Feed* const> feeds,
+                                          std::span<const std::span<const TokenId>> chunks,
+                                          std::span<const uint32_t> wanted) {
     std::vector<TokenId> tokens;
     std::vector<Sequence> sequences;
     for (size_t i = 0; i < feeds.size(); ++i) {
@@ -55,8 +84,6 @@ class Runner {
       tokens.insert(tokens.end(), chunks[i].begin(), chunks[i].end());
       feeds[i]->computed += rows;
     }
-    std::vector<uint32_t> wanted(tokens.size());
-    std::iota(wanted.begin(), wanted.end(), 0);
     const Rows logits = decoder_->forward({tokens, sequences, wanted}, *pool_);
     std::vector<std::vector<float>> out;
     for (size_t i = 0; i < logits.rows; ++i) {
@@ -64,22 +91,23 @@ class Runner {
     }
     return out;
   }
-  std::vector<std::vector<float>> step(Feed& feed, std::span<const TokenId> chunk) {
-    Feed* feeds[] = {&feed};
-    return step(feeds, std::span(&chunk, 1));
-  }
 
- private:
-  Status load(const std::string& path, uint32_t blocks) {
+  Status load(const std::string& path, Arithmetic arithmetic) {
     SKEIN_ASSIGN(WeightSource source, open_model(path));
     source_ = std::make_unique<WeightSource>(std::move(source));
-    backend_ = make_reference_backend();
+    if (arithmetic == Arithmetic::kReference) {
+      backend_ = make_reference_backend();
+    } else {
+      SKEIN_ASSIGN(const CpuIsa isa, choose_isa(std::nullopt));
+      backend_ = make_cpu_backend(threads_, isa);
+    }
     SKEIN_ASSIGN(decoder_, Decoder::load(*source_, *backend_, {.limits = {kRows, kRows}}));
-    SKEIN_ASSIGN(KvPool pool, KvPool::create(*backend_, decoder_->spec(), blocks));
+    SKEIN_ASSIGN(KvPool pool, KvPool::create(*backend_, decoder_->spec(), kBlocks));
     pool_ = std::make_unique<KvPool>(std::move(pool));
     return ok_status();
   }
 
+  ComputePool threads_;
   std::unique_ptr<WeightSource> source_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;

@@ -12,17 +12,18 @@ namespace {
 
 constexpr const char* kHello = R"("messages":[{"role":"user","content":"hi"}])";
 
-std::string chat(const std::string& fields) {
-  std::string body = "{";
-  body += kHello;
-  if (!fields.empty()) body += ",";
-  return body + fields + "}";
+std::string join(std::initializer_list<std::string_view> parts) {
+  std::string out;
+  for (const std::string_view part : parts) out.append(part);
+  return out;
 }
 
-std::string completion(const std::string& fields) {
-  std::string body = R"({"prompt":"hi")";
-  if (!fields.empty()) body += ",";
-  return body + fields + "}";
+std::string chat(std::string_view fields) {
+  return join({"{", kHello, fields.empty() ? "" : ",", fields, "}"});
+}
+
+std::string completion(std::string_view fields) {
+  return join({R"({"prompt":"hi")", fields.empty() ? "" : ",", fields, "}"});
 }
 
 std::string repeated(const std::string& item, size_t count) {
@@ -62,8 +63,6 @@ Problem problem_of(Parsed<T> parsed) {
 
 TEST(ChatRequest, HostileBodies) {
   const std::string many_messages = repeated(R"({"role":"user","content":""})", kMaxMessages + 1);
-  std::string biases;
-  for (int i = 0; i < 1025; ++i) biases += fmt::format("{}\"{}\":0", i > 0 ? "," : "", i);
   const std::vector<Hostile> bodies = {
       {"", "", "invalid_json"},
       {"{", "", "invalid_json"},
@@ -76,9 +75,9 @@ TEST(ChatRequest, HostileBodies) {
       {chat(R"("temperature":Infinity)"), "", "invalid_json"},
       {chat(R"("temperature":-Infinity)"), "", "invalid_json"},
       {chat(R"("temperature":1e999)"), "", "invalid_json"},
-      {chat(R"("x":)" + std::string(65, '[') + std::string(65, ']')), "", "invalid_json"},
+      {chat(join({R"("x":)", std::string(65, '['), std::string(65, ']')})), "", "invalid_json"},
       {std::string(1 << 20, '['), "", "invalid_json"},
-      {"[" + repeated("0", json::kMaxValues + 1) + "]", "", "invalid_json"},
+      {join({"[", repeated("0", json::kMaxValues + 1), "]"}), "", "invalid_json"},
       {"[]", ""},
       {"null", ""},
       {"\"text\"", ""},
@@ -87,7 +86,7 @@ TEST(ChatRequest, HostileBodies) {
       {R"({"messages":[]})", "messages"},
       {R"({"messages":{}})", "messages"},
       {R"({"messages":"hi"})", "messages"},
-      {"{\"messages\":[" + many_messages + "]}", "messages"},
+      {join({"{\"messages\":[", many_messages, "]}"}), "messages"},
       {R"({"messages":[1]})", "messages[0]"},
       {R"({"messages":[null]})", "messages[0]"},
       {R"({"messages":[{}]})", "messages[0].role"},
@@ -109,6 +108,15 @@ TEST(ChatRequest, HostileBodies) {
        "messages[0].tool_calls[0].function.name"},
       {R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})",
        "messages[0].tool_calls[0].function"},
+  };
+  EXPECT_GE(bodies.size(), 35U);
+  expect_all(bodies, [](const std::string& body) { return problem_of(parse_chat_request(body)); });
+}
+
+TEST(ChatRequest, HostileFields) {
+  std::string biases;
+  for (int i = 0; i < 1025; ++i) biases += fmt::format("{}\"{}\":0", i > 0 ? "," : "", i);
+  const std::vector<Hostile> bodies = {
       {chat(R"("temperature":-0.1)"), "temperature"},
       {chat(R"("temperature":5.1)"), "temperature"},
       {chat(R"("temperature":"1")"), "temperature"},
@@ -129,16 +137,16 @@ TEST(ChatRequest, HostileBodies) {
       {chat(R"("max_completion_tokens":99999999999)"), "max_completion_tokens"},
       {chat(R"("max_tokens":18446744073709551615)"), "max_tokens"},
       {chat(R"("min_tokens":5,"max_tokens":4)"), "min_tokens"},
-      {chat(R"("stop":[)" + repeated("\"x\"", 17) + "]"), "stop"},
+      {chat(join({R"("stop":[)", repeated("\"x\"", 17), "]"})), "stop"},
       {chat(R"("stop":["a",""])"), "stop[1]"},
       {chat(R"("stop":[1])"), "stop[0]"},
       {chat(R"("stop":{})"), "stop"},
-      {chat("\"stop\":\"" + std::string(5000, 'x') + "\""), "stop"},
+      {chat(join({"\"stop\":\"", std::string(5000, 'x'), "\""})), "stop"},
       {chat(R"("stop_token_ids":[-1])"), "stop_token_ids[0]"},
       {chat(R"("logprobs":1)"), "logprobs"},
       {chat(R"("logprobs":true,"top_logprobs":21)"), "top_logprobs"},
       {chat(R"("top_logprobs":2)"), "top_logprobs"},
-      {chat("\"logit_bias\":{" + biases + "}"), "logit_bias"},
+      {chat(join({"\"logit_bias\":{", biases, "}"})), "logit_bias"},
       {chat(R"("logit_bias":{"x":1})"), "logit_bias"},
       {chat(R"("logit_bias":{"-1":1})"), "logit_bias"},
       {chat(R"("logit_bias":{"1":101})"), "logit_bias"},
@@ -165,9 +173,9 @@ TEST(ChatRequest, HostileBodies) {
       {chat(R"("reasoning_effort":"max")"), "reasoning_effort"},
       {chat(R"("timeout":0)"), "timeout"},
       {chat(R"("model":7)"), "model"},
-      {chat("\"model\":\"" + std::string(600, 'm') + "\""), "model"},
+      {chat(join({"\"model\":\"", std::string(600, 'm'), "\""})), "model"},
   };
-  EXPECT_GE(bodies.size(), 60U);
+  EXPECT_GE(bodies.size(), 50U);
   expect_all(bodies, [](const std::string& body) { return problem_of(parse_chat_request(body)); });
 }
 
@@ -254,10 +262,10 @@ TEST(ChatRequest, MessagesBecomeWhatTemplatesWant) {
 
 TEST(MessagesRequest, HostileBodies) {
   const auto with = [](const std::string& fields) {
-    return R"({"max_tokens":5,)" + std::string(kHello) + (fields.empty() ? "" : ",") + fields + "}";
+    return join({R"({"max_tokens":5,)", kHello, fields.empty() ? "" : ",", fields, "}"});
   };
   expect_all(
-      {{"{" + std::string(kHello) + "}", "max_tokens"},
+      {{join({"{", kHello, "}"}), "max_tokens"},
        {R"({"max_tokens":5})", "messages"},
        {R"({"max_tokens":5,"messages":[]})", "messages"},
        {with(R"("max_tokens":0)"), "max_tokens"},
@@ -273,7 +281,7 @@ TEST(MessagesRequest, HostileBodies) {
        {with(R"("tool_choice":{"type":"any"})"), "tool_choice"},
        {with(R"("metadata":1)"), "metadata"}},
       [](const std::string& body) { return problem_of(parse_messages_request(body, false)); });
-  EXPECT_TRUE(parse_messages_request("{" + std::string(kHello) + "}", true).ok());
+  EXPECT_TRUE(parse_messages_request(join({"{", kHello, "}"}), true).ok());
 }
 
 TEST(MessagesRequest, BlocksBecomeMessages) {
@@ -308,8 +316,8 @@ TEST(CompletionRequest, HostileBodies) {
               {R"({"prompt":[[1],[]]})", "prompt[1]"},
               {R"({"prompt":[[1],[2.5]]})", "prompt[1][0]"},
               {R"({"prompt":[{}]})", "prompt[0]"},
-              {"{\"prompt\":[" + repeated("\"x\"", 129) + "]}", "prompt"},
-              {"{\"n\":128,\"prompt\":[" + repeated("\"x\"", 5) + "]}", "n"},
+              {join({"{\"prompt\":[", repeated("\"x\"", 129), "]}"}), "prompt"},
+              {join({"{\"n\":128,\"prompt\":[", repeated("\"x\"", 5), "]}"}), "n"},
               {completion(R"("logprobs":21)"), "logprobs"},
               {completion(R"("logprobs":true)"), "logprobs"},
               {completion(R"("echo":1)"), "echo"},

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <filesystem>
+#include <fmt/core.h>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
@@ -24,8 +25,9 @@ TEST(Json, TheTestSuite) {
     std::ifstream in(entry.path(), std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     const bool taken = accepted(text);
-    if (name.starts_with("y_")) EXPECT_TRUE(taken) << name;
-    if (name.starts_with("n_")) EXPECT_FALSE(taken) << name;
+    if (!name.starts_with("i_")) {
+      EXPECT_EQ(taken, name.starts_with("y_")) << name;
+    }
     ++files;
   }
   EXPECT_GT(files, 300U);
@@ -52,10 +54,12 @@ TEST(Json, Limits) {
 TEST(Json, TimeIsLinear) {
   std::string members = "{\"\":0";
   for (size_t i = 0; members.size() < (8U << 20) && i < kMaxValues - 2; ++i) {
-    members += ",\"" + std::to_string(i) + "\":0";
+    members += fmt::format(",\"{}\":0", i);
   }
-  for (const std::string& text : {members + "}", "[" + std::string(8 << 20, '['),
-                                  std::string("\"") + std::string(8 << 20, '\\')}) {
+  members.push_back('}');
+  std::string escapes(8 << 20, '\\');
+  escapes.front() = '"';
+  for (const std::string& text : {members, std::string(8 << 20, '['), escapes}) {
     const auto begin = std::chrono::steady_clock::now();
     (void)accepted(text);
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));

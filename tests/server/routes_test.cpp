@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include "server/http/exchange.h"
 #include "server/router.h"
 
 namespace skein {
@@ -164,7 +165,9 @@ TEST(Routes, MethodsThatAPathDoesNotHave) {
 TEST(Routes, ACallCarriesWhoAndHowUrgent) {
   KeyGate gate;
   Router router(gate);
-  router.bind(Endpoint::kChatCompletions, [](Call call, const http::Responder&) {
+  int calls = 0;
+  router.bind(Endpoint::kChatCompletions, [&](Call call, const http::Responder&) {
+    ++calls;
     EXPECT_EQ(call.priority,
               call.route->pattern.starts_with("/v1/batch/") ? Priority::LOW : Priority::HIGH);
     EXPECT_EQ(call.request.body, "{}");
@@ -174,7 +177,13 @@ TEST(Routes, ACallCarriesWhoAndHowUrgent) {
     auto* accepted = std::get_if<http::Accepted>(&admission);
     ASSERT_NE(accepted, nullptr) << path;
     EXPECT_EQ(accepted->body_limit_bytes, kJsonBodyBytes);
+    const auto wakeups = std::make_shared<http::Wakeups>([] {});
+    http::Request request;
+    request.body = "{}";
+    accepted->handler(std::move(request),
+                      http::Responder(std::make_shared<http::Exchange>(wakeups, 1)));
   }
+  EXPECT_EQ(calls, 2);
 }
 
 }  // namespace

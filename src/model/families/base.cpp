@@ -1,6 +1,4 @@
 // What both worlds share.
-#include <cmath>
-
 #include "model/families/family.h"
 
 namespace skein {

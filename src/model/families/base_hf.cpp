@@ -114,6 +114,13 @@ void expect_activation(const HfConfig& config, std::string_view key, std::string
                             in_quotes(name)));
 }
 
+void use_stacked_experts(const HfConfig& config, TensorNames& names, const std::string& block) {
+  const std::string stack = block + "switch_mlp.";
+  if (config.file().find(expand(stack, 0) + "down_proj.weight") == nullptr) return;
+  names.experts = {
+      ExpertPacking::kStacked, {stack + "gate_proj", stack + "up_proj"}, stack + "down_proj"};
+}
+
 Blueprint hf_base(const HfConfig& config, std::string_view prefix) {
   Blueprint blueprint{.spec = {}, .names = hf_names(prefix)};
   ModelSpec& spec = blueprint.spec;

@@ -177,7 +177,13 @@ Result<int64_t> GgufConfig::integer_at(std::string_view key) const {
 }
 
 Result<double> GgufConfig::number_at(std::string_view key) const {
-  return metadata_.get<double>(full(key));
+  const std::string name = full(key);
+  const gguf::Value* value = metadata_.find(name);
+  const bool is_float = value == nullptr || value->type == gguf::ValueType::kFloat32 ||
+                        value->type == gguf::ValueType::kFloat64;
+  if (is_float) return metadata_.get<double>(name);
+  SKEIN_ASSIGN(const int64_t whole, metadata_.get<int64_t>(name));
+  return static_cast<double>(whole);
 }
 
 Result<bool> GgufConfig::flag_at(std::string_view key) const {

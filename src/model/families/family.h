@@ -46,6 +46,10 @@ void hf_windows(const HfConfig& config, ModelSpec& spec,
 // Refuses any other activation than this one under that key.
 void expect_activation(const HfConfig& config, std::string_view key, std::string_view name);
 
+// The experts as MLX stacks them, where the file has them so: below `block`,
+// "model.layers.{L}.mlp."
+void use_stacked_experts(const HfConfig& config, TensorNames& names, const std::string& block);
+
 // Gives every layer experts.
 void use_experts(ModelSpec& spec, const ExpertSpec& experts);
 

@@ -15,6 +15,7 @@ Blueprint mixtral_from_config(const HfConfig& config) {
   mixtral.names.router.modules = {block + "gate"};
   mixtral.names.experts.gate_up = {block + "experts.{E}.w1", block + "experts.{E}.w3"};
   mixtral.names.experts.down = block + "experts.{E}.w2";
+  use_stacked_experts(config, mixtral.names, block);
   return mixtral;
 }
 

@@ -28,6 +28,7 @@ Blueprint qwen3_moe_from_config(const HfConfig& config) {
         std::find(dense.begin(), dense.end(), static_cast<float>(i)) != dense.end();
     spec.layers[i].experts = !is_dense && (i + 1) % step == 0;
   }
+  use_stacked_experts(config, qwen.names, "model.layers.{L}.mlp.");
   return qwen;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,7 @@
 #include "server/context.h"
 #include "server/http/responder.h"
 #include "server/router.h"
+#include "text/jinja/template.h"
 
 namespace skein {
 
@@ -43,6 +45,9 @@ std::shared_ptr<LiveRequest> generate_chat(ServerContext& context, Caller caller
                                            api::ChatRequest request, LineDone done);
 std::shared_ptr<LiveRequest> generate_completion(ServerContext& context, Caller caller,
                                                  api::CompletionRequest request, LineDone done);
+
+// The prompt of a conversation, as the model's own template writes it.
+Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request);
 
 // The model of a request that may use it: an id that exists and that the key allows.
 api::Parsed<std::string> model_for(const ServerContext& context, const Principal& who,

@@ -76,7 +76,8 @@ asio::awaitable<void> Connection::run() {
 asio::awaitable<bool> Connection::serve_one() {
   HeadParser parser(shared_.options.head);
   const HeadOutcome outcome = co_await read_head(parser);
-  if (outcome.state == ParseState::kNeedMore || broken_) co_return false;
+  quiet_ = outcome.state == ParseState::kNeedMore;
+  if (quiet_ || broken_) co_return false;
   begin_request(parser.head());
   if (outcome.state == ParseState::kFailed) {
     Response response = refusal(outcome.fault);

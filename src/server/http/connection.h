@@ -130,6 +130,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_closed_ = false;
   bool broken_ = false;
   bool closing_ = false;  // what comes in is dropped
+  bool quiet_ = false;    // it ends between requests: there is no answer to be read
   bool waiting_ = false;
   bool woken_ = false;
 

@@ -189,7 +189,7 @@ asio::awaitable<void> Connection::close_gently() {
   cut_after(shared_.options.linger_timeout);
   co_await stream_.shut_down();
   consume(unread().size());
-  while (!peer_closed_ && !broken_ && Clock::now() < deadline) co_await wait(deadline);
+  while (!quiet_ && !peer_closed_ && !broken_ && Clock::now() < deadline) co_await wait(deadline);
   keep_on();
 }
 

@@ -118,6 +118,10 @@ class Builder : public nlohmann::json_sax<Value> {
 }  // namespace
 
 std::variant<Value, ParseError> parse(std::string_view text) {
+  // The library takes a NUL for the end of the text.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return ParseError{nul, "not valid JSON"};
+  }
   Builder builder;
   try {
     if (Value::sax_parse(text, &builder)) return std::move(builder.root);

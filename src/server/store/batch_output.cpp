@@ -73,7 +73,7 @@ class OutputFile {
   std::unique_ptr<FileWriter> writer_;
 };
 
-Status write_lines(StoreThread& thread, const LiveBatch& batch, bool list_unrun, OutputFile& output,
+Status write_lines(StoreThread& thread, const OpenBatch& batch, bool list_unrun, OutputFile& output,
                    OutputFile& errors) {
   using Lines = std::vector<OutputLine>;
   for (int64_t after = 0;;) {
@@ -97,7 +97,7 @@ Status write_lines(StoreThread& thread, const LiveBatch& batch, bool list_unrun,
 
 }  // namespace
 
-Status finalize_batch(StoreThread& thread, const FileFolder& folder, const LiveBatch& batch,
+Status finalize_batch(StoreThread& thread, const FileFolder& folder, const OpenBatch& batch,
                       int64_t now_s) {
   const BatchStatus outcome =
       batch.record.status == BatchStatus::kCancelling ? BatchStatus::kCancelled : batch.outcome;

@@ -12,12 +12,12 @@ namespace skein {
 
 // `batch` is finalizing or cancelling. Waits for the store and writes files, so call it on a
 // worker. When it fails, or the process dies in it, nothing has happened and it can be called
-// again: the files' rows, the final status and the removal of the lines are one transaction.
+// again: the files' rows and the final status are one transaction.
 //
 // A line with a 2xx result goes to the output file, any other to the error file; one that never ran
 // goes to the error file of an expired batch and to neither of a cancelled one. A file that would
 // be empty is not made.
-Status finalize_batch(StoreThread& thread, const FileFolder& folder, const LiveBatch& batch,
+Status finalize_batch(StoreThread& thread, const FileFolder& folder, const OpenBatch& batch,
                       int64_t now_s);
 
 }  // namespace skein

@@ -159,20 +159,21 @@ Status cancel_batches_of(Database& db, const std::string& owner, int64_t now_s) 
 Result<bool> is_input_of_live_batch(Database& db, const std::string& file) {
   SKEIN_ASSIGN(
       const int64_t count,
-      db.integer("SELECT count(*) FROM batches WHERE input_file = ?1 AND " SKEIN_LIVE, {file}));
+      db.integer("SELECT count(*) FROM batches WHERE open = 1 AND input_file = ?1 AND " SKEIN_LIVE,
+                 {file}));
   return count != 0;
 }
 
-Result<std::vector<LiveBatch>> live_batches(Database& db) {
-  SKEIN_ASSIGN(
-      Cursor rows,
-      db.query(fmt::format("SELECT {}, seq, outcome FROM batches WHERE " SKEIN_LIVE " ORDER BY seq",
-                           kColumns)));
-  std::vector<LiveBatch> batches;
+Result<std::vector<OpenBatch>> open_batches(Database& db) {
+  SKEIN_ASSIGN(Cursor rows,
+               db.query(fmt::format("SELECT {}, seq, outcome FROM batches WHERE open = 1 "
+                                    "ORDER BY seq",
+                                    kColumns)));
+  std::vector<OpenBatch> batches;
   for (;;) {
     SKEIN_ASSIGN(const bool row, rows.next());
     if (!row) return batches;
-    LiveBatch batch;
+    OpenBatch batch;
     SKEIN_ASSIGN(batch.record, batch_of(rows));
     batch.seq = rows.integer(kColumnCount);
     batch.outcome =
@@ -216,7 +217,7 @@ Status start_finalizing(Database& db, int64_t seq, BatchStatus outcome, int64_t 
   return db.run("UPDATE batches SET outcome = ?1 WHERE seq = ?2", {name_of(outcome), seq}).status();
 }
 
-Status end_batch(Database& db, const LiveBatch& batch, BatchStatus outcome,
+Status end_batch(Database& db, const OpenBatch& batch, BatchStatus outcome,
                  const FileRecord& output, const FileRecord& errors, int64_t now_s) {
   SKEIN_ASSIGN(const bool moved,
                move_batch(db, batch.seq, "'finalizing', 'cancelling'", outcome, now_s));
@@ -224,10 +225,19 @@ Status end_batch(Database& db, const LiveBatch& batch, BatchStatus outcome,
   for (const FileRecord* file : {&output, &errors}) {
     if (!file->id.empty()) SKEIN_TRY(insert_file(db, *file));
   }
-  SKEIN_TRY(db.run("UPDATE batches SET output_file = ?1, error_file = ?2 WHERE seq = ?3",
-                   {text_or_null(output.id), text_or_null(errors.id), batch.seq})
-                .status());
-  return db.run("DELETE FROM batch_lines WHERE batch = ?1", {batch.seq}).status();
+  return db
+      .run("UPDATE batches SET output_file = ?1, error_file = ?2 WHERE seq = ?3",
+           {text_or_null(output.id), text_or_null(errors.id), batch.seq})
+      .status();
+}
+
+Status drop_lines(Database& db, int64_t seq, int64_t limit) {
+  SKEIN_ASSIGN(const int64_t dropped,
+               db.run("DELETE FROM batch_lines WHERE batch = ?1 AND line <= (SELECT max(line) FROM "
+                      "(SELECT line FROM batch_lines WHERE batch = ?1 ORDER BY line LIMIT ?2))",
+                      {seq, limit}));
+  if (dropped == limit) return {};
+  return db.run("UPDATE batches SET open = 0 WHERE seq = ?1", {seq}).status();
 }
 
 Result<std::vector<InputLine>> pending_lines(Database& db, int64_t seq, int64_t from,

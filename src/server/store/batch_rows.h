@@ -24,8 +24,8 @@ struct NewBatch {
   std::string metadata;
 };
 
-// A batch that has not ended, as the runner sees it.
-struct LiveBatch {
+// A batch that the runner has something to do for: it has not ended, or its lines are still there.
+struct OpenBatch {
   int64_t seq = 0;
   BatchStatus outcome = BatchStatus::kCompleted;  // while finalizing: the status to come
   BatchRecord record;
@@ -59,7 +59,7 @@ Result<BatchRecord> cancel_batch(Database& db, const std::string& id, const Scop
 Status cancel_batches_of(Database& db, const std::string& owner, int64_t now_s);
 
 Result<bool> is_input_of_live_batch(Database& db, const std::string& file);
-Result<std::vector<LiveBatch>> live_batches(Database& db);  // oldest first
+Result<std::vector<OpenBatch>> open_batches(Database& db);  // oldest first
 
 // The transitions below do nothing when the batch has left the status they start from (a cancel
 // may have come first).
@@ -70,10 +70,14 @@ Status begin_batch(Database& db, int64_t seq, const std::vector<InputLine>& line
 Status fail_batch(Database& db, int64_t seq, const std::vector<BatchError>& errors, int64_t now_s);
 // validating, in_progress -> finalizing, on the way to completed or expired
 Status start_finalizing(Database& db, int64_t seq, BatchStatus outcome, int64_t now_s);
-// finalizing, cancelling -> outcome. The files' rows come and the lines go in the same transaction,
-// so it happens once however often it is tried.
-Status end_batch(Database& db, const LiveBatch& batch, BatchStatus outcome,
+// finalizing, cancelling -> outcome, together with the files' rows: it happens once however often
+// it is tried.
+Status end_batch(Database& db, const OpenBatch& batch, BatchStatus outcome,
                  const FileRecord& output, const FileRecord& errors, int64_t now_s);
+
+// Removes up to `limit` lines of a batch that has ended. Piece by piece, because 50,000 lines at
+// once would hold up every other caller of the store for seconds.
+Status drop_lines(Database& db, int64_t seq, int64_t limit);
 
 // Up to `limit` lines without a result, from line `from` on.
 Result<std::vector<InputLine>> pending_lines(Database& db, int64_t seq, int64_t from,

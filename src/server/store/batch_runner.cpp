@@ -12,6 +12,7 @@ namespace skein {
 namespace {
 
 constexpr int64_t kPageLines = 64;
+constexpr int64_t kDroppedLines = 512;
 // How long a batch (or, when the store fails, all of them) waits after a fault.
 constexpr TimeUs kRetryAfterUs = 2 * kUsPerSecond;
 constexpr const char* kUnreadableLine =
@@ -23,21 +24,21 @@ constexpr const char* kUnreadableLine =
 BatchRunner::BatchRunner(Store& store, const Clock& clock) : store_(store), clock_(clock) {}
 
 Result<BatchWork> BatchRunner::next_lines(size_t n) {
-  using Batches = std::vector<LiveBatch>;
-  SKEIN_ASSIGN(const Batches live, await<Batches>([this](Done<Batches> done) {
-                 store_.thread().read<Batches>(live_batches, std::move(done));
+  using Batches = std::vector<OpenBatch>;
+  SKEIN_ASSIGN(const Batches open, await<Batches>([this](Done<Batches> done) {
+                 store_.thread().read<Batches>(open_batches, std::move(done));
                }));
   BatchWork work;
-  forget_ended(live, work);
-  for (const LiveBatch& batch : live) advance(batch);
+  forget_ended(open, work);
+  for (const OpenBatch& batch : open) advance(batch);
   if (take_returned()) hand_out(n, work);
   return work;
 }
 
-void BatchRunner::forget_ended(const std::vector<LiveBatch>& live, BatchWork& work) {
+void BatchRunner::forget_ended(const std::vector<OpenBatch>& open, BatchWork& work) {
   std::set<int64_t> in_progress;
   std::set<std::string> ids;
-  for (const LiveBatch& batch : live) {
+  for (const OpenBatch& batch : open) {
     if (batch.record.status == BatchStatus::kInProgress) in_progress.insert(batch.seq);
     ids.insert(batch.record.id);
   }
@@ -49,7 +50,7 @@ void BatchRunner::forget_ended(const std::vector<LiveBatch>& live, BatchWork& wo
   });
 }
 
-void BatchRunner::advance(const LiveBatch& batch) {
+void BatchRunner::advance(const OpenBatch& batch) {
   const std::string& id = batch.record.id;
   const auto retry = retry_at_us_.find(id);
   if (retry != retry_at_us_.end() && clock_.now() < retry->second) return;
@@ -63,7 +64,7 @@ void BatchRunner::advance(const LiveBatch& batch) {
   retry_at_us_[id] = clock_.now() + kRetryAfterUs;
 }
 
-Status BatchRunner::take_step(const LiveBatch& batch) {
+Status BatchRunner::take_step(const OpenBatch& batch) {
   const BatchRecord& record = batch.record;
   const int64_t now_s = store_.unix_time_s();
   const auto finalize_as = [&](BatchStatus outcome) {
@@ -74,6 +75,9 @@ Status BatchRunner::take_step(const LiveBatch& batch) {
   if (record.status == BatchStatus::kFinalizing || record.status == BatchStatus::kCancelling) {
     return finalize_batch(store_.thread(), store_.file_folder(), batch, now_s);
   }
+  if (!is_live(record.status)) {
+    return write([seq = batch.seq](Database& db) { return drop_lines(db, seq, kDroppedLines); });
+  }
   if (now_s >= record.expires_at_s) return finalize_as(BatchStatus::kExpired);
   if (record.status == BatchStatus::kValidating) return validate(batch);
   if (record.completed_lines + record.failed_lines == record.total_lines) {
@@ -82,7 +86,7 @@ Status BatchRunner::take_step(const LiveBatch& batch) {
   return join(batch);
 }
 
-Status BatchRunner::validate(const LiveBatch& batch) {
+Status BatchRunner::validate(const OpenBatch& batch) {
   const int64_t now_s = store_.unix_time_s();
   const auto file = store_.file_folder().open(batch.record.input_file);
   if (file.status().code() == Code::kDataLoss) {
@@ -99,7 +103,7 @@ Status BatchRunner::validate(const LiveBatch& batch) {
   });
 }
 
-Status BatchRunner::join(const LiveBatch& batch) {
+Status BatchRunner::join(const OpenBatch& batch) {
   if (running_.contains(batch.seq)) return {};
   SKEIN_ASSIGN(OwnedFd input, store_.file_folder().open(batch.record.input_file));
   Running& running = running_[batch.seq];

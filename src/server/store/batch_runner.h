@@ -61,7 +61,7 @@ class BatchRunner {
 
  private:
   struct Running {
-    LiveBatch batch;
+    OpenBatch batch;
     OwnedFd input;
     std::vector<int64_t> returned;  // lines to hand out again, by number
     std::deque<InputLine> page;     // lines to hand out
@@ -76,11 +76,11 @@ class BatchRunner {
     TimeUs not_before_us = 0;  // after a fault of the store
   };
 
-  void forget_ended(const std::vector<LiveBatch>& live, BatchWork& work);
-  void advance(const LiveBatch& batch);
-  Status take_step(const LiveBatch& batch);
-  Status validate(const LiveBatch& batch);
-  Status join(const LiveBatch& batch);
+  void forget_ended(const std::vector<OpenBatch>& open, BatchWork& work);
+  void advance(const OpenBatch& batch);
+  Status take_step(const OpenBatch& batch);
+  Status validate(const OpenBatch& batch);
+  Status join(const OpenBatch& batch);
   bool take_returned();  // false: the store had a fault a moment ago
   void hand_out(size_t n, BatchWork& work);
   bool hand_out_one(const std::string& owner, BatchWork& work);

@@ -118,10 +118,10 @@ struct LineResult {
 };
 
 struct ListOptions {
-  std::string after;  // an id; empty: from the start
+  std::string after{};  // an id; empty: from the start
   uint32_t limit = 20;
   bool oldest_first = false;
-  std::string purpose;  // files only; empty: all
+  std::string purpose{};  // files only; empty: all
 };
 
 template <class T>

@@ -58,6 +58,7 @@ CREATE TABLE batches (
   metadata TEXT NOT NULL,
   status TEXT NOT NULL,
   outcome TEXT,                      -- while finalizing: the status to come
+  open INTEGER NOT NULL DEFAULT 1,   -- 0: ended, and its lines are removed
   output_file TEXT,
   error_file TEXT,
   total INTEGER NOT NULL DEFAULT 0,
@@ -74,8 +75,7 @@ CREATE TABLE batches (
   cancelled_at INTEGER
 ) STRICT;
 CREATE INDEX batches_by_owner ON batches (owner, seq);
-CREATE INDEX live_batches ON batches (seq)
-  WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+CREATE INDEX open_batches ON batches (seq) WHERE open = 1;
 CREATE TABLE batch_lines (
   batch INTEGER NOT NULL REFERENCES batches (seq) ON DELETE CASCADE,
   line INTEGER NOT NULL,             -- in the input file, from 1

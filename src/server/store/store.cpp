@@ -119,11 +119,13 @@ StoreThread::Options Store::thread_options(const StoreOptions& options) {
   StoreThread::Options thread;
   thread.group_window_us = options.group_window_us;
   thread.on_commit = [this](Database& db) { key_watch_.after_commit(db); };
-  thread.on_tick = [this](Database& db) {
+  thread.on_tick = [this, failing = false](Database& db) mutable {
     key_watch_.poll(db);
-    if (const Status status = usage_.flush(db); !status.ok()) {
-      log_warning("store: usage could not be written yet: {}", status.message());
+    const Status status = usage_.flush(db);
+    if (!status.ok() && !failing) {  // once, not at every tick of a full disk
+      log_warning("store: usage cannot be written for now: {}", status.message());
     }
+    failing = !status.ok();
   };
   return thread;
 }

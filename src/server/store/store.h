@@ -31,7 +31,7 @@ struct StoreOptions {
   TimeUs group_window_us = 20 * kUsPerMs;
   int busy_timeout_ms = 5'000;
   // The calendar's time; tests put theirs in. Empty: the system's.
-  std::function<int64_t()> unix_time_s;
+  std::function<int64_t()> unix_time_s{};
 };
 
 class Store {

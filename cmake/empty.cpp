@@ -1,0 +1,2 @@
+// The source that a target for precompiled headers must have.
+int main() {}

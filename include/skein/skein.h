@@ -1,0 +1,103 @@
+// libskein: a language model in your own process, with skein's continuous batching.
+//
+//   skein::Model model = skein::Model::load("SmolLM2-135M-Instruct.Q4_1.gguf");
+//   skein::Stream answer = model.chat({{"user", "Why is the sky blue?"}});
+//   for (std::string text; answer.next(text);) std::cout << text << std::flush;
+//
+// Any number of threads may submit at once; requests that run at the same time share every pass
+// over the weights, and each gets the same text as if it ran alone. A Stream is read by one thread
+// at a time. Link with -lskein.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#if defined(__GNUC__)
+#define SKEIN_PUBLIC __attribute__((visibility("default")))
+#else
+#define SKEIN_PUBLIC
+#endif
+
+namespace skein {
+
+// What load, chat, complete and next throw: the file, field or limit, and both numbers.
+class SKEIN_PUBLIC Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct LoadOptions {
+  unsigned threads = 0;                // 0: one per core
+  unsigned batch_max_batch_size = 32;  // requests that run at a time
+  unsigned batch_block_pool_size = 0;  // KV blocks of 32 tokens; 0: from the free memory
+  unsigned max_context = 0;            // 0: what the model was made for
+  std::string precision = "default";   // f32, default or high
+};
+
+enum class RequestClass { kHigh = 0, kNormal = 1, kLow = 2 };
+
+// What is absent is as the model's files recommend.
+struct GenerateOptions {
+  std::optional<unsigned> max_tokens;  // absent: to the end of the context
+  std::optional<float> temperature;    // 0: greedy
+  std::optional<float> top_p;
+  std::optional<unsigned> top_k;
+  std::optional<std::uint64_t> seed;  // absent: another answer each time
+  std::vector<std::string> stop;      // at most 16; they are not part of the answer
+  RequestClass request_class = RequestClass::kNormal;
+};
+
+struct Message {
+  std::string role;  // system, user or assistant
+  std::string content;
+};
+
+struct Summary {
+  std::string finish_reason;  // stop, length, cancelled, timed_out or error
+  unsigned prompt_tokens = 0;
+  unsigned cached_tokens = 0;  // of the prompt, found in the prefix cache
+  unsigned generated_tokens = 0;
+};
+
+// One answer on its way. Letting go of it cancels what is left.
+class SKEIN_PUBLIC Stream {
+ public:
+  Stream(Stream&&) noexcept;
+  Stream& operator=(Stream&&) noexcept;
+  ~Stream();
+
+  // Waits for more text and puts it into `text`; false at the end. Throws when the request failed.
+  bool next(std::string& text);
+  void cancel();
+  // After next() returned false.
+  const Summary& summary() const;
+
+ private:
+  friend class Model;
+  struct Impl;
+  explicit Stream(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class SKEIN_PUBLIC Model {
+ public:
+  // `path` is a GGUF file or a Hugging Face folder.
+  static Model load(const std::string& path, const LoadOptions& options = {});
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();  // its streams must be gone
+
+  Stream chat(const std::vector<Message>& messages, const GenerateOptions& options = {});
+  Stream complete(const std::string& prompt, const GenerateOptions& options = {});
+
+ private:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace skein

@@ -1,0 +1,269 @@
+// From the engine to the client.
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "server/answer/answer_job.h"
+
+namespace skein {
+namespace {
+
+uint64_t characters_in(std::string_view bytes) {
+  return static_cast<uint64_t>(std::count_if(bytes.begin(), bytes.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U;
+  }));
+}
+
+double milliseconds(TimeUs us) {
+  return static_cast<double>(us) / kUsPerMs;
+}
+
+double per_second(uint64_t count, TimeUs us) {
+  return us > 0 ? static_cast<double>(count) * kUsPerSecond / static_cast<double>(us) : 0;
+}
+
+}  // namespace
+
+void AnswerJob::advance() {
+  if (!submitted_ || closed_) return;
+  if (stalled_) flush();
+  // A reader that is behind leaves its tokens, as ids, in the engine's streams.
+  if (stalled_) return;
+  for (Choice& choice : choices_) {
+    if (choice.finished) continue;
+    if (!advance_choice(choice)) return;
+  }
+  if (unfinished_ == 0) return complete();
+  flush();
+}
+
+// False when the whole answer has ended with this.
+bool AnswerJob::advance_choice(Choice& choice) {
+  while (!choice.finished && choice.request.stream().take(choice.chunk)) {
+    take_tokens(choice);
+    if (choice.chunk.computed_tokens > choice.progress) {
+      choice.progress = choice.chunk.computed_tokens;
+      writer_->progress(out_, choice.progress, prompt_tokens_);
+    }
+    if (choice.text->stopped() && !choice.chunk.end) {
+      const std::lock_guard lock(mutex_);
+      choice.request.cancel(FinishReason::kStop);  // its end will come
+    }
+    if (choice.chunk.end) {
+      choice.end = std::move(choice.chunk.end);
+      if (!choice.text->stopped()) {
+        if (const auto error = failure(choice)) return fail(*error), false;
+      }
+      finish_choice(choice);
+    } else {
+      write_piece(choice);
+    }
+  }
+  return true;
+}
+
+void AnswerJob::take_tokens(Choice& choice) {
+  const std::vector<TokenId>& tokens = choice.chunk.tokens;
+  if (tokens.empty()) return;
+  const TimeUs now = context_.clock.now();
+  if (first_token_ == 0) {
+    first_token_ = now;
+  } else {
+    context_.metrics.on_tokens(identity_.model, now - last_tokens_,
+                               static_cast<uint32_t>(tokens.size()));
+  }
+  last_tokens_ = now;
+  const Tokenizer& tokenizer = (*lease_)->model().tokenizer()->tokenizer;
+  const size_t per_token = choice.chunk.logprobs.size() / tokens.size();
+  for (size_t i = 0; i < tokens.size() && !choice.text->stopped(); ++i) {
+    // The ids come from the model, below the tokenizer's own limit.
+    if (const Status pushed = choice.text->push(tokens[i], choice.pending); !pushed.ok()) {
+      log_error("{}: {}", identity_.id, pushed.message());
+    }
+    if (spec_.generation.return_token_ids) choice.token_ids.push_back(tokens[i]);
+    if (per_token == 0) continue;
+    const TokenLogprob* entry = &choice.chunk.logprobs[i * per_token];
+    api::Logprob logprob;
+    logprob.token = tokenizer.bytes(entry->token);
+    logprob.logprob = entry->logprob;
+    logprob.text_offset = choice.characters;
+    for (size_t t = 1; t < per_token; ++t) {
+      logprob.top.emplace_back(tokenizer.bytes(entry[t].token), entry[t].logprob);
+    }
+    choice.characters += characters_in(logprob.token);
+    choice.logprobs.push_back(std::move(logprob));
+  }
+}
+
+void AnswerJob::write_piece(Choice& choice) {
+  const Piece piece{choice.result.index, choice.pending, choice.logprobs, choice.token_ids};
+  if (writer_->shows(piece)) {
+    const api::Timings now = timings();
+    writer_->piece(out_, piece, usage(), spec_.generation.timings_per_token ? &now : nullptr);
+  }
+  choice.pending.clear();
+  choice.logprobs.clear();
+  choice.token_ids.clear();
+}
+
+void AnswerJob::finish_choice(Choice& choice) {
+  choice.text->finish(choice.pending);
+  write_piece(choice);
+  if (choice.text->stopped()) {
+    choice.result.finish = FinishReason::kStop;
+    choice.result.stop_sequence = spec_.generation.stop[choice.text->stop_index()];
+  } else {
+    choice.result.finish = choice.end->reason;
+  }
+  choice.finished = true;
+  --unfinished_;
+  writer_->finish(out_, choice.result, usage());
+}
+
+// Why a choice did not end well; nothing when it did.
+std::optional<api::Error> AnswerJob::failure(const Choice& choice) {
+  const GenerationEnd& end = *choice.end;
+  switch (end.reason) {
+    case FinishReason::kStop:
+    case FinishReason::kLength:
+    case FinishReason::kToolCalls:
+      return std::nullopt;
+    case FinishReason::kTimedOut:
+      return api::deadline_exceeded();
+    case FinishReason::kDrained:
+      return api::draining(1);
+    case FinishReason::kClient:
+      return cancelled_error();
+    case FinishReason::kError:
+      break;
+  }
+  log_error("{} failed: {}", identity_.id, end.status.message());
+  return submit_error(end.status);
+}
+
+// Hands over what the writer wrote; what the responder does not take stays.
+void AnswerJob::flush() {
+  stalled_ = false;
+  if (!spec_.generation.stream || out_.empty()) return;
+  switch (responder_->write(out_)) {
+    case http::WriteResult::kTaken:
+    case http::WriteResult::kGone:  // on_hangup has cancelled the work
+      out_.clear();
+      break;
+    case http::WriteResult::kFull:
+      stalled_ = true;
+      break;
+  }
+}
+
+api::Usage AnswerJob::usage() const {
+  api::Usage usage;
+  usage.prompt_tokens = prompt_tokens_;
+  uint32_t prompt = UINT32_MAX;
+  for (const Choice& choice : choices_) {
+    usage.completion_tokens += choice.text->tokens();
+    if (choice.prompt != prompt && choice.end) usage.cached_tokens += choice.end->cached_tokens;
+    prompt = choice.prompt;
+  }
+  return usage;
+}
+
+api::Timings AnswerJob::timings() const {
+  const Choice& first = choices_.front();
+  TimeUs queue_us = 0, prefill_us = first_token_ - arrived_;
+  TimeUs decode_us = context_.clock.now() - first_token_;
+  if (first.end) {
+    queue_us = first.end->queue_us;
+    prefill_us = first.end->prefill_us;
+    decode_us = first.end->decode_us;
+  }
+  api::Timings timings;
+  timings.queue_ms = milliseconds(queue_us);
+  timings.prefill_ms = milliseconds(prefill_us);
+  timings.decode_ms = milliseconds(decode_us);
+  timings.prompt_per_second = per_second(prompt_tokens_, prefill_us);
+  timings.predicted_per_second = per_second(first.text->tokens(), decode_us);
+  return timings;
+}
+
+// The end of the whole answer, badly: a plain error while nothing has left, else a last frame.
+void AnswerJob::fail(const api::Error& error) {
+  cancel();
+  const http::Response response = error_response(dialect_of(spec_.form), error);
+  bool in_stream = false;
+  if (done_) {
+    done_(response, identity_.id);
+  } else if (!responder_->send(response)) {
+    in_stream = true;
+    if (writer_) {
+      out_.clear();
+      writer_->error(out_, error);
+      responder_->write(out_);
+    }
+    responder_->finish();
+  }
+  FinishReason reason = FinishReason::kError;
+  if (error.status == 408) reason = FinishReason::kTimedOut;
+  if (error.status == 499) reason = FinishReason::kClient;
+  close(reason, in_stream ? 200 : error.status);
+}
+
+void AnswerJob::complete() {
+  if (!std::exchange(end_written_, true)) writer_->end(out_, usage(), timings());
+  if (spec_.generation.stream) {
+    flush();
+    if (stalled_) return;  // the rest goes when the reader has caught up
+    responder_->finish();
+  } else if (done_) {
+    done_({.status = 200, .body = std::move(out_)}, identity_.id);
+  } else {
+    responder_->send({.status = 200, .body = std::move(out_)});
+  }
+  close(choices_.front().result.finish, 200);
+}
+
+// Books are kept, and everything is let go of.
+void AnswerJob::close(FinishReason reason, int status) {
+  if (std::exchange(closed_, true)) return;
+  FinishedRequest finished;
+  finished.id = identity_.id;
+  finished.request_id = caller_.request_id;
+  finished.route = caller_.route;
+  finished.key_name = caller_.principal->name;
+  finished.model = identity_.model;
+  finished.priority = caller_.priority;
+  finished.reason = reason;
+  finished.status = status;
+  finished.streamed = spec_.generation.stream;
+  finished.choices = static_cast<uint32_t>(choices_.size());
+  finished.total_us = context_.clock.now() - arrived_;
+  if (first_token_ != 0) finished.first_token_us = first_token_ - arrived_;
+  if (!choices_.empty()) {
+    const api::Usage used = usage();
+    finished.prompt_tokens = static_cast<uint32_t>(used.prompt_tokens);
+    finished.cached_tokens = static_cast<uint32_t>(used.cached_tokens);
+    finished.output_tokens = static_cast<uint32_t>(used.completion_tokens);
+    for (const Choice& choice : choices_) {
+      if (!choice.end) continue;
+      finished.preemptions += choice.end->preemptions;
+      finished.queue_us = std::max(finished.queue_us, choice.end->queue_us);
+      finished.prefill_us = std::max(finished.prefill_us, choice.end->prefill_us);
+      finished.decode_us = std::max(finished.decode_us, choice.end->decode_us);
+      finished.start_priority_milli = choice.end->start_priority_milli;
+    }
+    context_.store.usage().add(caller_.principal->key_id,
+                               {1, used.prompt_tokens, used.cached_tokens, used.completion_tokens});
+  }
+  if (reserved_tokens_ > 0) {
+    context_.limiter.settle(*caller_.principal, reserved_tokens_,
+                            uint64_t{finished.prompt_tokens} + finished.output_tokens);
+  }
+  context_.metrics.on_finished(finished);
+  if (context_.log_request) context_.log_request(finished);
+  context_.live.remove(identity_.id);
+  const std::lock_guard lock(mutex_);
+  choices_.clear();  // and with them the streams that hold this
+  lease_.reset();
+}
+
+}  // namespace skein

@@ -1,0 +1,253 @@
+// From a parsed request to the engine.
+#include "server/answer/answer_job.h"
+
+#include <algorithm>
+#include <ctime>
+#include <span>
+#include <utility>
+
+#include "server/api/message_stream.h"
+#include "server/store/random.h"
+
+namespace skein {
+namespace {
+
+std::string_view id_prefix(AnswerForm form) {
+  switch (form) {
+    case AnswerForm::kChat:
+      return "chatcmpl-";
+    case AnswerForm::kCompletion:
+      return "cmpl-";
+    case AnswerForm::kMessage:
+      return "msg_";
+  }
+  return "";
+}
+
+api::SamplingDefaults defaults_of(const SamplingParams& params) {
+  api::SamplingDefaults defaults;
+  defaults.temperature = params.temperature;
+  defaults.top_p = params.top_p;
+  defaults.top_k = params.top_k;
+  defaults.min_p = params.min_p;
+  defaults.repetition_penalty = params.repetition_penalty;
+  return defaults;
+}
+
+}  // namespace
+
+api::Error AnswerJob::cancelled_error() {
+  return {.status = 499, .message = "The request was cancelled.", .code = "cancelled"};
+}
+
+AnswerJob::AnswerJob(ServerContext& context, Caller caller, AnswerSpec spec)
+    : context_(context),
+      caller_(std::move(caller)),
+      spec_(std::move(spec)),
+      arrived_(context.clock.now()) {
+  identity_.id = std::string(id_prefix(spec_.form)) + random_hex(16);
+  identity_.created = static_cast<int64_t>(std::time(nullptr));
+  if (spec_.generation.seed) {
+    seed_ = *spec_.generation.seed;
+  } else {
+    fill_random(std::as_writable_bytes(std::span(&seed_, 1)));
+  }
+}
+
+void AnswerJob::begin(http::Responder responder) {
+  responder_ = std::move(responder);
+  if (spec_.generation.stream) {
+    http::StreamHead head;
+    head.headers = {{"Cache-Control", "no-cache"}};
+    head.keepalive =
+        spec_.form == AnswerForm::kMessage ? std::string(api::kPingEvent) : ": keepalive\n\n";
+    responder_->start(std::move(head));
+    // The responder outlives its callbacks, and this must not outlive itself through them.
+    responder_->on_ready([self = weak_from_this()] {
+      if (auto job = self.lock()) job->context_.delivery.post(job);
+    });
+  }
+  responder_->on_hangup([self = weak_from_this()] {
+    if (auto job = self.lock()) job->cancel();
+  });
+  acquire();
+}
+
+void AnswerJob::begin(LineDone done) {
+  done_ = std::move(done);
+  acquire();
+}
+
+void AnswerJob::acquire() {
+  api::Parsed<std::string> model = model_for(context_, *caller_.principal, spec_.generation.model);
+  if (!model.ok()) return fail(model.error());
+  identity_.model = *model;
+  context_.live.add(identity_.id, caller_.principal->key_id, weak_from_this());
+  context_.models.acquire(*model, [self = shared_from_this()](Result<ModelLease> lease) {
+    if (!lease.ok()) {
+      self->context_.metrics.on_rejected(self->identity_.model, Rejection::kUnavailable);
+      return self->fail(lease.status().code() == Code::kNotFound
+                            ? api::model_not_found(self->identity_.model)
+                            : api::from_status(lease.status()));
+    }
+    // This may be the thread that loads models: text work goes elsewhere.
+    auto held = std::make_shared<ModelLease>(std::move(*lease));
+    if (!self->context_.workers.post([self, held] { self->submit(held); })) {
+      self->fail(api::draining(1));
+    }
+  });
+}
+
+void AnswerJob::submit(std::shared_ptr<ModelLease> lease) {
+  bool cancelled = false;
+  {
+    const std::lock_guard lock(mutex_);
+    lease_ = std::move(*lease);
+    cancelled = cancelled_;
+  }
+  if (cancelled) return fail(cancelled_error());
+  api::Parsed<std::vector<PromptTokens>> prompts = spec_.make_prompts(**lease_);
+  if (!prompts.ok()) return fail(prompts.error());
+  if (auto error = check_size(*prompts)) {
+    context_.metrics.on_rejected(identity_.model, Rejection::kTooLarge);
+    return fail(*error);
+  }
+  if (auto error = check_rate(*prompts)) {
+    context_.metrics.on_rejected(identity_.model, Rejection::kRateLimit);
+    return fail(*error);
+  }
+  for (const PromptTokens& prompt : *prompts) prompt_tokens_ += prompt.ids.size();
+  const size_t choices = prompts->size() * spec_.generation.n;
+  AnswerWriter::Options options = writer_options(*prompts);
+  writer_ = spec_.generation.stream ? make_stream_writer(std::move(options))
+                                    : make_whole_writer(std::move(options), choices);
+  if (const Status status = submit_choices(std::move(*prompts)); !status.ok()) {
+    return fail(submit_error(status));
+  }
+  submitted_ = true;
+  context_.delivery.post(shared_from_this());
+}
+
+AnswerWriter::Options AnswerJob::writer_options(const std::vector<PromptTokens>& prompts) const {
+  const api::Generation& wanted = spec_.generation;
+  AnswerWriter::Options options;
+  options.form = spec_.form;
+  options.identity = identity_;
+  options.extras = {wanted.include_usage, wanted.continuous_usage, wanted.return_token_ids};
+  options.logprobs = wanted.sampling.logprobs;
+  options.token_ids = wanted.return_token_ids;
+  if (wanted.return_token_ids) options.prompt_token_ids = prompts.front().ids;
+  return options;
+}
+
+// Before anything is queued: what can never fit says so with both numbers.
+std::optional<api::Error> AnswerJob::check_size(const std::vector<PromptTokens>& prompts) const {
+  const uint64_t limit = (*lease_)->max_request_tokens();
+  const uint64_t answer = spec_.generation.max_tokens.value_or(1);
+  for (const PromptTokens& prompt : prompts) {
+    if (prompt.ids.size() + answer > limit) {
+      return api::context_length_exceeded(prompt.ids.size(), answer, limit);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<api::Error> AnswerJob::check_rate(const std::vector<PromptTokens>& prompts) {
+  uint64_t tokens = 0;
+  for (const PromptTokens& prompt : prompts) {
+    tokens +=
+        prompt.ids.size() + uint64_t{spec_.generation.n} * spec_.generation.max_tokens.value_or(1);
+  }
+  const Admission admission = context_.limiter.admit(*caller_.principal, tokens);
+  if (admission.admitted()) {
+    reserved_tokens_ = tokens;
+    return std::nullopt;
+  }
+  constexpr TimeUs kSecond = kUsPerSecond;
+  return api::rate_limited(static_cast<uint64_t>(
+      std::max<TimeUs>(1, (admission.retry_after_us + kSecond - 1) / kSecond)));
+}
+
+Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
+  const ServedModel& served = **lease_;
+  const Tokenizer& tokenizer = served.model().tokenizer()->tokenizer;
+  const api::Generation& wanted = spec_.generation;
+  const SamplingParams& defaults = served.model().sampling_defaults();
+  SamplingParams sampling = wanted.sampling_params(defaults_of(defaults), seed_, defaults.stop_ids);
+  std::optional<TimeUs> timeout_us = wanted.timeout_us;
+  if (!timeout_us) timeout_us = caller_.timeout_us;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    for (uint32_t c = 0; c < wanted.n; ++c) {
+      SKEIN_ASSIGN(TextAssembler text,
+                   TextAssembler::create(tokenizer, {.skip_special = wanted.skip_special_tokens},
+                                         wanted.stop));
+      GenerationRequest request;
+      request.prompt = prompts[p].ids;
+      request.sampling = sampling;
+      request.sampling.choice = static_cast<uint32_t>(p * wanted.n + c);
+      request.max_tokens = wanted.max_tokens;
+      request.priority = caller_.priority;
+      if (!context_.share_prefixes) request.salt = caller_.principal->salt;
+      if (timeout_us) request.timeout_us = *timeout_us - (context_.clock.now() - arrived_);
+      request.reports_progress = wanted.return_progress && wanted.stream;
+      SKEIN_ASSIGN(RequestHandle handle,
+                   (*lease_)->submit(std::move(request), [self = shared_from_this()] {
+                     self->context_.delivery.post(self);
+                   }));
+      const std::lock_guard lock(mutex_);
+      Choice& choice = choices_.emplace_back();
+      choice.request = std::move(handle);
+      choice.text = std::move(text);
+      choice.pending = prompts[p].echo;
+      choice.result.index = static_cast<uint32_t>(choices_.size() - 1);
+      choice.prompt = static_cast<uint32_t>(p);
+      ++unfinished_;
+      if (cancelled_) choice.request.cancel(FinishReason::kClient);
+    }
+  }
+  return {};
+}
+
+// What the engine said at its door, in the client's words.
+api::Error AnswerJob::submit_error(const Status& status) {
+  if (status.code() == Code::kResourceExhausted) {
+    context_.metrics.on_rejected(identity_.model, Rejection::kQueueFull);
+    const EngineSnapshot snapshot = (*lease_)->snapshot();
+    uint32_t waiting = 0;
+    for (const uint32_t of_class : snapshot.scheduler.waiting) waiting += of_class;
+    return api::queue_full(context_.metrics.retry_after_s(identity_.model, waiting));
+  }
+  if (status.code() == Code::kUnavailable) {
+    context_.metrics.on_rejected(identity_.model, Rejection::kUnavailable);
+  }
+  return api::from_status(status);
+}
+
+RequestExplanation AnswerJob::explain() {
+  RequestExplanation explanation;
+  explanation.id = identity_.id;
+  explanation.model = identity_.model;
+  explanation.seed = seed_;
+  std::vector<RequestId> ids;
+  std::shared_ptr<ServedModel> served;
+  {
+    const std::lock_guard lock(mutex_);
+    if (lease_) served = (*lease_)->shared_from_this();
+    for (const Choice& choice : choices_) ids.push_back(choice.request.id());
+  }
+  explanation.state = served && !ids.empty() ? "live" : "loading";
+  for (size_t i = 0; served && i < ids.size(); ++i) {
+    // One that has ended meanwhile has nothing to explain.
+    Result<Explanation> choice = served->explain(ids[i]);
+    if (choice.ok()) explanation.choices.push_back({static_cast<uint32_t>(i), *choice});
+  }
+  return explanation;
+}
+
+void AnswerJob::cancel() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  for (Choice& choice : choices_) choice.request.cancel(FinishReason::kClient);
+}
+
+}  // namespace skein

@@ -1,0 +1,122 @@
+// AnswerJob: one request from its parsed body to its last byte.
+//
+//   begin      on a worker: the model is acquired
+//   submit     on a worker: the prompts are made, one engine request per choice is submitted
+//   advance    on the delivery thread: tokens become text, text becomes frames, until all have
+//   ended
+//
+// It keeps itself alive while it is live: the engine's streams hold it until the end, which always
+// comes. cancel() and explain() may be called by any thread at any time.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/inference_service.h"
+#include "server/answer/generate.h"
+#include "server/answer/writers.h"
+#include "text/text_assembler.h"
+
+namespace skein {
+
+// One prompt, ready for the model.
+struct PromptTokens {
+  std::vector<TokenId> ids;
+  std::string echo;  // goes before the answer
+};
+
+// What a kind of request adds to the common path.
+struct AnswerSpec {
+  AnswerForm form = AnswerForm::kChat;
+  api::Generation generation;
+  // On a worker, when the model is there.
+  std::function<api::Parsed<std::vector<PromptTokens>>(const ServedModel&)> make_prompts;
+};
+
+class AnswerJob final : public Deliverable,
+                        public LiveRequest,
+                        public std::enable_shared_from_this<AnswerJob> {
+ public:
+  AnswerJob(ServerContext& context, Caller caller, AnswerSpec spec);
+
+  void begin(http::Responder responder);
+  void begin(LineDone done);
+
+  void advance() override;
+  RequestExplanation explain() override;
+  void cancel() override;
+
+ private:
+  struct Choice {
+    RequestHandle request;
+    std::optional<TextAssembler> text;
+    StreamChunk chunk;
+    api::Choice result;
+    std::optional<GenerationEnd> end;
+    std::string pending;  // text for the next piece
+    std::vector<api::Logprob> logprobs;
+    std::vector<TokenId> token_ids;
+    uint64_t characters = 0;  // before the next token, for its text_offset
+    uint32_t prompt = 0;      // which of the prompts
+    uint32_t progress = 0;
+    bool finished = false;  // its end was written
+  };
+
+  // answer_job.cpp: up to the engine
+  void acquire();
+  void submit(std::shared_ptr<ModelLease> lease);
+  Status submit_choices(std::vector<PromptTokens> prompts);
+  std::optional<api::Error> check_size(const std::vector<PromptTokens>& prompts) const;
+  std::optional<api::Error> check_rate(const std::vector<PromptTokens>& prompts);
+  AnswerWriter::Options writer_options(const std::vector<PromptTokens>& prompts) const;
+  api::Error submit_error(const Status& status);
+  static api::Error cancelled_error();
+
+  // answer_delivery.cpp: from the engine
+  bool advance_choice(Choice& choice);
+  void take_tokens(Choice& choice);
+  void write_piece(Choice& choice);
+  void finish_choice(Choice& choice);
+  void flush();
+  api::Usage usage() const;
+  api::Timings timings() const;
+  std::optional<api::Error> failure(const Choice& choice);
+  void fail(const api::Error& error);
+  void complete();
+  void close(FinishReason reason, int status);
+
+  ServerContext& context_;
+  const Caller caller_;
+  AnswerSpec spec_;
+  api::Identity identity_;
+  const TimeUs arrived_;
+  uint64_t seed_ = 0;
+
+  std::optional<http::Responder> responder_;
+  LineDone done_;
+  std::unique_ptr<AnswerWriter> writer_;
+  std::string out_;       // written by the writer, not yet taken by the responder
+  bool stalled_ = false;  // the responder is full
+
+  mutable std::mutex mutex_;  // for what cancel() and explain() share with the rest
+  bool cancelled_ = false;
+  std::optional<ModelLease> lease_;
+  std::deque<Choice> choices_;  // their places never change
+
+  std::atomic<bool> submitted_{false};  // choices_ is complete: advance() may look at it
+  bool end_written_ = false;
+  bool closed_ = false;
+  size_t unfinished_ = 0;
+  uint64_t prompt_tokens_ = 0;
+  uint64_t reserved_tokens_ = 0;  // at the rate limiter
+  TimeUs first_token_ = 0;
+  TimeUs last_tokens_ = 0;
+};
+
+}  // namespace skein

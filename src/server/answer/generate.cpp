@@ -1,0 +1,186 @@
+#include "server/answer/generate.h"
+
+#include <charconv>
+#include <ctime>
+#include <utility>
+
+#include "engine/prompt.h"
+#include "server/answer/answer_job.h"
+
+namespace skein {
+namespace {
+
+using Prompts = api::Parsed<std::vector<PromptTokens>>;
+
+// continue_final_message: the prompt ends where the last message does, so that the answer goes on
+// from there.
+void cut_after(jinja::Rendered& prompt, const std::string& content) {
+  const size_t at = content.empty() ? std::string::npos : prompt.text().rfind(content);
+  if (at == std::string::npos) return;
+  size_t left = at + content.size();
+  for (size_t i = 0; i < prompt.segments.size(); ++i) {
+    std::string& text = prompt.segments[i].text;
+    if (left <= text.size()) {
+      text.resize(left);
+      prompt.segments.resize(i + 1);
+      return;
+    }
+    left -= text.size();
+  }
+}
+
+Prompts chat_prompt(const ServedModel& served, const api::ChatRequest& request) {
+  const LoadedTokenizer* tokenizer = served.model().tokenizer();
+  if (tokenizer == nullptr) return api::not_supported("Text, with a model that has no tokenizer,");
+  Result<jinja::Rendered> prompt = render_chat(served, request);
+  if (!prompt.ok()) {
+    return api::invalid_field(
+        "messages", "The model's chat template refuses this conversation: " + prompt.message());
+  }
+  auto ids = encode_prompt(tokenizer->tokenizer, *prompt);
+  if (!ids.ok()) return api::from_status(ids.status());
+  return std::vector<PromptTokens>{{std::move(*ids), {}}};
+}
+
+api::Parsed<PromptTokens> completion_prompt(const ServedModel& served, const api::Prompt& prompt,
+                                            bool echo, size_t index) {
+  const Tokenizer& tokenizer = served.model().tokenizer()->tokenizer;
+  PromptTokens tokens;
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
+    for (const TokenId id : *ids) {
+      if (id < 0 || static_cast<uint32_t>(id) >= served.vocab()) {
+        return api::invalid_field("prompt", "Prompt " + std::to_string(index) +
+                                                " has the token id " + std::to_string(id) +
+                                                "; the vocabulary has " +
+                                                std::to_string(served.vocab()) + ".");
+      }
+    }
+    tokens.ids = *ids;
+    if (echo) {
+      auto text = tokenizer.decode(*ids);
+      if (!text.ok()) return api::from_status(text.status());
+      tokens.echo = std::move(*text);
+    }
+    return tokens;
+  }
+  const std::string& text = std::get<std::string>(prompt);
+  auto ids = tokenizer.encode(text, {.add_special = true});
+  if (!ids.ok()) return api::from_status(ids.status());
+  tokens.ids = std::move(*ids);
+  if (echo) tokens.echo = text;
+  if (tokens.ids.empty()) {
+    return api::invalid_field("prompt",
+                              "The prompt is empty, and this model begins no text by "
+                              "itself.");
+  }
+  return tokens;
+}
+
+Prompts completion_prompts(const ServedModel& served, const api::CompletionRequest& request) {
+  if (served.model().tokenizer() == nullptr) {
+    return api::not_supported("Text, with a model that has no tokenizer,");
+  }
+  std::vector<PromptTokens> prompts;
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    auto prompt = completion_prompt(served, request.prompts[i], request.echo, i);
+    if (!prompt.ok()) return prompt.error();
+    prompts.push_back(std::move(*prompt));
+  }
+  return prompts;
+}
+
+std::shared_ptr<AnswerJob> chat_job(ServerContext& context, Caller caller, AnswerForm form,
+                                    api::ChatRequest request) {
+  AnswerSpec spec;
+  spec.form = form;
+  spec.generation = request.generation;
+  spec.make_prompts = [request = std::move(request)](const ServedModel& served) {
+    return chat_prompt(served, request);
+  };
+  return std::make_shared<AnswerJob>(context, std::move(caller), std::move(spec));
+}
+
+std::shared_ptr<AnswerJob> completion_job(ServerContext& context, Caller caller,
+                                          api::CompletionRequest request) {
+  AnswerSpec spec;
+  spec.form = AnswerForm::kCompletion;
+  spec.generation = request.generation;
+  spec.make_prompts = [request = std::move(request)](const ServedModel& served) {
+    return completion_prompts(served, request);
+  };
+  return std::make_shared<AnswerJob>(context, std::move(caller), std::move(spec));
+}
+
+}  // namespace
+
+Caller caller_of(const Call& call) {
+  Caller caller;
+  caller.principal = call.principal;
+  caller.priority = call.priority;
+  caller.route = call.route->pattern;
+  caller.request_id = call.request.request_id;
+  if (const std::string* header = call.request.head.header("x-request-timeout-ms")) {
+    int64_t ms = 0;
+    const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), ms);
+    constexpr int64_t kDayMs = int64_t{24} * 3600 * 1000;
+    const bool whole = error == std::errc() && end == header->data() + header->size();
+    if (whole && ms > 0 && ms <= kDayMs) caller.timeout_us = ms * kUsPerMs;
+  }
+  return caller;
+}
+
+Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request) {
+  const ChatTemplate* chat = served.model().chat_template();
+  if (chat == nullptr) return unimplemented("this model has no chat template");
+  jinja::RenderOptions options;
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  options.now = *localtime_r(&now, &local);
+  SKEIN_ASSIGN(jinja::Rendered prompt, chat->render(request.template_context(), options));
+  if (request.continue_final_message && !request.messages.empty()) {
+    const json::Value& content = request.messages.back()["content"];
+    if (content.is_string()) cut_after(prompt, content.get<std::string>());
+  }
+  return prompt;
+}
+
+api::Parsed<std::string> model_for(const ServerContext& context, const Principal& who,
+                                   const std::string& wanted) {
+  const std::string& id = wanted.empty() ? context.default_model : wanted;
+  if (!context.models.has(id)) return api::model_not_found(id);
+  if (!who.may_use(id)) return api::forbidden("This key may not use this model.");
+  return id;
+}
+
+void generate_chat(ServerContext& context, Caller caller, api::ChatRequest request,
+                   http::Responder responder) {
+  chat_job(context, std::move(caller), AnswerForm::kChat, std::move(request))
+      ->begin(std::move(responder));
+}
+
+void generate_message(ServerContext& context, Caller caller, api::ChatRequest request,
+                      http::Responder responder) {
+  chat_job(context, std::move(caller), AnswerForm::kMessage, std::move(request))
+      ->begin(std::move(responder));
+}
+
+void generate_completion(ServerContext& context, Caller caller, api::CompletionRequest request,
+                         http::Responder responder) {
+  completion_job(context, std::move(caller), std::move(request))->begin(std::move(responder));
+}
+
+std::shared_ptr<LiveRequest> generate_chat(ServerContext& context, Caller caller,
+                                           api::ChatRequest request, LineDone done) {
+  const auto job = chat_job(context, std::move(caller), AnswerForm::kChat, std::move(request));
+  job->begin(std::move(done));
+  return job;
+}
+
+std::shared_ptr<LiveRequest> generate_completion(ServerContext& context, Caller caller,
+                                                 api::CompletionRequest request, LineDone done) {
+  const auto job = completion_job(context, std::move(caller), std::move(request));
+  job->begin(std::move(done));
+  return job;
+}
+
+}  // namespace skein

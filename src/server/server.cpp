@@ -1,0 +1,191 @@
+#include "server/server.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/log.h"
+#include "server/batch_executor.h"
+#include "server/context.h"
+#include "server/endpoints/endpoints.h"
+#include "server/router.h"
+
+namespace skein {
+namespace {
+
+// Routes that begin new work: refused while the server drains.
+bool begins_work(const Route& route) {
+  switch (route.endpoint) {
+    case Endpoint::kChatCompletions:
+    case Endpoint::kCompletions:
+    case Endpoint::kMessages:
+    case Endpoint::kEmbeddings:
+    case Endpoint::kFileUpload:
+    case Endpoint::kBatchCreate:
+    case Endpoint::kAdminLoad:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class KeyGate final : public Gate {
+ public:
+  KeyGate(const KeyRing& keys, Metrics& metrics, const std::atomic<bool>& draining)
+      : keys_(keys), metrics_(metrics), draining_(draining) {}
+
+  api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) override {
+    PrincipalPtr who = route.auth == Auth::kNone ? anonymous_ : keys_.authenticate(credential);
+    if (who == nullptr) return api::unauthorized();
+    if (route.auth == Auth::kAdmin) {
+      if (who->is_anonymous()) return api::unauthorized();
+      if (!who->admin) return api::forbidden("This needs a key with the admin right.");
+    }
+    if (draining_ && begins_work(route)) {
+      metrics_.on_rejected("", Rejection::kDraining);
+      return api::draining(kRetryAfterDrainS);
+    }
+    return who;
+  }
+
+ private:
+  static constexpr uint64_t kRetryAfterDrainS = 5;
+
+  const KeyRing& keys_;
+  Metrics& metrics_;
+  const std::atomic<bool>& draining_;
+  const PrincipalPtr anonymous_ = std::make_shared<const Principal>();
+};
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+constexpr size_t kWorkers = 2;
+constexpr size_t kWorkerQueue = 4096;
+
+}  // namespace
+
+// The order of the members is the order in which they may need each other: what is declared later
+// ends first.
+class Server::Impl {
+ public:
+  Impl(ServerSettings settings, std::unique_ptr<Store> store, SchedulerManager& models,
+       const Clock& clock)
+      : settings_(std::move(settings)),
+        store_(std::move(store)),
+        keys_(store_->salt_key()),
+        limiter_(clock),
+        metrics_(clock),
+        workers_(kWorkers, kWorkerQueue),
+        context_{clock,
+                 models,
+                 *store_,
+                 keys_,
+                 limiter_,
+                 metrics_,
+                 live_,
+                 delivery_,
+                 workers_,
+                 settings_.default_model,
+                 settings_.share_prefixes,
+                 settings_.log_request,
+                 settings_.version,
+                 ready_,
+                 draining_,
+                 settings_.on_drain_request},
+        gate_(keys_, metrics_, draining_),
+        router_(gate_),
+        http_(settings_.http, router_) {
+    bind_generation(router_, context_);
+    bind_text(router_, context_);
+    bind_models(router_, context_);
+    bind_files(router_, context_);
+    bind_batches(router_, context_);
+    bind_requests(router_, context_);
+    bind_health(router_, context_);
+    bind_admin(router_, context_);
+  }
+
+  Status check_exposure() {
+    SKEIN_TRY(keys_.follow(store_->keys()));
+    if (!keys_.is_open() || settings_.insecure_open || is_loopback(settings_.http.host)) return {};
+    return invalid_argument(
+        "{} can be reached from other machines and there are no API keys; make one with `skein "
+        "keys "
+        "add --name NAME`, bind to 127.0.0.1, or say --insecure-open",
+        settings_.http.host);
+  }
+
+  Status start() {
+    SKEIN_TRY(http_.start());
+    executor_ = std::make_unique<BatchExecutor>(context_, settings_.batch_lines);
+    return {};
+  }
+
+  void drain() { draining_ = true; }
+
+  bool stop(std::chrono::milliseconds grace) {
+    drain();
+    executor_.reset();
+    const auto before = std::chrono::steady_clock::now();
+    http_.stop(grace);
+    return std::chrono::steady_clock::now() - before < grace;
+  }
+
+  const ServerSettings settings_;
+  std::unique_ptr<Store> store_;
+  KeyRing keys_;
+  RateLimiter limiter_;
+  Metrics metrics_;
+  LiveRequests live_;
+  Delivery delivery_;
+  http::Workers workers_;
+  std::atomic<bool> ready_{false};
+  std::atomic<bool> draining_{false};
+  ServerContext context_;
+  KeyGate gate_;
+  Router router_;
+  http::HttpServer http_;
+  std::unique_ptr<BatchExecutor> executor_;
+};
+
+Result<std::unique_ptr<Server>> Server::create(ServerSettings settings, SchedulerManager& models,
+                                               const Clock& clock) {
+  StoreOptions store_options;
+  store_options.state_dir = settings.state_dir;
+  SKEIN_ASSIGN(std::unique_ptr<Store> store, Store::open(std::move(store_options)));
+  auto impl = std::make_unique<Impl>(std::move(settings), std::move(store), models, clock);
+  SKEIN_TRY(impl->check_exposure());
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+Status Server::start() {
+  return impl_->start();
+}
+
+uint16_t Server::port() const {
+  return impl_->http_.port();
+}
+
+void Server::set_ready() {
+  impl_->ready_ = true;
+}
+
+void Server::reload_keys() {
+  impl_->store_->keys().reload([](const Status& status) {
+    if (!status.ok()) log_error("the keys could not be read again: {}", status.message());
+  });
+}
+
+void Server::drain() {
+  impl_->drain();
+}
+
+bool Server::stop(std::chrono::milliseconds grace) {
+  return impl_->stop(grace);
+}
+
+}  // namespace skein

@@ -1,0 +1,75 @@
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <skein/skein.h>
+#include <thread>
+
+#include "format/test_folder.h"
+
+namespace {
+
+class LibraryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string path = skein::testing::default_model_path();
+    if (!std::filesystem::exists(path)) {
+      GTEST_SKIP() << "the default model is not there (make model)";
+    }
+    model_.emplace(skein::Model::load(path));
+    options_.temperature = 0;
+    options_.max_tokens = 24;
+  }
+  static std::string read(skein::Stream& stream) {
+    std::string all;
+    for (std::string text; stream.next(text);) all += text;
+    return all;
+  }
+
+  std::optional<skein::Model> model_;
+  skein::GenerateOptions options_;
+};
+
+TEST_F(LibraryTest, ThreadsGetTheAnswersTheyGetAlone) {
+  skein::Stream alone = model_->chat({{"user", "What is the capital of France?"}}, options_);
+  const std::string expected = read(alone);
+  EXPECT_NE(expected.find("Paris"), std::string::npos) << expected;
+  EXPECT_GT(alone.summary().generated_tokens, 0U);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      skein::Stream stream = model_->chat({{"user", "What is the capital of France?"}}, options_);
+      EXPECT_EQ(read(stream), expected);
+      EXPECT_EQ(stream.summary().finish_reason, alone.summary().finish_reason);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(LibraryTest, StopStringsEndTheTextBeforeThem) {
+  skein::Stream whole = model_->complete("The capital of France is", options_);
+  const std::string text = read(whole);
+  ASSERT_GT(text.size(), 8U);
+  options_.stop = {text.substr(5, 2)};
+  skein::Stream cut = model_->complete("The capital of France is", options_);
+  EXPECT_EQ(read(cut), text.substr(0, text.find(options_.stop[0])));
+  EXPECT_EQ(cut.summary().finish_reason, "stop");
+}
+
+TEST_F(LibraryTest, CancelEndsAndLettingGoIsFine) {
+  options_.max_tokens = 4000;
+  skein::Stream stream = model_->complete("One, two, three,", options_);
+  std::string text;
+  ASSERT_TRUE(stream.next(text));
+  stream.cancel();
+  while (stream.next(text)) {
+  }
+  EXPECT_EQ(stream.summary().finish_reason, "cancelled");
+  { skein::Stream dropped = model_->complete("Four, five,", options_); }
+}
+
+TEST_F(LibraryTest, WrongRequestsThrowWithTheField) {
+  options_.temperature = -1;
+  EXPECT_THROW((void)model_->complete("x", options_), skein::Error);
+  EXPECT_THROW((void)skein::Model::load("/nowhere/model.gguf"), skein::Error);
+}
+
+}  // namespace

@@ -1,0 +1,387 @@
+#include <algorithm>
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "format/test_folder.h"
+#include "server/store/store_helpers.h"
+
+namespace skein {
+namespace {
+
+using testing::batch_of;
+using testing::cancel;
+using testing::content_of;
+using testing::create_batch_of;
+using ::testing::ElementsAre;
+using testing::finish;
+using testing::input_of;
+using testing::integer_of;
+using testing::sql;
+using testing::upload;
+using Json = nlohmann::json;
+
+class BatchTest : public ::testing::Test {
+ protected:
+  BatchTest() { reopen(); }
+
+  // As after a restart: memory is gone, the database is not.
+  void reopen() {
+    runner_.reset();
+    store_.reset();
+    store_ = testing::open_store({.state_dir = folder_ / "state",
+                                  .group_window_us = 0,
+                                  .unix_time_s = [this] { return now_s_.load(); }});
+    runner_ = std::make_unique<BatchRunner>(*store_, clock_);
+  }
+  BatchWork next(size_t n) {
+    auto work = runner_->next_lines(n);
+    SKEIN_CHECK(work.ok(), "{}", work.message());
+    return std::move(*work);
+  }
+  std::vector<BatchLine> lines(size_t n) { return next(n).lines; }
+
+  // A batch that has passed validation, when `text` is good.
+  std::string start(const std::string& owner, const std::string& text) {
+    const auto file = upload(*store_, owner, text);
+    SKEIN_CHECK(file.ok(), "{}", file.message());
+    const auto batch = create_batch_of(*store_, owner, file->id);
+    SKEIN_CHECK(batch.ok(), "{}", batch.message());
+    EXPECT_EQ(batch->status, BatchStatus::kValidating);
+    next(0);
+    return batch->id;
+  }
+  BatchRecord get(const std::string& id) { return *batch_of(*store_, id, {"", true}); }
+  std::string status(const std::string& id) { return std::string(name_of(get(id).status)); }
+  void settle() {
+    for (int i = 0; i < 4; ++i) next(0);
+  }
+  std::vector<Json> jsonl(const std::string& file) {
+    std::vector<Json> all;
+    std::istringstream text(*content_of(*store_, file, {"", true}));
+    for (std::string one; std::getline(text, one);) all.push_back(Json::parse(one));
+    return all;
+  }
+
+  testing::TestFolder folder_;
+  std::atomic<int64_t> now_s_{1'000'000};
+  ManualClock clock_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<BatchRunner> runner_;
+};
+
+std::vector<int64_t> numbers(const std::vector<BatchLine>& lines) {
+  std::vector<int64_t> all;
+  for (const BatchLine& line : lines) all.push_back(line.line);
+  return all;
+}
+
+TEST_F(BatchTest, RunsFromCreatedToCompleted) {
+  const std::string id = start("a", input_of(5));
+  EXPECT_EQ(status(id), "in_progress");
+  const auto work = lines(10);
+  EXPECT_THAT(numbers(work), ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_EQ(work[1].custom_id, "c2");
+  EXPECT_EQ(work[1].owner, "a");
+  EXPECT_EQ(work[1].endpoint, "/v1/chat/completions");
+  EXPECT_EQ(work[1].body, R"({"line":2})");
+  EXPECT_TRUE(lines(10).empty());  // all are out
+
+  for (const int i : {4, 2, 0, 3, 1}) {  // whatever the order of the ends
+    const int code = i == 2 ? 400 : 200;
+    ASSERT_TRUE(finish(*runner_, work[i], code, fmt::format("{{\n\"i\": {}}}", i)).ok());
+  }
+  EXPECT_EQ(get(id).completed_lines, 4U);
+  EXPECT_EQ(get(id).failed_lines, 1U);
+  now_s_ += 60;
+  settle();
+  const BatchRecord batch = get(id);
+  EXPECT_EQ(batch.status, BatchStatus::kCompleted);
+  EXPECT_EQ(batch.total_lines, 5U);
+  EXPECT_EQ(batch.at_s(BatchStatus::kValidating), 1'000'000);
+  EXPECT_EQ(batch.at_s(BatchStatus::kCompleted), 1'000'060);
+  EXPECT_EQ(batch.at_s(BatchStatus::kFailed), 0);
+  EXPECT_EQ(batch.expires_at_s, 1'000'000 + 24 * 3600);
+
+  const auto output = jsonl(batch.output_file);
+  ASSERT_EQ(output.size(), 4U);
+  std::vector<std::string> ids;
+  for (const Json& line : output) ids.push_back(line["custom_id"]);
+  EXPECT_THAT(ids, ElementsAre("c1", "c2", "c4", "c5"));
+  EXPECT_EQ(output[1]["response"]["status_code"], 200);
+  EXPECT_EQ(output[1]["response"]["request_id"], "req");
+  EXPECT_EQ(output[1]["response"]["body"]["i"], 1);
+  EXPECT_TRUE(output[1]["error"].is_null());
+  const auto errors = jsonl(batch.error_file);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0]["custom_id"], "c3");
+  EXPECT_EQ(errors[0]["response"]["status_code"], 400);
+  EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM batch_lines"), 0);
+}
+
+TEST_F(BatchTest, FilesOfABatchBelongToItsOwner) {
+  const std::string id = start("a", input_of(1));
+  ASSERT_TRUE(finish(*runner_, lines(1)[0], 200, "{}").ok());
+  settle();
+  const BatchRecord batch = get(id);
+  EXPECT_TRUE(batch.error_file.empty());
+  EXPECT_TRUE(content_of(*store_, batch.output_file, {"a"}).ok());
+  EXPECT_EQ(content_of(*store_, batch.output_file, {"b"}).status().code(), Code::kNotFound);
+  EXPECT_EQ(batch_of(*store_, id, {"b"}).status().code(), Code::kNotFound);
+  EXPECT_EQ(cancel(*store_, id, {"b"}).status().code(), Code::kNotFound);
+  const auto list = [this](const Scope& scope) {
+    return await<Page<BatchRecord>>([&](Done<Page<BatchRecord>> done) {
+             store_->batches().list(scope, {}, std::move(done));
+           })
+        ->items.size();
+  };
+  EXPECT_EQ(list({"a"}), 1U);
+  EXPECT_EQ(list({"b"}), 0U);
+  EXPECT_EQ(list({"", false}), 0U);
+  EXPECT_EQ(list({"b", true}), 1U);
+}
+
+TEST_F(BatchTest, ALineHasOneResult) {
+  start("a", input_of(2));
+  const auto work = lines(2);
+  ASSERT_TRUE(finish(*runner_, work[0], 200, R"({"first": 1})").ok());
+  EXPECT_EQ(finish(*runner_, work[0], 500, "{}").code(), Code::kAlreadyExists);
+  BatchLine unknown = work[0];
+  unknown.line = 99;
+  EXPECT_EQ(finish(*runner_, unknown, 200, "{}").code(), Code::kNotFound);
+  unknown.batch = "batch_none";
+  EXPECT_EQ(finish(*runner_, unknown, 200, "{}").code(), Code::kNotFound);
+  const BatchRecord batch = get(work[0].batch);
+  EXPECT_EQ(batch.completed_lines, 1U);
+  EXPECT_EQ(batch.failed_lines, 0U);
+  ASSERT_TRUE(finish(*runner_, work[1], 200, "{}").ok());
+  settle();
+  EXPECT_EQ(jsonl(get(batch.id).output_file)[0]["response"]["body"]["first"], 1);
+}
+
+TEST_F(BatchTest, ResumesWithEveryFinishedLineKept) {
+  const std::string id = start("a", input_of(200));
+  for (const BatchLine& line : lines(150)) {
+    if (line.line % 3 == 0) continue;
+    ASSERT_TRUE(finish(*runner_, line, 200, "{}").ok());
+  }
+  reopen();
+  EXPECT_EQ(get(id).completed_lines, 100U);
+  const auto rest = lines(1000);
+  EXPECT_EQ(rest.size(), 100U);
+  EXPECT_EQ(rest[0].line, 3);
+  for (const BatchLine& line : rest) ASSERT_TRUE(finish(*runner_, line, 200, "{}").ok());
+  settle();
+  EXPECT_EQ(jsonl(get(id).output_file).size(), 200U);
+  EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM batches WHERE open = 1"), 0);
+}
+
+TEST_F(BatchTest, AWhollyBadInputFailsTheBatch) {
+  const std::string id = start("a", "no json\n");
+  const BatchRecord batch = get(id);
+  EXPECT_EQ(batch.status, BatchStatus::kFailed);
+  ASSERT_EQ(batch.errors.size(), 1U);
+  EXPECT_EQ(batch.errors[0].line, 1);
+  EXPECT_EQ(batch.errors[0].code, "invalid_json_line");
+  EXPECT_EQ(batch.at_s(BatchStatus::kFailed), 1'000'000);
+  EXPECT_TRUE(lines(10).empty());
+  EXPECT_EQ(cancel(*store_, id, {"a"}).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(BatchTest, ABrokenLineFailsAlone) {
+  const std::string id = start("a", input_of(2) + "broken\n");
+  EXPECT_EQ(get(id).failed_lines, 1U);
+  EXPECT_EQ(get(id).total_lines, 3U);
+  for (const BatchLine& line : lines(10)) ASSERT_TRUE(finish(*runner_, line, 200, "{}").ok());
+  settle();
+  EXPECT_EQ(status(id), "completed");
+  EXPECT_EQ(jsonl(get(id).output_file).size(), 2U);
+  const auto errors = jsonl(get(id).error_file);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_TRUE(errors[0]["custom_id"].is_null());
+  EXPECT_EQ(errors[0]["response"]["body"]["error"]["code"], "invalid_json_line");
+}
+
+TEST_F(BatchTest, CancelKeepsFinishedLinesAndTakesNoMore) {
+  const std::string id = start("a", input_of(4));
+  const auto work = lines(3);
+  ASSERT_TRUE(finish(*runner_, work[1], 200, "{}").ok());
+  EXPECT_EQ(cancel(*store_, id, {"a"})->status, BatchStatus::kCancelling);
+  EXPECT_EQ(cancel(*store_, id, {"a"})->status, BatchStatus::kCancelling);  // twice is once
+  EXPECT_EQ(finish(*runner_, work[0], 200, "{}").code(), Code::kNotFound);
+  const BatchWork after = next(10);
+  EXPECT_TRUE(after.lines.empty());
+  EXPECT_THAT(after.ended, ElementsAre(id));
+  settle();
+  const BatchRecord batch = get(id);
+  EXPECT_EQ(batch.status, BatchStatus::kCancelled);
+  EXPECT_EQ(batch.completed_lines, 1U);
+  EXPECT_EQ(jsonl(batch.output_file).size(), 1U);
+  EXPECT_TRUE(batch.error_file.empty());
+  EXPECT_EQ(cancel(*store_, id, {"a"})->status, BatchStatus::kCancelled);
+}
+
+TEST_F(BatchTest, CancelBeforeValidation) {
+  const auto file = upload(*store_, "a", input_of(2));
+  const auto batch = create_batch_of(*store_, "a", file->id);
+  ASSERT_TRUE(cancel(*store_, batch->id, {"a"}).ok());
+  settle();
+  EXPECT_EQ(status(batch->id), "cancelled");
+  EXPECT_TRUE(get(batch->id).output_file.empty());
+}
+
+TEST_F(BatchTest, ExpiresAfterADay) {
+  const std::string id = start("a", input_of(3));
+  const auto work = lines(2);
+  ASSERT_TRUE(finish(*runner_, work[0], 200, "{}").ok());
+  now_s_ += 24 * 3600 - 1;
+  settle();
+  EXPECT_EQ(status(id), "in_progress");
+  now_s_ += 1;
+  next(0);
+  EXPECT_EQ(status(id), "finalizing");
+  EXPECT_EQ(finish(*runner_, work[1], 200, "{}").code(), Code::kNotFound);
+  reopen();  // the outcome survives
+  settle();
+  const BatchRecord batch = get(id);
+  EXPECT_EQ(batch.status, BatchStatus::kExpired);
+  EXPECT_EQ(jsonl(batch.output_file).size(), 1U);
+  const auto errors = jsonl(batch.error_file);
+  ASSERT_EQ(errors.size(), 2U);
+  EXPECT_EQ(errors[0]["custom_id"], "c2");
+  EXPECT_TRUE(errors[0]["response"].is_null());
+  EXPECT_EQ(errors[0]["error"]["code"], "batch_expired");
+}
+
+TEST_F(BatchTest, OwnersTakeTurnsAndTheirBatchesQueue) {
+  start("a", input_of(5));
+  const std::string second = start("a", input_of(5));
+  const std::string other = start("b", input_of(2));
+  std::map<std::string, int> by_owner;
+  for (const BatchLine& line : lines(4)) ++by_owner[line.owner];
+  EXPECT_EQ(by_owner["a"], 2);
+  EXPECT_EQ(by_owner["b"], 2);
+  for (const BatchLine& line : lines(3)) EXPECT_NE(line.batch, second);
+  EXPECT_EQ(lines(100).size(), 5U);
+}
+
+TEST_F(BatchTest, ReturnedLinesComeAgain) {
+  const std::string id = start("a", input_of(3));
+  const auto work = lines(2);
+  runner_->return_line(id, work[1].line);
+  const auto again = lines(10);
+  EXPECT_THAT(numbers(again), ::testing::UnorderedElementsAre(2, 3));
+  runner_->return_line(id, 1);
+  ASSERT_TRUE(finish(*runner_, work[0], 200, "{}").ok());  // it ended after all
+  EXPECT_TRUE(lines(10).empty());
+}
+
+TEST_F(BatchTest, AStoreThatRefusesAResultHandsTheLineOutAgain) {
+  const std::string id = start("a", input_of(2));
+  const auto work = lines(2);
+  ASSERT_TRUE(sql(*store_, "PRAGMA query_only = ON").ok());
+  EXPECT_EQ(finish(*runner_, work[0], 200, "{}").code(), Code::kUnavailable);
+  EXPECT_TRUE(lines(10).empty());  // not in a tight loop
+  ASSERT_TRUE(sql(*store_, "PRAGMA query_only = OFF").ok());
+  ASSERT_TRUE(finish(*runner_, work[1], 200, "{}").ok());
+  clock_.advance(3 * kUsPerSecond);
+  const auto again = lines(10);
+  ASSERT_THAT(numbers(again), ElementsAre(1));
+  ASSERT_TRUE(finish(*runner_, again[0], 200, "{}").ok());
+  settle();
+  EXPECT_EQ(status(id), "completed");
+}
+
+TEST_F(BatchTest, FinalizingWaitsForTheDiskAndHappensOnce) {
+  const std::string id = start("a", input_of(1));
+  ASSERT_TRUE(finish(*runner_, lines(1)[0], 200, "{}").ok());
+  next(0);
+  ASSERT_EQ(status(id), "finalizing");
+  ASSERT_TRUE(sql(*store_, "PRAGMA query_only = ON").ok());
+  next(0);
+  EXPECT_EQ(status(id), "finalizing");
+  ASSERT_TRUE(sql(*store_, "PRAGMA query_only = OFF").ok());
+  next(0);
+  EXPECT_EQ(status(id), "finalizing");  // waits a little
+  clock_.advance(3 * kUsPerSecond);
+  settle();
+  EXPECT_EQ(status(id), "completed");
+  EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM files"), 2);
+  const std::filesystem::directory_iterator contents(folder_ / "state/files");
+  EXPECT_EQ(std::distance(begin(contents), end(contents)), 2);
+}
+
+TEST_F(BatchTest, AnInputThatIsGoneHarmsItsBatchOnly) {
+  const auto file = upload(*store_, "a", input_of(1));
+  const auto lost = create_batch_of(*store_, "a", file->id);
+  std::filesystem::remove(folder_ / ("state/files/" + file->id));
+  const std::string good = start("b", input_of(1));
+  EXPECT_EQ(status(lost->id), "failed");
+  EXPECT_EQ(get(lost->id).errors[0].code, "input_file_missing");
+  EXPECT_EQ(lines(5).size(), 1U);
+
+  const std::string cut = start("c", input_of(2));
+  std::filesystem::resize_file(folder_ / ("state/files/" + get(cut).input_file), 3);
+  EXPECT_TRUE(lines(5).empty());
+  settle();
+  EXPECT_EQ(status(cut), "completed");
+  EXPECT_EQ(get(cut).failed_lines, 2U);
+  EXPECT_EQ(status(good), "in_progress");
+}
+
+TEST_F(BatchTest, WhatABatchNeedsToBeginWith) {
+  const auto file = upload(*store_, "a", input_of(1), "assistants");
+  EXPECT_EQ(create_batch_of(*store_, "a", file->id).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(create_batch_of(*store_, "a", "file-none").status().code(), Code::kNotFound);
+  const auto wrong = await<BatchRecord>([&](Done<BatchRecord> done) {
+    store_->batches().create({"a", "/v1/models", file->id, "{}"}, std::move(done));
+  });
+  EXPECT_EQ(wrong.status().code(), Code::kInvalidArgument);
+  const auto good = upload(*store_, "a", input_of(1));
+  for (int i = 0; i < kMaxLiveBatches; ++i) {
+    ASSERT_TRUE(create_batch_of(*store_, "a", good->id).ok());
+  }
+  EXPECT_EQ(create_batch_of(*store_, "a", good->id).status().code(), Code::kResourceExhausted);
+}
+
+TEST_F(BatchTest, RevokingAKeyCancelsItsBatches) {
+  KeyRecord key;
+  key.id = "0123456789abcdef";
+  key.name = "a";
+  const auto added =
+      await<KeyRecord>([&](Done<KeyRecord> done) { store_->keys().add(key, std::move(done)); });
+  ASSERT_TRUE(added.ok());
+  const std::string mine = start(key.id, input_of(1));
+  const std::string other = start("b", input_of(1));
+  ASSERT_TRUE(await<KeyRecord>([&](Done<KeyRecord> done) {
+                store_->keys().revoke("a", std::move(done));
+              }).ok());
+  settle();
+  EXPECT_EQ(status(mine), "cancelled");
+  EXPECT_EQ(status(other), "in_progress");
+}
+
+TEST_F(BatchTest, LinesEndOnManyThreads) {
+  const std::string id = start("a", input_of(120));
+  std::atomic<int> done{0};
+  while (done < 120) {
+    std::vector<std::thread> threads;
+    for (const BatchLine& line : lines(16)) {
+      threads.emplace_back([&, line] {
+        runner_->finish_line(line.batch, line.line, {200, "r", "{}"},
+                             [&done](const Status& status) { done += status.ok() ? 1 : 0; });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  settle();
+  EXPECT_EQ(get(id).completed_lines, 120U);
+  EXPECT_EQ(status(id), "completed");
+}
+
+}  // namespace
+}  // namespace skein

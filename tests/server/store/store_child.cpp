@@ -1,0 +1,138 @@
+// Works on a state folder until it is killed, and says on stdout what the store acknowledged: what
+// was said must be true afterwards.
+//
+//   store_child lines DIR     runs the lines of the batches that are there
+//   store_child mixed DIR     uploads, creates, cancels and expires
+//   store_child full DIR      fills up a small disk, then gets more room; exit status 0: all well
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "server/store/store_helpers.h"
+
+namespace skein {
+namespace {
+
+using testing::batch_of;
+using testing::cancel;
+using testing::create_batch_of;
+using testing::input_of;
+using testing::upload;
+
+// One write, so that a kill cannot cut a line in two.
+void say(const std::string& text) {
+  if (::write(STDOUT_FILENO, (text + "\n").c_str(), text.size() + 1) < 0) std::abort();
+}
+
+int run_lines(const std::string& dir) {
+  const auto store = testing::open_store({.state_dir = dir});
+  const SystemClock clock;
+  BatchRunner runner(*store, clock);
+  for (;;) {
+    const auto work = runner.next_lines(8);
+    SKEIN_CHECK(work.ok(), "{}", work.message());
+    if (work->lines.empty() &&
+        testing::integer_of(*store, "SELECT count(*) FROM batches WHERE output_file IS NULL") ==
+            0) {
+      return 0;
+    }
+    for (const BatchLine& line : work->lines) {
+      const std::string body = fmt::format(R"({{"line": {}, "by": {}}})", line.line, ::getpid());
+      const int32_t code = line.line % 10 == 0 ? 400 : 200;
+      runner.finish_line(line.batch, line.line, {code, "r", body}, [line](const Status& status) {
+        SKEIN_CHECK(status.ok(), "{}", status.message());
+        say(fmt::format("{} {}", line.line, ::getpid()));
+      });
+    }
+    ::usleep(20'000);  // lines take their time, so that kills find some of everything
+  }
+}
+
+int run_mixed(const std::string& dir) {
+  std::atomic<int64_t> now_s{1'000'000};
+  const auto store =
+      testing::open_store({.state_dir = dir, .group_window_us = kUsPerMs, .unix_time_s = [&now_s] {
+                             return now_s.load();
+                           }});
+  const SystemClock clock;
+  BatchRunner runner(*store, clock);
+  for (int i = 0;; ++i) {
+    const std::string owner = std::to_string(::getpid());
+    const auto file = upload(*store, owner, input_of(50));
+    SKEIN_CHECK(file.ok(), "{}", file.message());
+    say("file " + file->id);
+    const std::string batch = create_batch_of(*store, owner, file->id)->id;
+    say("batch " + batch);
+    if (i % 2 == 0) {
+      SKEIN_CHECK(runner.next_lines(0).ok(), "next_lines failed");
+      SKEIN_CHECK(cancel(*store, batch, {owner}).ok(), "cancel failed");
+      say("cancelled " + batch);
+    } else {
+      now_s += 25 * 3600;
+      while (batch_of(*store, batch, {owner})->status != BatchStatus::kExpired) {
+        SKEIN_CHECK(runner.next_lines(0).ok(), "next_lines failed");
+      }
+      say("expired " + batch);
+    }
+  }
+}
+
+void limit_files(rlim_t bytes) {
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  limit.rlim_cur = bytes;
+  SKEIN_CHECK(::setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit failed");
+}
+
+int run_full(const std::string& dir) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  const auto store = testing::open_store({.state_dir = dir, .group_window_us = 0});
+  ManualClock clock;
+  BatchRunner runner(*store, clock);
+  const auto file = upload(*store, "a", input_of(300));
+  const std::string batch = create_batch_of(*store, "a", file->id)->id;
+  SKEIN_CHECK(runner.next_lines(0).ok(), "validation failed");
+
+  limit_files(400'000);
+  const auto big = upload(*store, "a", std::string(1'000'000, 'x'));
+  SKEIN_CHECK(big.status().code() == Code::kUnavailable, "a big upload: {}",
+              big.status().message());
+  const std::string body = "\"" + std::string(10'000, 'x') + "\"";
+  size_t stored = 0;
+  Status refused;
+  const auto work = runner.next_lines(300);
+  for (const BatchLine& line : work->lines) {
+    refused = testing::finish(runner, line, 200, body);
+    if (!refused.ok()) break;
+    ++stored;
+  }
+  SKEIN_CHECK(refused.code() == Code::kUnavailable, "a full disk: '{}'", refused.message());
+  SKEIN_CHECK(batch_of(*store, batch, {"a"})->completed_lines == stored, "reads go on");
+
+  limit_files(RLIM_INFINITY);
+  SKEIN_CHECK(upload(*store, "a", std::string(1'000'000, 'x')).ok(), "room again");
+  for (const BatchLine& line : work->lines) {
+    const Status status = testing::finish(runner, line, 200, body);
+    SKEIN_CHECK(status.ok() || status.code() == Code::kAlreadyExists, "{}", status.message());
+  }
+  clock.advance(10 * kUsPerSecond);
+  for (int i = 0; i < 4; ++i) SKEIN_CHECK(runner.next_lines(10).ok(), "next_lines failed");
+  const auto done = batch_of(*store, batch, {"a"});
+  SKEIN_CHECK(done->status == BatchStatus::kCompleted && done->completed_lines == 300, "completed");
+  std::printf("%zu lines fitted\n", stored);
+  return 0;
+}
+
+}  // namespace
+}  // namespace skein
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const std::string mode = argv[1];
+  if (mode == "lines") return skein::run_lines(argv[2]);
+  if (mode == "mixed") return skein::run_mixed(argv[2]);
+  return skein::run_full(argv[2]);
+}
