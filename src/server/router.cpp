@@ -59,7 +59,10 @@ std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHe
   }
   Call call{.route = &route, .id = std::move(match.id), .principal = *principal};
   call.priority = class_of(route, call.principal->tier);
-  if (route.upload && binding.sink) call.sink = binding.sink(call);
+  if (route.upload && binding.sink) {
+    call.request.head = head;
+    call.sink = binding.sink(call);
+  }
   http::Accepted accepted;
   accepted.body_limit_bytes = route.body_limit_bytes;
   accepted.sink = call.sink;

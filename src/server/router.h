@@ -54,7 +54,8 @@ class Router final : public http::Application {
   explicit Router(Gate& gate) : gate_(gate) {}
 
   void bind(Endpoint endpoint, EndpointFunction function);
-  // For the routes with uploads: where the body goes. Called on an I/O thread.
+  // For the routes with uploads: where the body goes. Called on an I/O thread; of the call's
+  // request the head alone is there.
   void bind_upload(Endpoint endpoint, SinkFunction sink, EndpointFunction function);
 
   std::variant<http::Accepted, http::Response> admit(const http::RequestHead& head,

@@ -235,7 +235,7 @@ std::string model_answer(const ModelInfo& model) {
   append_name(out, "created");
   append_int(out, model.created);
   append_text(out, "owned_by", "skein");
-  append_count(out, "max_model_len", model.max_context);
+  if (model.max_context > 0) append_count(out, "max_model_len", model.max_context);
   return out.append("}");
 }
 

@@ -68,7 +68,7 @@ std::string count_tokens_answer(uint64_t tokens);
 struct ModelInfo {
   std::string id;
   int64_t created = 0;
-  uint64_t max_context = 0;
+  uint64_t max_context = 0;  // 0: not known before it is loaded
 };
 std::string model_answer(const ModelInfo& model);
 std::string model_list_answer(std::span<const ModelInfo> models);

@@ -105,7 +105,7 @@ Result<BatchRecord> create_batch(Database& db, const NewBatch& batch, int64_t no
   SKEIN_TRY(db.run("INSERT INTO batches (id, owner, endpoint, input_file, metadata, status, "
                    "expires_at, validating_at) VALUES (?1, ?2, ?3, ?4, ?5, 'validating', ?6, ?7)",
                    {id, batch.owner, batch.endpoint, batch.input_file, batch.metadata,
-                    now_s + kBatchLifetimeS, now_s})
+                    now_s + batch.lifetime_s, now_s})
                 .status());
   return find_batch(db, id, {batch.owner});
 }

@@ -22,6 +22,7 @@ struct NewBatch {
   std::string endpoint;
   std::string input_file;
   std::string metadata;
+  int64_t lifetime_s = kBatchLifetimeS;  // until it expires
 };
 
 // A batch that the runner has something to do for: it has not ended, or its lines are still there.

@@ -119,8 +119,10 @@ bool BatchRunner::take_returned() {
     const auto lines = returned_->lines.find(running.batch.record.id);
     if (lines == returned_->lines.end()) continue;
     running.returned.insert(running.returned.end(), lines->second.begin(), lines->second.end());
+    running.rests_until_us = returned_->rests_until_us[running.batch.record.id];
   }
   returned_->lines.clear();
+  returned_->rests_until_us.clear();
   return true;
 }
 
@@ -138,7 +140,7 @@ void BatchRunner::hand_out(size_t n, BatchWork& work) {
 // One line of the owner's oldest batch that has any; false when none has.
 bool BatchRunner::hand_out_one(const std::string& owner, BatchWork& work) {
   for (auto& [seq, running] : running_) {
-    if (running.batch.record.owner != owner) continue;
+    if (running.batch.record.owner != owner || clock_.now() < running.rests_until_us) continue;
     for (;;) {
       const auto next = next_of(running);
       if (!next.ok()) log_warning("batch {}: {}", running.batch.record.id, next.message());
@@ -213,9 +215,11 @@ void BatchRunner::finish_line(const std::string& batch, int64_t line, LineResult
                         });
 }
 
-void BatchRunner::return_line(const std::string& batch, int64_t line) {
+void BatchRunner::return_line(const std::string& batch, int64_t line, TimeUs rest_us) {
   const std::lock_guard lock(returned_->mutex);
   returned_->lines[batch].push_back(line);
+  TimeUs& rests_until_us = returned_->rests_until_us[batch];
+  rests_until_us = std::max(rests_until_us, clock_.now() + rest_us);
 }
 
 Status BatchRunner::write(std::function<Status(Database&)> job) {

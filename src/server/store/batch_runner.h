@@ -56,8 +56,9 @@ class BatchRunner {
   // batch has ended, the result is dropped. kAlreadyExists: it has one. After any other failure the
   // line is handed out again, a little later.
   void finish_line(const std::string& batch, int64_t line, LineResult result, DoneStatus done);
-  // The line could not be run for now (draining, no model); it is handed out again.
-  void return_line(const std::string& batch, int64_t line);
+  // The line could not be run for now (draining, no model); it is handed out again. Its batch rests
+  // for `rest_us` first; the others go on.
+  void return_line(const std::string& batch, int64_t line, TimeUs rest_us = 0);
 
  private:
   struct Running {
@@ -68,12 +69,14 @@ class BatchRunner {
     int64_t next = 1;               // the first line that was not in a page yet
     bool exhausted = false;         // no line without result from `next` on
     bool handed_out = false;        // at least one line
+    TimeUs rests_until_us = 0;      // hands out nothing before
   };
   // What other threads leave for the runner's. Shared with callbacks that may outlive it.
   struct Returned {
     std::mutex mutex;
     std::map<std::string, std::vector<int64_t>> lines;
-    TimeUs not_before_us = 0;  // after a fault of the store
+    std::map<std::string, TimeUs> rests_until_us;  // batches, of those
+    TimeUs not_before_us = 0;                      // after a fault of the store
   };
 
   void forget_ended(const std::vector<OpenBatch>& open, BatchWork& work);

@@ -1,0 +1,221 @@
+#include "server/batch_executor.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "server/answer/generate.h"
+#include "server/api/batch_request.h"
+#include "server/store/batch_runner.h"
+
+namespace skein {
+namespace {
+
+constexpr std::chrono::milliseconds kPollInterval{100};
+constexpr std::chrono::milliseconds kFaultPause{2'000};
+constexpr TimeUs kMinRestUs = 1 * kUsPerSecond;
+constexpr TimeUs kMaxRestUs = 30 * kUsPerSecond;
+
+// A batch and the number of one of its lines.
+using LineKey = std::pair<std::string, int64_t>;
+
+LineResult failed_line(const api::Error& error) {
+  return {error.status, "", api::error_body(api::Dialect::kOpenAi, error)};
+}
+
+// The engine has no room for it, or the key has used up its minute: nothing that the line can help.
+bool may_pass(int status) {
+  return status == 429 || status == 503;
+}
+
+TimeUs rest_of(const http::Response& response) {
+  int64_t seconds = 0;
+  for (const http::Header& header : response.headers) {
+    if (!http::equals_ignoring_case(header.name, "Retry-After")) continue;
+    std::from_chars(header.value.data(), header.value.data() + header.value.size(), seconds);
+  }
+  return std::clamp(seconds * kUsPerSecond, kMinRestUs, kMaxRestUs);
+}
+
+// The lines that run, and where their results go. Shared with their callbacks, which may come when
+// the executor is gone: after close() they touch nothing any more.
+class RunningLines {
+ public:
+  RunningLines(Store& store, const Clock& clock) : runner_(store, clock) {}
+
+  // For the executor's thread alone.
+  BatchRunner& runner() { return runner_; }
+
+  // False: the executor ends. Otherwise it is time to look for work.
+  bool wait(std::chrono::milliseconds at_most) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, at_most, [this] { return closed_ || freed_; });
+    freed_ = false;
+    return !closed_;
+  }
+  size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return running_.size();
+  }
+
+  void begin(const LineKey& line) {
+    const std::lock_guard lock(mutex_);
+    running_[line] = nullptr;
+  }
+  // How the line is cancelled; it may have ended already.
+  void set_request(const LineKey& line, std::shared_ptr<LiveRequest> request) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = running_.find(line); found != running_.end()) {
+      found->second = std::move(request);
+    }
+  }
+
+  void finish(const LineKey& line, LineResult result) {
+    const std::lock_guard lock(mutex_);
+    if (!end(line)) return;
+    runner_.finish_line(line.first, line.second, std::move(result), [line](const Status& status) {
+      if (status.ok() || status.code() == Code::kNotFound) return;
+      log_warning("batch {}, line {}: {}", line.first, line.second, status.message());
+    });
+  }
+  void give_back(const LineKey& line, TimeUs rest_us) {
+    const std::lock_guard lock(mutex_);
+    if (end(line)) runner_.return_line(line.first, line.second, rest_us);
+  }
+
+  // Cancels the lines of one batch, or of all with nullptr. What they still say is not heard.
+  void cancel(const std::string* batch) {
+    std::vector<std::shared_ptr<LiveRequest>> cancelled;
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(running_, [&](auto& entry) {
+        if (batch != nullptr && entry.first.first != *batch) return false;
+        cancelled.push_back(std::move(entry.second));
+        return true;
+      });
+    }
+    for (const auto& request : cancelled) {
+      if (request != nullptr) request->cancel();
+    }
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  // mutex_ held. False: it was cancelled, or there is no store any more.
+  bool end(const LineKey& line) {
+    freed_ = true;
+    changed_.notify_all();
+    return running_.erase(line) > 0 && !closed_;
+  }
+
+  BatchRunner runner_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<LineKey, std::shared_ptr<LiveRequest>> running_;
+  bool freed_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace
+
+class BatchExecutor::Impl {
+ public:
+  Impl(ServerContext& context, size_t max_running)
+      : context_(context),
+        max_running_(max_running),
+        lines_(std::make_shared<RunningLines>(context.store, context.clock)),
+        thread_([this] { run(); }) {}
+
+  ~Impl() {
+    lines_->close();
+    thread_.join();
+    lines_->cancel(nullptr);
+  }
+
+ private:
+  void run() {
+    std::chrono::milliseconds pause{0};
+    while (lines_->wait(pause)) {
+      pause = kPollInterval;
+      const size_t running = lines_->size();
+      const bool takes_work = !context_.draining && running < max_running_;
+      const auto work = lines_->runner().next_lines(takes_work ? max_running_ - running : 0);
+      if (!work.ok()) {
+        log_error("batches cannot go on for now: {}", work.message());
+        pause = kFaultPause;
+        continue;
+      }
+      for (const std::string& batch : work->ended) lines_->cancel(&batch);
+      // They would keep a server that drains from its end, and the next one runs them.
+      if (context_.draining) lines_->cancel(nullptr);
+      for (const BatchLine& line : work->lines) start(line);
+    }
+  }
+
+  void start(const BatchLine& line) {
+    const LineKey key(line.batch, line.line);
+    lines_->begin(key);
+    PrincipalPtr owner = context_.keys.find(line.owner);
+    if (owner == nullptr) return lines_->finish(key, failed_line(api::unauthorized()));
+    const Caller caller{.principal = std::move(owner),
+                        .priority = Priority::LOW,
+                        .route = "/v1/batches",
+                        .request_id = fmt::format("{}-{}", line.batch, line.line),
+                        .timeout_us = {}};
+    if (line.endpoint == api::batch_url(api::BatchEndpoint::kChatCompletions)) {
+      auto request = api::parse_chat_request(line.body);
+      if (request.ok()) {
+        if (auto problem = api::find_unsupported(*request)) request = std::move(*problem);
+      }
+      generate(key, caller, std::move(request));
+    } else {
+      generate(key, caller, api::parse_completion_request(line.body));
+    }
+  }
+
+  template <class Request>
+  void generate(const LineKey& key, const Caller& caller, api::Parsed<Request> request) {
+    if (!request.ok()) return lines_->finish(key, failed_line(request.error()));
+    if (request->generation.stream) {
+      const auto error = api::invalid_field("stream", "A line of a batch cannot be streamed.");
+      return lines_->finish(key, failed_line(error));
+    }
+    LineDone done = [lines = lines_, key](const http::Response& response, std::string id) {
+      if (may_pass(response.status)) return lines->give_back(key, rest_of(response));
+      lines->finish(key, {response.status, std::move(id), response.body});
+    };
+    lines_->set_request(key, submit(caller, std::move(*request), std::move(done)));
+  }
+
+  std::shared_ptr<LiveRequest> submit(const Caller& caller, api::ChatRequest request,
+                                      LineDone done) {
+    return generate_chat(context_, caller, std::move(request), std::move(done));
+  }
+  std::shared_ptr<LiveRequest> submit(const Caller& caller, api::CompletionRequest request,
+                                      LineDone done) {
+    return generate_completion(context_, caller, std::move(request), std::move(done));
+  }
+
+  ServerContext& context_;
+  const size_t max_running_;
+  const std::shared_ptr<RunningLines> lines_;
+  std::thread thread_;
+};
+
+BatchExecutor::BatchExecutor(ServerContext& context, size_t max_running)
+    : impl_(std::make_unique<Impl>(context, max_running)) {}
+
+BatchExecutor::~BatchExecutor() = default;
+
+}  // namespace skein

@@ -1,0 +1,96 @@
+#include "server/endpoints/file_upload.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "server/api/errors.h"
+#include "server/router.h"
+
+namespace skein {
+namespace {
+
+constexpr size_t kMaxNameBytes = 512;
+constexpr std::string_view kPurpose = "batch";
+constexpr http::Fault kNoPurpose{400, "The purpose must be 'batch'."};
+
+}  // namespace
+
+FileUpload::FileUpload(const FileStore& store, std::string_view content_type) : store_(store) {
+  http::PartReceiver& receiver = *this;
+  if (const auto boundary = http::boundary_of(content_type)) parser_.emplace(*boundary, receiver);
+}
+
+std::optional<http::Response> FileUpload::write(std::string_view piece) {
+  if (!parser_) {
+    return outcome(http::Fault{400, "A multipart/form-data body with a boundary is expected."});
+  }
+  return outcome(parser_->advance(piece));
+}
+
+std::optional<http::Response> FileUpload::finish() {
+  if (!parser_) return write({});
+  if (auto refused = outcome(parser_->finish())) return refused;
+  if (content_ == nullptr) {
+    wrong_field_ = "file";
+    return outcome(http::Fault{400, "This field is required."});
+  }
+  if (purpose_ != kPurpose) {
+    wrong_field_ = "purpose";
+    return outcome(kNoPurpose);
+  }
+  return std::nullopt;
+}
+
+std::optional<http::Fault> FileUpload::begin_part(const http::PartHead& head) {
+  field_ = head.name == "file"      ? Field::kFile
+           : head.name == "purpose" ? Field::kPurpose
+                                    : Field::kOther;
+  wrong_field_ = field_ == Field::kOther ? "" : head.name;
+  if (field_ == Field::kPurpose && !purpose_.empty()) {
+    return http::Fault{400, "This field is there twice."};
+  }
+  if (field_ != Field::kFile) return std::nullopt;
+  if (content_ != nullptr) return http::Fault{400, "One file at a time is expected."};
+  if (!head.filename || head.filename->empty() || head.filename->size() > kMaxNameBytes) {
+    return http::Fault{400, "A file with a name of at most 512 bytes is expected."};
+  }
+  name_ = *head.filename;
+  auto content = store_.create();
+  if (!content.ok()) {
+    log_error("an upload was refused: {}", content.message());
+    return http::Fault{503, "The file cannot be stored now; try again later."};
+  }
+  content_ = std::move(*content);
+  return std::nullopt;
+}
+
+std::optional<http::Fault> FileUpload::part_data(std::string_view bytes) {
+  if (field_ == Field::kPurpose) {
+    purpose_ += bytes;
+    if (!kPurpose.starts_with(purpose_)) return kNoPurpose;
+  }
+  if (field_ != Field::kFile) return std::nullopt;
+  const Status status = content_->append(bytes);
+  if (status.ok()) return std::nullopt;
+  if (status.code() == Code::kOutOfRange) {
+    return http::Fault{413, "The file is larger than 512 MiB."};
+  }
+  log_error("an upload was cut off: {}", status.message());
+  return http::Fault{503, "The file cannot be stored now; try again later."};
+}
+
+std::optional<http::Fault> FileUpload::end_part() {
+  if (field_ == Field::kPurpose && purpose_ != kPurpose) return kNoPurpose;
+  wrong_field_.clear();
+  return std::nullopt;
+}
+
+std::optional<http::Response> FileUpload::outcome(const std::optional<http::Fault>& fault) const {
+  if (!fault) return std::nullopt;
+  api::Error error{.status = fault->status, .message = std::string(fault->message)};
+  if (fault->status == 400) error.param = wrong_field_;
+  if (fault->status == 503) error.retry_after_s = 1;
+  return error_response(api::Dialect::kOpenAi, error);
+}
+
+}  // namespace skein

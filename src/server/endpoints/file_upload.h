@@ -1,0 +1,48 @@
+// The body of POST /v1/files on its way to the disk.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/http/http_server.h"
+#include "server/http/multipart.h"
+#include "server/store/file_store.h"
+
+namespace skein {
+
+// A form with a file and its purpose, in either order; other fields are ignored. The content goes
+// to the store's folder as it comes, and is gone with this unless it is taken. On workers, one call
+// at a time.
+class FileUpload final : public http::BodySink, private http::PartReceiver {
+ public:
+  // `store` outlives the upload.
+  FileUpload(const FileStore& store, std::string_view content_type);
+
+  std::optional<http::Response> write(std::string_view piece) override;
+  std::optional<http::Response> finish() override;
+
+  // After finish(): what was uploaded, once.
+  std::unique_ptr<FileWriter> take_content() { return std::move(content_); }
+  const std::string& name() const { return name_; }
+  const std::string& purpose() const { return purpose_; }
+
+ private:
+  enum class Field : uint8_t { kFile, kPurpose, kOther };
+
+  std::optional<http::Fault> begin_part(const http::PartHead& head) override;
+  std::optional<http::Fault> part_data(std::string_view bytes) override;
+  std::optional<http::Fault> end_part() override;
+  std::optional<http::Response> outcome(const std::optional<http::Fault>& fault) const;
+
+  const FileStore& store_;
+  std::optional<http::MultipartParser> parser_;  // none: the body is no form
+  Field field_ = Field::kOther;
+  std::unique_ptr<FileWriter> content_;
+  std::string name_;
+  std::string purpose_;
+  std::string wrong_field_;  // that a fault is about
+};
+
+}  // namespace skein

@@ -1,0 +1,92 @@
+#include "server/endpoints/reply.h"
+
+#include <charconv>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "server/answer/generate.h"
+#include "server/json/append.h"
+
+namespace skein {
+namespace {
+
+constexpr uint64_t kRetryAfterS = 1;
+
+std::optional<uint32_t> number_of(std::string_view text) {
+  uint32_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+void send_error(const Call& call, const http::Responder& responder, const api::Error& error) {
+  responder.send(error_response(call.route->dialect, error));
+}
+
+void send_json(const http::Responder& responder, std::string body) {
+  responder.send({.body = std::move(body)});
+}
+
+void send_store_error(const Call& call, const http::Responder& responder, const Status& status) {
+  const api::Error error = api::from_status(status);
+  if (error.status >= 500)
+    log_error("{} {}: {}", call.route->method, call.route->pattern, status.message());
+  send_error(call, responder, error);
+}
+
+void append_id_or_null(std::string& out, std::string_view id) {
+  if (id.empty()) {
+    out.append("null");
+  } else {
+    json::append_string(out, id);
+  }
+}
+
+api::Parsed<ListOptions> list_options(const http::RequestHead& head, uint32_t default_limit,
+                                      uint32_t max_limit) {
+  ListOptions options;
+  options.after = head.query_value("after").value_or("");
+  options.purpose = head.query_value("purpose").value_or("");
+  options.limit = default_limit;
+  if (const auto text = head.query_value("limit")) {
+    const auto limit = number_of(*text);
+    if (!limit || *limit < 1 || *limit > max_limit) {
+      return api::invalid_field("limit", fmt::format("1 to {} is expected here.", max_limit));
+    }
+    options.limit = *limit;
+  }
+  const std::string order = head.query_value("order").value_or("desc");
+  if (order != "asc" && order != "desc") {
+    return api::invalid_field("order", "asc or desc is expected here.");
+  }
+  options.oldest_first = order == "asc";
+  return options;
+}
+
+void with_model(ServerContext& context, const Call& call, const std::string& wanted,
+                const http::Responder& responder, ModelWork work) {
+  auto id = model_for(context, *call.principal, wanted);
+  if (!id.ok()) return send_error(call, responder, id.error());
+  const api::Dialect dialect = call.route->dialect;
+  const auto here = std::this_thread::get_id();
+  context.models.acquire(*id, [&context, dialect, here, responder, id = *id,
+                               work = std::move(work)](Result<ModelLease> lease) mutable {
+    if (!lease.ok()) {
+      log_warning("model {}: {}", id, lease.message());
+      responder.send(error_response(dialect, api::draining(kRetryAfterS)));
+      return;
+    }
+    if (std::this_thread::get_id() == here) return work(**lease);
+    // The loading thread has other models to load.
+    const auto shared = std::make_shared<ModelLease>(std::move(*lease));
+    const bool posted = context.workers.post([shared, work = std::move(work)] { work(**shared); });
+    if (!posted) responder.send(error_response(dialect, api::draining(kRetryAfterS)));
+  });
+}
+
+}  // namespace skein
