@@ -1,10 +1,9 @@
 """The life of a server: start, ready, reload, drain, stop (T17, T18)."""
 import contextlib
-import os
 import pathlib
+import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 import time
 import unittest
@@ -91,9 +90,9 @@ class LifeTest(unittest.TestCase):
     def test_models_of_the_folder_load_when_asked_for(self):
         with Server() as server:
             (server.model_folder / "late.gguf").symlink_to(serving.MODEL)
-            (server.model_folder / "org").mkdir()
-            link = server.model_folder / "org" / "copy.gguf"
-            link.write_bytes(serving.MODEL.read_bytes())
+            folder = server.model_folder / "org" / "copy"
+            folder.mkdir(parents=True)
+            shutil.copy(serving.MODEL, folder / "model.gguf")
             self.assertEqual(server.complete(model="copy", max_tokens=1).status, 404)
             server.signal(signal.SIGHUP)
             until = time.monotonic() + 10

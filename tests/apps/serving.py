@@ -1,14 +1,11 @@
 """Starts the built `skein serve` as a user would, and talks to it with nothing but the standard library."""
-import contextlib
 import http.client
 import json
 import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
