@@ -36,7 +36,7 @@ serve: build ## build, get the default model and serve it on 127.0.0.1:8080 (MOD
 model: ## get the default model and print its path
 	@tools/get_model.sh
 
-install: build ## install binary under PREFIX (/usr/local)
+install: build ## install binary and systemd unit under PREFIX (/usr/local)
 	@cmake --install $(RELEASE) --prefix $(PREFIX)
 
 simulate: ## prove the control plane: SEEDS=1000 STEPS=10000; the last line is the figure

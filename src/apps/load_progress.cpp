@@ -30,12 +30,13 @@ void LoadProgress::done(size_t model) {
   loaded_[model] = true;
 }
 
+// The cursor goes back to the start, so that a line of the log takes its place.
 void LoadProgress::draw() {
   const auto next = std::find(loaded_.begin(), loaded_.end(), false);
   if (!shown_ || next == loaded_.end()) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_;
   const auto done = static_cast<size_t>(std::count(loaded_.begin(), loaded_.end(), true));
-  std::fputs(fmt::format("\r\x1b[Kloading [{}] {}/{} {} {:.1f} s",
+  std::fputs(fmt::format("\x1b[Kloading [{}] {}/{} {} {:.1f} s\r",
                          bar(done, models_.size(), elapsed.count()), done, models_.size(),
                          models_[static_cast<size_t>(next - loaded_.begin())], elapsed.count())
                  .c_str(),
@@ -46,7 +47,7 @@ void LoadProgress::draw() {
 
 void LoadProgress::clear() {
   if (!drawn_) return;
-  std::fputs("\r\x1b[K", stderr);
+  std::fputs("\x1b[K", stderr);
   std::fflush(stderr);
   drawn_ = false;
 }

@@ -292,12 +292,13 @@ CommandResult ServeRun::stop(CommandResult result) {
     log_warning("the drain timeout of {} s is over; what still ran was cut off",
                 options_.drain_timeout);
   }
-  server_.reset();
   // A load cannot be called off, and nothing that it does needs an orderly end.
   if (is_loading()) leave(result);
   const auto left = std::max(until - steady_clock::now(), steady_clock::duration::zero());
   const auto left_us = std::chrono::duration_cast<std::chrono::microseconds>(left).count();
+  // The engines before the server: what they still have to say goes to its streams.
   if (!manager_->shutdown(left_us)) leave(result);
+  server_.reset();
   log_info("stopped");
   return result;
 }

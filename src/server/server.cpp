@@ -1,6 +1,9 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -62,6 +65,7 @@ bool is_loopback(const std::string& host) {
 
 constexpr size_t kWorkers = 2;
 constexpr size_t kWorkerQueue = 4096;
+constexpr std::chrono::milliseconds kLookAgain{5};
 
 }  // namespace
 
@@ -125,11 +129,16 @@ class Server::Impl {
   void drain() { draining_ = true; }
 
   bool stop(std::chrono::milliseconds grace) {
+    using std::chrono::steady_clock;
     drain();
     executor_.reset();
-    const auto before = std::chrono::steady_clock::now();
-    http_.stop(grace);
-    return std::chrono::steady_clock::now() - before < grace;
+    // The port stays open as long as anything runs, so that new work is refused aloud.
+    const auto until = steady_clock::now() + grace;
+    while (live_.size() > 0 && steady_clock::now() < until) std::this_thread::sleep_for(kLookAgain);
+    const bool whole = live_.size() == 0;
+    const auto left = std::max(until - steady_clock::now(), steady_clock::duration::zero());
+    http_.stop(std::chrono::duration_cast<std::chrono::milliseconds>(left));
+    return whole;
   }
 
   const ServerSettings settings_;

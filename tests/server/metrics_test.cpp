@@ -92,6 +92,10 @@ TEST_F(MetricsTest, RequestThatGaveNothingHasNoTokensAndNoFirstToken) {
   EXPECT_EQ(value(R"(vllm:prompt_tokens_total{model_name="m"})"), 0);
   EXPECT_EQ(value(R"(vllm:time_to_first_token_seconds_count{model_name="m"})"), 0);
   EXPECT_EQ(value(R"(vllm:request_queue_time_seconds_count{model_name="m"})"), 1);
+  request.choices = 0;  // no engine ever had it
+  metrics_.on_finished(request);
+  EXPECT_EQ(value(R"(vllm:request_queue_time_seconds_count{model_name="m"})"), 1);
+  EXPECT_EQ(value(R"(skein:requests_ended_total{model_name="m",reason="timed_out"})"), 2);
 }
 
 TEST_F(MetricsTest, TokensThatComeTogetherShareTheirTime) {

@@ -217,6 +217,7 @@ void Metrics::on_finished(const FinishedRequest& request) {
   Parts::Model& model = parts_->model(request.model);
   const auto reason = static_cast<size_t>(request.reason);
   model.ended[reason]->Increment();
+  if (request.choices == 0) return;  // refused before any engine had it
   if (model.succeeded[reason] != nullptr) model.succeeded[reason]->Increment();
   model.whole->Observe(seconds(request.total_us));
   model.queue->Observe(seconds(request.queue_us));

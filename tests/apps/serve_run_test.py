@@ -1,0 +1,285 @@
+"""The life of a server: start, ready, reload, drain, stop (T17, T18)."""
+import contextlib
+import pathlib
+import shutil
+import signal
+import socket
+import tempfile
+import time
+import unittest
+
+import serving
+from serving import Server, in_parallel, needs_model
+
+FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+STREAMS = 20
+
+
+class StartTest(unittest.TestCase):
+    """What must not start says why, on stderr, with status 1."""
+
+    def refused(self, *arguments, env=None):
+        with tempfile.TemporaryDirectory() as folder:
+            done = serving.run("serve", "--state-dir", f"{folder}/state", "--model-folder", f"{folder}/models",
+                               "--port", "0", *arguments, env=env)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.stdout, "")
+        return done.stderr
+
+    def test_no_model(self):
+        self.assertIn("there is no model to serve", self.refused())
+
+    def test_model_that_is_not_there(self):
+        self.assertIn("/no/such/model.gguf: no such file or folder", self.refused("--model", "/no/such/model.gguf"))
+
+    @needs_model
+    def test_names_that_do_not_fit(self):
+        model = ("--model", serving.MODEL)
+        self.assertIn("2 served model names for 1 models",
+                      self.refused(*model, "--served-model-name", "a", "--served-model-name", "b"))
+        self.assertIn("two models are called", self.refused(*model, *model))
+
+    @needs_model
+    def test_half_of_tls(self):
+        self.assertIn("--tls-cert and --tls-key go together",
+                      self.refused("--model", serving.MODEL, "--tls-cert", "/x"))
+
+    @needs_model
+    def test_open_to_other_machines_without_keys(self):
+        said = self.refused("--model", serving.MODEL, "--host", "0.0.0.0")
+        self.assertIn("there are no API keys", said)
+        self.assertIn("--insecure-open", said)
+        with Server("--host", "0.0.0.0", "--insecure-open") as server:
+            self.assertEqual(server.get("/livez").status, 200)
+
+    @needs_model
+    def test_port_in_use(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.assertIn(f"127.0.0.1:{port}", self.refused("--model", serving.MODEL, "--port", port))
+
+    @needs_model
+    def test_state_folder_in_use(self):
+        with Server() as server:
+            with tempfile.TemporaryDirectory() as folder:
+                done = serving.run("serve", "--model", serving.MODEL, "--port", "0", "--model-folder", folder,
+                                   "--state-dir", server.state_dir)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(str(server.state_dir), done.stderr)
+
+    def test_model_that_does_not_load_ends_the_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            broken = pathlib.Path(folder, "broken.gguf")
+            broken.write_bytes(b"GGUF" + bytes(100))
+            done = serving.run("serve", "--state-dir", f"{folder}/state", "--model-folder", f"{folder}/models",
+                               "--port", "0", "--model", broken)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("model broken could not be loaded", done.stderr)
+
+
+@needs_model
+class LifeTest(unittest.TestCase):
+    def test_health_and_names(self):
+        with Server("--served-model-name", "org/small") as server:
+            self.assertEqual(server.get("/health").json(), {"status": "ok"})
+            self.assertEqual(server.get("/livez").status, 200)
+            self.assertRegex(server.get("/version").json()["version"], r"^\d+\.\d+")
+            self.assertEqual(server.complete(model="org/small", max_tokens=1).status, 200)
+            self.assertEqual(server.complete(model="other", max_tokens=1).status, 404)
+
+    def test_models_of_the_folder_load_when_asked_for(self):
+        with Server() as server:
+            (server.model_folder / "late.gguf").symlink_to(serving.MODEL)
+            folder = server.model_folder / "org" / "copy"
+            folder.mkdir(parents=True)
+            shutil.copy(serving.MODEL, folder / "model.gguf")
+            self.assertEqual(server.complete(model="copy", max_tokens=1).status, 404)
+            server.signal(signal.SIGHUP)
+            until = time.monotonic() + 10
+            while (answer := server.complete(model="org/copy", max_tokens=1)).status == 404 and time.monotonic() < until:
+                time.sleep(0.05)
+            self.assertEqual(answer.status, 200)
+            # The link is the model that is served already, so it is no second one.
+            self.assertEqual(server.complete(model="late", max_tokens=1).status, 404)
+            for name in ("../late", "org/../org/copy", str(serving.MODEL), "/etc/passwd", ""):
+                status = server.complete(model=name, max_tokens=1).status
+                self.assertEqual(status, 200 if name == "" else 404, name)
+
+    def test_new_key_counts_after_sighup(self):
+        with Server() as server:
+            self.assertEqual(server.complete(max_tokens=1).status, 200)
+            key = serving.run("keys", "add", "--name", "k", "--admin", "--print-key-only",
+                              "--state-dir", server.state_dir).stdout.strip()
+            server.signal(signal.SIGHUP)
+            until = time.monotonic() + 5
+            while (status := server.complete(max_tokens=1).status) != 401 and time.monotonic() < until:
+                time.sleep(0.02)
+            self.assertEqual(status, 401)
+            server.key = key
+            self.assertEqual(server.complete(max_tokens=1).status, 200)
+            self.check_admin(server)
+
+    def check_admin(self, server):
+        self.assertEqual(server.get("/admin/stats").json()["models"][0]["state"], "ready")
+        made = server.post("/admin/keys", {"name": "rag", "tier": "low", "rpm": 60}).json()
+        self.assertEqual((made["tier"], made["rpm"], made["admin"]), ("low", 60, False))
+        bearer = {"Authorization": f"Bearer {made['key']}"}
+        self.assertEqual(server.complete(headers=bearer, max_tokens=1).status, 200)
+        self.assertEqual(server.post("/admin/drain", {}, bearer).status, 403)
+        rotated = server.post("/admin/keys/rag/rotate", {}).json()
+        self.assertEqual(server.complete(headers=bearer, max_tokens=1).status, 401)
+        bearer = {"Authorization": f"Bearer {rotated['key']}"}
+        self.assertEqual(server.complete(headers=bearer, max_tokens=1).status, 200)
+        self.assertNotIn(rotated["key"], server.get("/admin/keys").body.decode())
+        self.assertEqual(serving.Answer(server.send("DELETE", "/admin/keys/rag")[1]).status, 200)
+        self.assertEqual(server.complete(headers=bearer, max_tokens=1).status, 401)
+        self.assertEqual(server.post("/admin/keys", {"name": "k"}).status, 409)
+        self.assertEqual(server.post("/admin/keys", {"name": "x", "tier": "top"}).json()["error"]["param"], "tier")
+        model = {"model": serving.MODEL.stem}
+        self.assertEqual(server.post("/admin/models/unload", model).json()["state"], "unloaded")
+        self.assertEqual(server.post("/admin/models/load", model).json()["state"], "ready")
+        self.assertEqual(server.post("/admin/models/load", {"model": "nope"}).status, 404)
+        stream = server.stream(max_tokens=200)
+        stream.read(until_first=True)
+        self.assertEqual(server.post("/admin/models/unload", model).status, 409)
+        self.assertEqual(server.post("/admin/drain", {}).status, 202)
+        self.assertTrue(stream.read().ended)
+        self.assertEqual(server.wait(), 0)
+
+    def test_sigterm_lets_streams_end_and_refuses_new_work(self):
+        with Server("--drain-timeout", "100") as server:
+            streams = [server.stream(max_tokens=48) for _ in range(STREAMS)]
+            for stream in streams:
+                stream.read(until_first=True)
+            server.signal(signal.SIGTERM)
+            server.wait_for("/health", 503)
+            self.assertEqual(server.get("/livez").status, 200)
+            refused = server.complete(max_tokens=1)
+            self.assertEqual(refused.status, 503)
+            self.assertGreaterEqual(int(refused.headers["retry-after"]), 1)
+            in_parallel(STREAMS, lambda i: streams[i].read())
+            self.assertTrue(all(stream.ended for stream in streams))
+            self.assertEqual(server.wait(), 0)
+            self.assertNotIn("cut off", server.messages())
+
+    def test_idle_server_stops_at_once(self):
+        with Server("--drain-timeout", "100") as server:
+            idle = server.connect()  # a kept-alive connection must not hold it up
+            idle.request("GET", "/livez")
+            idle.getresponse().read()
+            started = time.monotonic()
+            server.signal(signal.SIGINT)
+            self.assertEqual(server.wait(), 0)
+            self.assertLess(time.monotonic() - started, 10)
+
+    def test_second_sigterm_stops_at_once(self):
+        with Server("--drain-timeout", "100") as server:
+            stream = server.stream(max_tokens=4000)
+            stream.read(until_first=True)
+            server.signal(signal.SIGTERM)
+            server.wait_for("/health", 503)
+            self.assertIsNone(server.process.poll())
+            server.signal(signal.SIGTERM)
+            self.assertEqual(server.wait(10), 128 + signal.SIGTERM)
+
+    def test_drain_timeout_cuts_what_still_runs(self):
+        with Server("--drain-timeout", "1") as server:
+            stream = server.stream(max_tokens=4000)
+            stream.read(until_first=True)
+            server.signal(signal.SIGTERM)
+            self.assertEqual(server.wait(30), 0)
+            with contextlib.suppress(Exception):
+                stream.read()
+            self.assertFalse(stream.ended)
+            self.assertIn("drain timeout of 1 s is over", server.messages())
+
+    def test_requests_are_logged_without_their_text(self):
+        with Server() as server:
+            server.complete(prompt="the secret word", max_tokens=2)
+            server.signal(signal.SIGTERM)
+            server.wait()
+            log = server.messages()
+            self.assertRegex(log, r' info request \{"id":"cmpl-.*"key":"anonymous".*"finish_reason":"length"')
+            self.assertNotIn("secret", log)
+        with Server("--no-log-requests") as server:
+            server.complete(max_tokens=2)
+            server.signal(signal.SIGTERM)
+            server.wait()
+            self.assertNotIn(" request {", server.messages())
+
+
+@needs_model
+class ServiceManagerTest(unittest.TestCase):
+    def test_notifications(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(f"{folder}/notify")
+            manager.settimeout(serving.PATIENCE_S)
+            heard = []
+
+            def hear(word):
+                while not heard or word not in heard[-1]:
+                    heard.append(manager.recv(4096).decode().splitlines())
+                return heard[-1]
+
+            with Server(env={"NOTIFY_SOCKET": f"{folder}/notify", "WATCHDOG_USEC": "200000"}) as server:
+                hear("READY=1")
+                self.assertFalse(any("STOPPING=1" in message for message in heard))
+                hear("WATCHDOG=1")
+                server.signal(signal.SIGHUP)
+                self.assertRegex(" ".join(hear("RELOADING=1")), r"MONOTONIC_USEC=\d+")
+                hear("READY=1")
+                server.signal(signal.SIGTERM)
+                hear("STOPPING=1")
+                self.assertEqual(server.wait(), 0)
+
+
+@needs_model
+@unittest.skipUnless(FAKETIME.exists(), f"{FAKETIME} is not there (Debian's faketime)")
+class ClockTest(unittest.TestCase):
+    """The wall clock jumps by an hour; nothing that waits, ages or times out notices (T18)."""
+
+    def test_jumps_change_neither_order_nor_timeouts(self):
+        with tempfile.NamedTemporaryFile("w") as offset:
+            def jump(to):
+                offset.seek(0)
+                offset.truncate()
+                offset.write(to)
+                offset.flush()
+
+            jump("+0")
+            env = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": offset.name, "FAKETIME_NO_CACHE": "1",
+                   "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+            with Server("--batch-max-batch-size", "1", env=env) as server:
+                ended = []
+                running = server.stream(max_tokens=150)
+                running.read(until_first=True)
+
+                def wait_in_line(i):
+                    time.sleep(0.1 * i)
+                    answer = server.complete(max_tokens=4, ignore_eos=True,
+                                             headers={"X-Request-Timeout-Ms": "110000"})
+                    ended.append(i)
+                    return answer.status
+
+                def jumps(_):
+                    for to in ("+3600", "-3600", "+3600", "+0") * 3:
+                        jump(to)
+                        time.sleep(0.1)
+                    return 200
+
+                statuses = in_parallel(7, lambda i: jumps(i) if i == 6 else wait_in_line(i))
+                self.assertEqual(statuses, [200] * 7)
+                self.assertEqual(ended, sorted(ended))
+                self.assertTrue(running.read().ended)
+                # A deadline still is one.
+                jump("-3600")
+                running = server.stream(max_tokens=400)
+                running.read(until_first=True)
+                late = server.complete(max_tokens=4, headers={"X-Request-Timeout-Ms": "200"})
+                self.assertEqual(late.status, 408)
+                self.assertLess(max(v for k, v in server.metrics().items() if k.startswith("skein:queue_age")), 600)
+                server.signal(signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    unittest.main()
