@@ -11,7 +11,7 @@ JOBS   ?= $(shell nproc)
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure bench fuzz format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure throughput bench fuzz format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,6 +51,12 @@ pressure: ## 200 requests on 64 KV blocks in every setting, against the same run
 	@cmake --build --preset release --target skein_pressure -j $(JOBS)
 	@tools/get_model.sh >/dev/null
 	@$(RELEASE)/tests/engine/skein_pressure --gtest_brief=1
+
+throughput: ## tokens per second of the engine at 1, 8 and 32 requests, beside the memory's limit
+	@tools/setup.sh build test
+	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --build --preset release --target skein_throughput -j $(JOBS)
+	@$(RELEASE)/microbench/skein_throughput "$$(tools/get_model.sh)"
 
 bench: ## microbenchmarks of the control plane
 	@tools/setup.sh build test
