@@ -1,9 +1,9 @@
-// CandidateSet: the tokens of a row that a draw may still take.
+// CandidateSet: the tokens of a row that a draw may take, and the draw.
 //
-// Few of a vocabulary's tokens have weight, so only those above a threshold are listed; it is low
-// enough that no filter could have kept what lies below it. Weights are whole numbers, so sums are
-// exact in any order, and no result depends on how they were computed. One thread at a time;
-// nothing is allocated once prepare() has seen the vocabulary.
+// Few of a vocabulary's tokens have weight, so filters list only those above a threshold and lower
+// it when it turns out that they could have kept more. Weights are whole numbers, so sums are exact
+// in any order, and no result depends on how it was found. One thread at a time; nothing is
+// allocated once prepare() has seen the vocabulary.
 #pragma once
 
 #include <cstddef>
@@ -34,53 +34,64 @@ class CandidateSet {
 
   void prepare(size_t vocab);
 
-  // Lists what the filters of `params` leave of a row whose largest logit, a finite one, is `peak`;
-  // typical_p, top_k, top_p and min_p apply in this order, each to what the one before left. Among
-  // equal logits the lower id counts as the likelier. temperature > 0.
-  void fill(std::span<const float> row, const Peak& peak, const SamplingParams& params,
-            const VocabularyScan& scan);
+  // The token that 64 random bits draw from what the filters of `params` leave of a row whose
+  // largest logit, a finite one, is `peak`. temperature > 0.
+  TokenId draw(std::span<const float> row, const Peak& peak, const SamplingParams& params,
+               const VocabularyScan& scan, uint64_t random);
 
-  // In the order of ids; never empty.
-  std::span<const Candidate> listed() const { return listed_; }
-  uint64_t listed_weight() const;
-  // What tokens that are not listed weigh together, where no filter has taken them out.
-  uint64_t unlisted_weight() const { return unlisted_weight_; }
+  // What draw() draws from: typical_p, top_k, top_p and min_p apply in this order, each to what the
+  // one before left. Among equal logits the lower id counts as the likelier. In the order of ids;
+  // never empty.
+  std::span<const Candidate> filter(std::span<const float> row, const Peak& peak,
+                                    const SamplingParams& params, const VocabularyScan& scan);
 
-  // The token at `target`, which is below the sum of both weights: listed ones come first. `row`
-  // and `peak` are those of fill().
-  TokenId at(uint64_t target, std::span<const float> row, const Peak& peak) const;
-
-  // The `count` largest logits of a row above -inf: likeliest first. For a row without fill().
+  // The `count` largest logits of a row above -inf: likeliest first.
   std::span<const Candidate> largest(std::span<const float> row, uint32_t count,
                                      const VocabularyScan& scan);
 
  private:
+  // What filters order candidates by: the larger key first, then the lower id.
+  struct Ranked {
+    double key = 0;
+    uint64_t weight = 0;
+    TokenId token = kNoToken;
+    bool operator<(const Ranked& other) const {
+      return key != other.key ? key > other.key : token < other.token;
+    }
+  };
+  static Ranked by_logit(const Candidate& candidate);
+  static Ranked last_of_weight(std::span<Ranked> part, uint64_t weight);
+  void rank_by_logit();
+
+  void set_scale(const Peak& peak, float temperature);
+  TokenId draw_unfiltered(std::span<const float> row, const VocabularyScan& scan, uint64_t random);
+  uint64_t weigh_parts(std::span<const float> row, const VocabularyScan& scan);
   void list_above(std::span<const float> row, float threshold, const VocabularyScan& scan);
   void list_top(std::span<const float> row, uint32_t count, float threshold,
                 const VocabularyScan& scan);
-  void list_share(std::span<const float> row, const Peak& peak, float share,
-                  const VocabularyScan& scan);
-  void append(std::span<const float> row, size_t first, size_t count, float threshold,
+  void list_share(std::span<const float> row, float share, const VocabularyScan& scan);
+  void append(std::span<const float> row, size_t first, float threshold,
               const VocabularyScan& scan);
-  void weigh();
+  void weigh(const VocabularyScan& scan);
+  uint64_t listed_weight() const;
 
   void keep_typical(float share);
   void keep_top(uint32_t count);
   void keep_share(float share);
   void keep_relative(float share);
 
-  double scaled(float logit) const { return (double{logit} - max_) * inverse_temperature_; }
-  float threshold_of(double weight) const;
+  float scaled(float logit) const { return (logit - max_) * inverse_temperature_; }
+  float threshold_of(int exponent) const;
 
-  double max_ = 0;
-  double temperature_ = 1;
-  double inverse_temperature_ = 1;
+  float max_ = 0;
+  float temperature_ = 1;
+  float inverse_temperature_ = 1;
   std::vector<Candidate> listed_;
-  std::vector<Candidate> ranking_;  // a copy to be put out of order
-  std::vector<TokenId> hits_;       // of one part of a row
-  std::vector<float> hit_logits_;   // likewise
-  float threshold_ = 0;             // listed are the logits from it on
-  uint64_t unlisted_weight_ = 0;
+  std::vector<Ranked> ranking_;
+  uint64_t whole_ = 0;                  // what top_p is a share of
+  std::vector<uint64_t> part_weights_;  // of the row's parts
+  std::vector<TokenId> hits_;           // of one part
+  std::vector<float> values_;           // likewise
 };
 
 }  // namespace skein

@@ -69,11 +69,8 @@ Result<SampledToken> RequestSampler::sample(std::span<const float> logits, uint3
   }
   out.token = static_cast<TokenId>(peak.index);
   if (params_.temperature > 0) {
-    CandidateSet& candidates = scratch.candidates_;
-    candidates.fill(row, peak, params_, scratch.scan_);
-    Rng random(random_at(params_.seed, params_.choice, position));
-    const uint64_t weight = candidates.listed_weight() + candidates.unlisted_weight();
-    out.token = candidates.at(random.below(weight), row, peak);
+    const uint64_t random = random_at(params_.seed, params_.choice, position);
+    out.token = scratch.candidates_.draw(row, peak, params_, scratch.scan_, random);
   }
   out.stop = !params_.ignore_eos &&
              std::binary_search(params_.stop_ids.begin(), params_.stop_ids.end(), out.token);

@@ -132,7 +132,65 @@ Result<std::string> model_in_hf_cache(const std::vector<std::string>& parts,
   return parts.size() == 2 ? model_in_folder(*snapshot) : model_at(*snapshot / parts[2]);
 }
 
+// Entries that may stand in a name, in order.
+std::vector<fs::path> plain_entries(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (is_plain_part(it->path().filename().native())) entries.push_back(it->path());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+// `prefix` is empty at the top and "ORG/" one level down, where it ends.
+void list_folder(const fs::path& folder, const std::string& prefix,
+                 std::vector<NamedModel>& models) {
+  for (const fs::path& entry : plain_entries(folder)) {
+    const std::string name = entry.filename().string();
+    if (is_file(entry)) {
+      if (stands_for_a_model(name)) {
+        models.push_back({prefix + stem_of_model(name), entry.string()});
+      }
+      continue;
+    }
+    if (!is_folder(entry)) continue;
+    if (const auto model = model_in_folder(entry); model.ok()) {
+      models.push_back({prefix + name, *model});
+      continue;
+    }
+    const std::vector<std::string> files = gguf_files_in(entry);
+    for (const std::string& file : files) {
+      models.push_back({prefix + name + "/" + stem_of_model(file), (entry / file).string()});
+    }
+    if (files.empty() && prefix.empty()) list_folder(entry, name + "/", models);
+  }
+}
+
 }  // namespace
+
+std::string stem_of_model(const std::string& path) {
+  fs::path plain = fs::path(path).lexically_normal();
+  if (!plain.has_filename()) plain = plain.parent_path();  // "folder/"
+  std::string name = plain.filename().string();
+  if (!name.ends_with(kSuffix)) return name;
+  name.resize(name.size() - kSuffix.size());
+  // NAME-00001-of-00003 is NAME.
+  constexpr size_t kPartDigits = 5;
+  constexpr size_t kPartBytes = 2 * kPartDigits + 5;  // -DDDDD-of-DDDDD
+  if (const size_t of = name.rfind("-of-"); of != std::string::npos && of >= kPartDigits + 2 &&
+                                            of + 4 + kPartDigits == name.size() &&
+                                            name[of - kPartDigits - 1] == '-') {
+    name.resize(name.size() - kPartBytes);
+  }
+  return name;
+}
+
+std::vector<NamedModel> list_models(const std::string& models_folder) {
+  std::vector<NamedModel> models;
+  if (!models_folder.empty()) list_folder(models_folder, "", models);
+  return models;
+}
 
 Result<std::string> locate_name(std::string_view name, const ModelFolders& folders) {
   if (name == "default") {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -26,5 +27,17 @@ Result<std::string> locate_name(std::string_view name, const ModelFolders& folde
 // The same for the owner of the machine, who may also give the path of a file or folder. A path
 // that is there comes first; "default" is always the default model ("./default" is a path).
 Result<std::string> locate_model(std::string_view model, const ModelFolders& folders);
+
+struct NamedModel {
+  std::string name;  // as locate_name takes it
+  std::string path;
+};
+
+// What the model folder holds, by name: files (without ".gguf"), folders that are a model, and the
+// same one level down as ORG/NAME; a folder with several GGUF files has a name for each. In order.
+std::vector<NamedModel> list_models(const std::string& models_folder);
+
+// What a model at this path is called where nobody named it: the file's stem, or the folder's name.
+std::string stem_of_model(const std::string& path);
 
 }  // namespace skein

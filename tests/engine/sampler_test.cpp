@@ -256,6 +256,19 @@ TEST_F(SamplerTest, PresenceAndFrequencyPenaltiesAreOverTheAnswer) {
   EXPECT_EQ(fond.sample(row, 1, scratch_)->token, 1) << "a negative one draws";
 }
 
+TEST_F(SamplerTest, ThePromptCountsForTheRepetitionPenaltyAlone) {
+  SamplingParams params = greedy();
+  params.repetition_penalty = 2;
+  params.presence_penalty = 1;
+  params.frequency_penalty = 1;
+  const std::vector<TokenId> prompt = {0, 0, 0};
+  RequestSampler sampler(params, 2, prompt);
+  const std::vector<float> row = {4, 1.5F};
+  EXPECT_EQ(sampler.sample(row, 0, scratch_)->token, 0) << "4 / 2";
+  sampler.accept(0);
+  EXPECT_EQ(sampler.sample(row, 1, scratch_)->token, 1) << "4 / 2 - 1 - 1";
+}
+
 TEST_F(SamplerTest, PenaltiesRememberThousandsOfTokens) {
   SamplingParams params = greedy();
   params.presence_penalty = 2;

@@ -182,6 +182,7 @@ TEST(Routes, ACallCarriesWhoAndHowUrgent) {
     request.body = "{}";
     accepted->handler(std::move(request),
                       http::Responder(std::make_shared<http::Exchange>(wakeups, 1)));
+    wakeups->close();  // no I/O thread will take what was pushed
   }
   EXPECT_EQ(calls, 2);
 }

@@ -16,9 +16,8 @@ constexpr http::Fault kNoPurpose{400, "The purpose must be 'batch'."};
 }  // namespace
 
 FileUpload::FileUpload(const FileStore& store, std::string_view content_type) : store_(store) {
-  http::PartHandler& handler = *this;
-  const auto boundary = http::multipart_boundary(content_type);
-  if (boundary) parser_.emplace(*boundary, handler);
+  http::PartReceiver& receiver = *this;
+  if (const auto boundary = http::boundary_of(content_type)) parser_.emplace(*boundary, receiver);
 }
 
 std::optional<http::Response> FileUpload::write(std::string_view piece) {
@@ -42,20 +41,20 @@ std::optional<http::Response> FileUpload::finish() {
   return std::nullopt;
 }
 
-std::optional<http::Fault> FileUpload::begin(const http::Part& part) {
-  field_ = part.name == "file"      ? Field::kFile
-           : part.name == "purpose" ? Field::kPurpose
+std::optional<http::Fault> FileUpload::begin_part(const http::PartHead& head) {
+  field_ = head.name == "file"      ? Field::kFile
+           : head.name == "purpose" ? Field::kPurpose
                                     : Field::kOther;
-  wrong_field_ = field_ == Field::kOther ? "" : part.name;
+  wrong_field_ = field_ == Field::kOther ? "" : head.name;
   if (field_ == Field::kPurpose && !purpose_.empty()) {
     return http::Fault{400, "This field is there twice."};
   }
   if (field_ != Field::kFile) return std::nullopt;
   if (content_ != nullptr) return http::Fault{400, "One file at a time is expected."};
-  if (!part.filename || part.filename->empty() || part.filename->size() > kMaxNameBytes) {
+  if (!head.filename || head.filename->empty() || head.filename->size() > kMaxNameBytes) {
     return http::Fault{400, "A file with a name of at most 512 bytes is expected."};
   }
-  name_ = *part.filename;
+  name_ = *head.filename;
   auto content = store_.create();
   if (!content.ok()) {
     log_error("an upload was refused: {}", content.message());
@@ -65,7 +64,7 @@ std::optional<http::Fault> FileUpload::begin(const http::Part& part) {
   return std::nullopt;
 }
 
-std::optional<http::Fault> FileUpload::data(std::string_view bytes) {
+std::optional<http::Fault> FileUpload::part_data(std::string_view bytes) {
   if (field_ == Field::kPurpose) {
     purpose_ += bytes;
     if (!kPurpose.starts_with(purpose_)) return kNoPurpose;
@@ -80,7 +79,7 @@ std::optional<http::Fault> FileUpload::data(std::string_view bytes) {
   return http::Fault{503, "The file cannot be stored now; try again later."};
 }
 
-std::optional<http::Fault> FileUpload::end() {
+std::optional<http::Fault> FileUpload::end_part() {
   if (field_ == Field::kPurpose && purpose_ != kPurpose) return kNoPurpose;
   wrong_field_.clear();
   return std::nullopt;

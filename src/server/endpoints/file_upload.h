@@ -15,7 +15,7 @@ namespace skein {
 // A form with a file and its purpose, in either order; other fields are ignored. The content goes
 // to the store's folder as it comes, and is gone with this unless it is taken. On workers, one call
 // at a time.
-class FileUpload final : public http::BodySink, private http::PartHandler {
+class FileUpload final : public http::BodySink, private http::PartReceiver {
  public:
   // `store` outlives the upload.
   FileUpload(const FileStore& store, std::string_view content_type);
@@ -31,9 +31,9 @@ class FileUpload final : public http::BodySink, private http::PartHandler {
  private:
   enum class Field : uint8_t { kFile, kPurpose, kOther };
 
-  std::optional<http::Fault> begin(const http::Part& part) override;
-  std::optional<http::Fault> data(std::string_view bytes) override;
-  std::optional<http::Fault> end() override;
+  std::optional<http::Fault> begin_part(const http::PartHead& head) override;
+  std::optional<http::Fault> part_data(std::string_view bytes) override;
+  std::optional<http::Fault> end_part() override;
   std::optional<http::Response> outcome(const std::optional<http::Fault>& fault) const;
 
   const FileStore& store_;

@@ -1,165 +1,249 @@
 #include "server/http/multipart.h"
 
 #include <algorithm>
-#include <fmt/core.h>
+#include <utility>
+#include <vector>
 
 namespace skein::http {
 namespace {
 
-constexpr size_t kMaxBoundary = 70;
-constexpr Fault kBadBody{400, "the multipart body is not valid"};
-constexpr Fault kBadPart{400, "the head of a part is not valid"};
+constexpr size_t kMaxBoundaryBytes = 70;
+constexpr size_t kMaxParameters = 16;
 
 bool is_boundary_char(char c) {
-  return is_token_char(c) || std::string_view("'()+_,-./:=? ").find(c) != std::string_view::npos;
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         std::string_view("'()+_,-./:=? ").find(c) != std::string_view::npos;
 }
 
-// name="value" or name=token out of a field's parameters; what a quoted string escapes stays as it
-// is, as browsers and HTTP libraries write it.
-std::optional<std::string> parameter(std::string_view field, std::string_view name) {
-  size_t at = field.find(';');
-  while (at != std::string_view::npos) {
-    field = trimmed(field.substr(at + 1));
-    const size_t equals = field.find('=');
-    if (equals == std::string_view::npos) return std::nullopt;
-    const std::string_view key = trimmed(field.substr(0, equals));
-    std::string_view value = field.substr(equals + 1);
-    if (value.starts_with('"')) {
-      const size_t end = value.find('"', 1);
-      if (end == std::string_view::npos) return std::nullopt;
-      field = value.substr(end + 1);
-      value = value.substr(1, end - 1);
-    } else {
-      const size_t end = std::min(value.find(';'), value.size());
-      field = value.substr(end);
-      value = trimmed(value.substr(0, end));
+bool is_token(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
+}
+
+bool has_control(std::string_view text) {
+  return std::any_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+}
+
+// `form-data; name="a"`: the word before the parameters, and the parameters.
+struct Value {
+  std::string word;
+  std::vector<Header> parameters;
+
+  const std::string* parameter(std::string_view name) const {
+    const auto is_it = [&](const Header& each) { return equals_ignoring_case(each.name, name); };
+    const auto found = std::find_if(parameters.begin(), parameters.end(), is_it);
+    return found == parameters.end() ? nullptr : &found->value;
+  }
+  bool repeats() const {
+    for (auto a = parameters.begin(); a != parameters.end(); ++a) {
+      for (auto b = a + 1; b != parameters.end(); ++b) {
+        if (equals_ignoring_case(a->name, b->name)) return true;
+      }
     }
-    if (equals_ignoring_case(key, name)) return std::string(value);
-    at = field.find(';');
+    return false;
+  }
+};
+
+// A quoted string from the front of `text`, whose first byte is the quote. A backslash only counts
+// before a quote or another one: names of files have them, and not every client escapes them.
+std::optional<std::string> take_quoted(std::string_view& text) {
+  std::string value;
+  for (size_t i = 1; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      text.remove_prefix(i + 1);
+      return value;
+    }
+    const bool escape =
+        text[i] == '\\' && i + 1 < text.size() && (text[i + 1] == '"' || text[i + 1] == '\\');
+    if (escape) ++i;
+    value.push_back(text[i]);
   }
   return std::nullopt;
 }
 
-// The lines of a part's head, each ended by CRLF.
-std::optional<Part> read_part(std::string_view head) {
-  std::optional<Part> part;
-  while (!head.empty()) {
-    const size_t end = head.find("\r\n");
-    const std::string_view line = head.substr(0, end);
-    head.remove_prefix(end + 2);
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos || colon == 0) return std::nullopt;
-    if (!std::all_of(line.begin(), line.begin() + static_cast<ptrdiff_t>(colon), is_token_char)) {
-      return std::nullopt;
+std::optional<Value> parse_value(std::string_view text) {
+  Value value;
+  size_t end = std::min(text.find(';'), text.size());
+  value.word = trimmed(text.substr(0, end));
+  text.remove_prefix(end);
+  while (!text.empty()) {
+    text = trimmed(text.substr(1));  // the semicolon
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos || !is_token(text.substr(0, equals))) return std::nullopt;
+    if (value.parameters.size() == kMaxParameters) return std::nullopt;
+    Header parameter{std::string(text.substr(0, equals)), {}};
+    text.remove_prefix(equals + 1);
+    if (text.starts_with('"')) {
+      auto quoted = take_quoted(text);
+      if (!quoted) return std::nullopt;
+      parameter.value = std::move(*quoted);
+      text = trimmed(text);
+      if (!text.empty() && !text.starts_with(';')) return std::nullopt;
+    } else {
+      end = std::min(text.find(';'), text.size());
+      parameter.value = trimmed(text.substr(0, end));
+      text.remove_prefix(end);
     }
-    if (!equals_ignoring_case(line.substr(0, colon), "content-disposition")) continue;
-    const std::string_view value = trimmed(line.substr(colon + 1));
-    auto name = parameter(value, "name");
-    const std::string_view kind = trimmed(value.substr(0, value.find(';')));
-    if (part || !name || !equals_ignoring_case(kind, "form-data")) return std::nullopt;
-    part = Part{std::move(*name), parameter(value, "filename")};
+    value.parameters.push_back(std::move(parameter));
   }
-  return part;
+  if (value.repeats()) return std::nullopt;
+  return value;
+}
+
+// The fault of a part's head, or nullopt and `out`. `text` is its lines, each with its CRLF.
+std::optional<std::string_view> parse_head(std::string_view text, PartHead& out) {
+  bool named = false;
+  while (!text.empty()) {
+    const size_t end = text.find("\r\n");
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 2);
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos || !is_token(line.substr(0, colon)) || has_control(line)) {
+      return "a part of the form has a malformed field";
+    }
+    const std::string_view name = line.substr(0, colon);
+    const std::string_view content = trimmed(line.substr(colon + 1));
+    if (equals_ignoring_case(name, "content-transfer-encoding")) {
+      const bool plain = equals_ignoring_case(content, "binary") ||
+                         equals_ignoring_case(content, "7bit") ||
+                         equals_ignoring_case(content, "8bit");
+      if (!plain) return "a part of the form has an encoding that is not supported";
+    }
+    if (!equals_ignoring_case(name, "content-disposition")) continue;
+    const auto value = parse_value(content);
+    const std::string* field = value ? value->parameter("name") : nullptr;
+    if (named || field == nullptr || field->empty() ||
+        !equals_ignoring_case(value->word, "form-data")) {
+      return "a part of the form has no sound Content-Disposition";
+    }
+    named = true;
+    out.name = *field;
+    if (const std::string* filename = value->parameter("filename")) out.filename = *filename;
+  }
+  if (!named) return "a part of the form has no sound Content-Disposition";
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<std::string> multipart_boundary(std::string_view content_type) {
-  const std::string_view kind = trimmed(content_type.substr(0, content_type.find(';')));
-  if (!equals_ignoring_case(kind, "multipart/form-data")) return std::nullopt;
-  auto boundary = parameter(content_type, "boundary");
-  if (!boundary || boundary->empty() || boundary->size() > kMaxBoundary) return std::nullopt;
-  if (!std::all_of(boundary->begin(), boundary->end(), is_boundary_char)) return std::nullopt;
-  return boundary;
+std::optional<std::string> boundary_of(std::string_view content_type) {
+  const auto value = parse_value(content_type);
+  if (!value || !equals_ignoring_case(value->word, "multipart/form-data")) return std::nullopt;
+  const std::string* boundary = value->parameter("boundary");
+  const bool sound = boundary != nullptr && !boundary->empty() &&
+                     boundary->size() <= kMaxBoundaryBytes && boundary->back() != ' ' &&
+                     std::all_of(boundary->begin(), boundary->end(), is_boundary_char);
+  if (!sound) return std::nullopt;
+  return *boundary;
 }
 
-// The body begins as if the CRLF before the first delimiter had just been read.
-MultipartParser::MultipartParser(std::string_view boundary, PartHandler& handler)
-    : delimiter_(fmt::format("\r\n--{}", boundary)), handler_(handler), held_("\r\n") {}
+MultipartParser::MultipartParser(std::string_view boundary, PartReceiver& receiver,
+                                 MultipartLimits limits)
+    : delimiter_("\r\n--" + std::string(boundary)), receiver_(receiver), limits_(limits) {}
 
 std::optional<Fault> MultipartParser::advance(std::string_view piece) {
+  if (fault_) return fault_;
+  held_.erase(0, std::exchange(begin_, 0));
   held_.append(piece);
-  std::optional<Fault> fault;
-  while (!fault && step(fault)) {
+  while (!fault_ && step()) {
   }
-  return fault;
+  return fault_;
 }
 
-// Whether there may be more to do with what is held.
-bool MultipartParser::step(std::optional<Fault>& fault) {
-  const State before = state_;
-  const size_t held = held_.size();
+std::optional<Fault> MultipartParser::finish() {
+  const bool whole = state_ == State::kAfterLast && (rest().empty() || rest() == "\r\n");
+  if (!fault_ && !whole) fail("the form ended before its last boundary");
+  return fault_;
+}
+
+bool MultipartParser::step() {
   switch (state_) {
-    case State::kDelimiter:
-    case State::kAfterDelimiter:
-      fault = take_delimiter();
-      break;
+    case State::kFirstBoundary:
+      return first_boundary();
+    case State::kAfterBoundary:
+      return after_boundary();
     case State::kHead:
-      fault = take_head();
-      break;
+      return head();
     case State::kData:
-      fault = take_data();
-      break;
-    case State::kEnd:
-      held_.clear();
-      return false;  // an epilogue means nothing
+      return data();
+    case State::kAfterLast:
+      return after_last();
   }
-  return state_ != before || (held_.size() != held && !held_.empty());
+  return false;
 }
 
-std::optional<Fault> MultipartParser::take_delimiter() {
-  if (state_ == State::kDelimiter) {
-    const size_t known = std::min(held_.size(), delimiter_.size());
-    if (held_.compare(0, known, delimiter_, 0, known) != 0) return kBadBody;
-    if (known < delimiter_.size()) return std::nullopt;
-    held_.erase(0, delimiter_.size());
-    state_ = State::kAfterDelimiter;
+bool MultipartParser::fail(std::string_view message) {
+  fault_ = Fault{400, message};
+  return false;
+}
+
+bool MultipartParser::first_boundary() {
+  const std::string_view boundary = std::string_view(delimiter_).substr(2);
+  if (!boundary.starts_with(rest().substr(0, boundary.size()))) {
+    return fail("the form does not begin with its boundary");
   }
-  if (held_.size() < 2) return std::nullopt;
-  if (held_.starts_with("--")) {
-    state_ = State::kEnd;
-  } else if (held_.starts_with("\r\n")) {
-    if (++parts_ > kMaxParts) return Fault{400, "the multipart body has too many parts"};
+  if (rest().size() < boundary.size()) return false;
+  take(boundary.size());
+  state_ = State::kAfterBoundary;
+  return true;
+}
+
+bool MultipartParser::after_boundary() {
+  if (rest().size() < 2) return false;
+  if (rest().starts_with("\r\n")) {
+    if (++parts_ > limits_.parts) return fail("the form has too many parts");
     state_ = State::kHead;
+  } else if (rest().starts_with("--") && parts_ > 0) {
+    state_ = State::kAfterLast;
   } else {
-    return kBadBody;
+    return fail("a boundary of the form is malformed");
   }
-  held_.erase(0, 2);
-  return std::nullopt;
+  take(2);
+  return true;
 }
 
-std::optional<Fault> MultipartParser::take_head() {
+bool MultipartParser::head() {
   constexpr std::string_view kEnd = "\r\n\r\n";
-  const size_t end = held_.find(kEnd);
-  // Where it ends, or the first byte at which it still may.
-  const size_t least = std::min(end, held_.size() + 1 - std::min(held_.size() + 1, kEnd.size()));
-  if (least > kMaxPartHead) return kBadPart;
-  if (end == std::string::npos) return std::nullopt;
-  const auto part = read_part(std::string_view(held_).substr(0, end + 2));
-  if (!part) return kBadPart;
-  held_.erase(0, end + kEnd.size());
-  state_ = State::kData;
-  return handler_.begin(*part);
-}
-
-std::optional<Fault> MultipartParser::take_data() {
-  const size_t found = held_.find(delimiter_);
-  // Without a delimiter in sight, all but what may be the beginning of one is data.
-  const size_t safe = held_.size() < delimiter_.size() ? 0 : held_.size() - delimiter_.size() + 1;
-  const size_t count = found == std::string::npos ? safe : found;
-  if (count > 0) {
-    if (auto fault = handler_.data(std::string_view(held_).substr(0, count))) return fault;
-    held_.erase(0, count);
+  const size_t end = rest().substr(0, limits_.head_bytes).find(kEnd);
+  if (end == std::string_view::npos) {
+    return rest().size() >= limits_.head_bytes &&
+           fail("the head of a part of the form is too long");
   }
-  if (found == std::string::npos) return std::nullopt;
-  held_.erase(0, delimiter_.size());
-  state_ = State::kAfterDelimiter;
-  return handler_.end();
+  PartHead head;
+  if (const auto wrong = parse_head(rest().substr(0, end + 2), head)) return fail(*wrong);
+  take(end + kEnd.size());
+  fault_ = receiver_.begin_part(head);
+  state_ = State::kData;
+  return !fault_;
 }
 
-std::optional<Fault> MultipartParser::finish() const {
-  if (state_ == State::kEnd) return std::nullopt;
-  return Fault{400, "the multipart body ended early"};
+bool MultipartParser::deliver(std::string_view bytes) {
+  if (!bytes.empty()) fault_ = receiver_.part_data(bytes);
+  return !fault_;
+}
+
+bool MultipartParser::data() {
+  const std::string_view bytes = rest();
+  const size_t at = bytes.find(delimiter_);
+  if (at != std::string_view::npos) {
+    take(at + delimiter_.size());
+    state_ = State::kAfterBoundary;
+    if (deliver(bytes.substr(0, at))) fault_ = receiver_.end_part();
+    return !fault_;
+  }
+  // A delimiter may have begun. Its only CR is its first byte, so only the last one can be it.
+  const size_t last = bytes.rfind('\r');
+  const bool begun = last != std::string_view::npos &&
+                     std::string_view(delimiter_).starts_with(bytes.substr(last));
+  const size_t known = begun ? last : bytes.size();
+  take(known);
+  deliver(bytes.substr(0, known));
+  return false;
+}
+
+bool MultipartParser::after_last() {
+  if (!std::string_view("\r\n").starts_with(rest())) return fail("bytes follow the form");
+  return false;
 }
 
 }  // namespace skein::http

@@ -52,7 +52,12 @@ FileWriter::FileWriter(std::string folder, std::string id, OwnedFd fd, uint64_t 
     : folder_(std::move(folder)), id_(std::move(id)), fd_(std::move(fd)), max_bytes_(max_bytes) {}
 
 FileWriter::~FileWriter() {
-  if (!kept_) ::unlink((folder_ + "/" + id_).c_str());
+  discard();
+}
+
+void FileWriter::discard() {
+  if (!settled_) ::unlink((folder_ + "/" + id_).c_str());
+  settled_ = true;
 }
 
 Status FileWriter::append(std::string_view bytes) {

@@ -35,8 +35,7 @@ class OwnedFd {
 
 class FileWriter {
  public:
-  // Unless keep() was called the content is removed.
-  ~FileWriter();
+  ~FileWriter();  // discards what was not kept
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
@@ -48,7 +47,9 @@ class FileWriter {
   Status append(std::string_view bytes);
   // Makes the content durable.
   Status sync();
-  void keep() { kept_ = true; }
+  // Whether the content stays; the first call decides.
+  void keep() { settled_ = true; }
+  void discard();
 
  private:
   friend class FileFolder;
@@ -62,7 +63,7 @@ class FileWriter {
   uint64_t bytes_ = 0;
   std::string buffer_;
   Status failure_;
-  bool kept_ = false;
+  bool settled_ = false;
 };
 
 class FileFolder {

@@ -61,7 +61,11 @@ void FileStore::commit(std::unique_ptr<FileWriter> writer, FileInfo info, Done<F
         return file;
       },
       [content, done = std::move(done)](Result<FileRecord> result) {
-        if (result.ok()) content->keep();
+        if (result.ok()) {
+          content->keep();
+        } else {
+          content->discard();
+        }
         done(std::move(result));
       });
 }

@@ -1,0 +1,56 @@
+// What `skein serve` waits for: signals, loads that end, an admin's wish to drain.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/status.h"
+
+namespace skein::apps {
+
+struct ServeEvent {
+  enum class Kind : uint8_t { kStop, kReload, kLoaded };
+  Kind kind;
+  size_t model = 0;  // of kLoaded: which of those that load at the start
+  Status status;     // of kLoaded
+};
+
+// Any thread may push.
+class ServeEvents {
+ public:
+  void push(ServeEvent event);
+  // nullopt when there is none within that time.
+  std::optional<ServeEvent> pop(std::chrono::milliseconds patience);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable pushed_;
+  std::deque<ServeEvent> events_;
+};
+
+// While one lives, SIGTERM and SIGINT push kStop and SIGHUP pushes kReload, on a thread of its own;
+// the second SIGTERM or SIGINT ends the process at once with 128 + its number. Make it before any
+// other thread: it blocks the signals, and threads inherit that. SIGPIPE is ignored.
+class ServeSignals {
+ public:
+  explicit ServeSignals(ServeEvents& events);
+  ~ServeSignals();
+  ServeSignals(const ServeSignals&) = delete;
+  ServeSignals& operator=(const ServeSignals&) = delete;
+
+ private:
+  void wait_for_signals();
+
+  ServeEvents& events_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+}  // namespace skein::apps
