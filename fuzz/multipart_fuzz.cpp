@@ -15,19 +15,19 @@ namespace {
 using namespace skein;
 using namespace skein::http;
 
-class Recorder final : public PartHandler {
+class Recorder final : public PartReceiver {
  public:
-  std::optional<Fault> begin(const Part& part) override {
+  std::optional<Fault> begin_part(const PartHead& head) override {
     SKEIN_CHECK(!std::exchange(inside_, true), "a part inside a part");
-    parts.push_back(part.name + '\0' + part.filename.value_or("") + '\0');
+    parts.push_back(head.name + '\0' + head.filename.value_or("") + '\0');
     return std::nullopt;
   }
-  std::optional<Fault> data(std::string_view piece) override {
-    SKEIN_CHECK(inside_ && !piece.empty(), "data of no part, or none");
-    parts.back().append(piece);
+  std::optional<Fault> part_data(std::string_view bytes) override {
+    SKEIN_CHECK(inside_ && !bytes.empty(), "data of no part, or none");
+    parts.back().append(bytes);
     return std::nullopt;
   }
-  std::optional<Fault> end() override {
+  std::optional<Fault> end_part() override {
     SKEIN_CHECK(std::exchange(inside_, false), "the end of no part");
     return std::nullopt;
   }
@@ -51,8 +51,7 @@ Outcome read(std::string_view boundary, std::string_view body, size_t piece) {
     fault = parser.advance(body.substr(at, piece));
   }
   if (!fault) fault = parser.finish();
-  SKEIN_CHECK(recorder.parts.size() <= MultipartParser::kMaxParts, "{} parts",
-              recorder.parts.size());
+  SKEIN_CHECK(recorder.parts.size() <= MultipartLimits{}.parts, "{} parts", recorder.parts.size());
   if (fault) return {fault->status, {}};
   return {0, recorder.parts};
 }
@@ -62,7 +61,7 @@ Outcome read(std::string_view boundary, std::string_view body, size_t piece) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t line = std::min(input.find('\n'), input.size());
-  const auto boundary = multipart_boundary(input.substr(0, line));
+  const auto boundary = boundary_of(input.substr(0, line));
   if (!boundary) return 0;
   const std::string_view body = input.substr(std::min(line + 1, input.size()));
   const Outcome whole = read(*boundary, body, body.size() + 1);
