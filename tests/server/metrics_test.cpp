@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "engine/load_served_model.h"
-#include "engine/tiny_model.h"
+#include "engine/golden_model.h"
 
 namespace skein {
 namespace {
@@ -182,15 +182,15 @@ TEST(DoublingBucketsTest, BoundsAreInclusive) {
 class EngineMetricsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!tiny_model_exists()) GTEST_SKIP() << "the tiny models are not there";
+    if (!golden_model_exists()) GTEST_SKIP() << "the tiny models are not there";
     ServingOptions serving;
     serving.batch_block_pool_size = 64;
     serving.batch_max_batch_size = 8;
     models_ = std::make_unique<SchedulerManager>(
         SchedulerManager::Options{.memory_bytes = uint64_t{4} << 30},
         make_model_loader(serving, pool_, clock_), clock_);
-    ASSERT_TRUE(models_->add({.id = "tiny", .path = tiny_model_path()}).ok());
-    ASSERT_TRUE(models_->add({.id = "never", .path = tiny_model_path()}).ok());
+    ASSERT_TRUE(models_->add({.id = "tiny", .path = golden_model_path()}).ok());
+    ASSERT_TRUE(models_->add({.id = "never", .path = golden_model_path()}).ok());
   }
 
   void generate(uint32_t prompt, uint32_t tokens) {
