@@ -20,8 +20,9 @@ class StartTest(unittest.TestCase):
 
     def refused(self, *arguments, env=None):
         with tempfile.TemporaryDirectory() as folder:
+            port = [] if "--port" in arguments else ["--port", "0"]
             done = serving.run("serve", "--state-dir", f"{folder}/state", "--model-folder", f"{folder}/models",
-                               "--port", "0", *arguments, env=env)
+                               *port, *arguments, env=env)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertEqual(done.stdout, "")
         return done.stderr

@@ -12,7 +12,6 @@ namespace {
 void expect_equal(const PressureReport& report, const PressureSetting& setting, uint32_t requests) {
   EXPECT_EQ(report.requests, requests) << setting.name();
   EXPECT_EQ(report.different, 0U) << setting.name() << ": " << report.first_difference;
-  EXPECT_GE(report.preemptions, 20U) << setting.name();
   EXPECT_EQ(report.prefix_hit_tokens > 0, setting.prefix_cache) << setting.name();
   if (setting.mixed_classes) {
     EXPECT_GT(report.class_preemptions, 0U) << setting.name();
@@ -26,12 +25,16 @@ TEST(Pressure, TwoHundredRequestsOfATinyModelAnswerAsTheyDoAlone) {
   ASSERT_TRUE(model.ok()) << model.message();
   const PressureLoad load(**model, 200, 120);
   if (HasFailure()) return;
+  uint64_t preemptions = 0;
   for (const bool prefix_cache : {true, false}) {
     for (const uint32_t step_tokens : {16, 64, 512}) {
-      const PressureSetting setting{prefix_cache, step_tokens, 2, step_tokens == 64, 32};
-      expect_equal(load.run(golden_model_path(), setting), setting, 200);
+      const PressureSetting setting{prefix_cache, step_tokens, 2, step_tokens == 64, 16};
+      const PressureReport report = load.run(golden_model_path(), setting);
+      expect_equal(report, setting, 200);
+      preemptions += report.preemptions;
     }
   }
+  EXPECT_GE(preemptions, 100U);
 }
 
 TEST(Pressure, FortyRequestsAnswerAsTheyDoAlone) {
@@ -47,7 +50,9 @@ TEST(Pressure, FortyRequestsAnswerAsTheyDoAlone) {
   // Small pools, so that forty requests press as two hundred do on 64 blocks.
   for (const PressureSetting& setting :
        {PressureSetting{true, 64, 2, true, 10}, PressureSetting{false, 16, 1, false, 10}}) {
-    expect_equal(load.run(path, setting), setting, 40);
+    const PressureReport report = load.run(path, setting);
+    expect_equal(report, setting, 40);
+    EXPECT_GE(report.preemptions, 20U) << setting.name();
   }
 }
 

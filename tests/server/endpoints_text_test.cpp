@@ -127,7 +127,8 @@ TEST(ModelEndpoints, AKeySeesWhatItMayUse) {
   live.start();
   const auto names = [&](const std::string& key) {
     Json ids = Json::array();
-    for (const Json& model : live.get("/v1/models", key).json["data"]) ids.push_back(model["id"]);
+    const HttpAnswer answer = live.get("/v1/models", key);
+    for (const Json& model : answer.json["data"]) ids.push_back(model["id"]);
     return ids;
   };
   EXPECT_EQ(names(all), Json({"tiny", "org/other", "broken"}));

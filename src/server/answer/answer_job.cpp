@@ -86,9 +86,7 @@ void AnswerJob::acquire() {
   context_.models.acquire(*model, [self = shared_from_this()](Result<ModelLease> lease) {
     if (!lease.ok()) {
       self->context_.metrics.on_rejected(self->identity_.model, Rejection::kUnavailable);
-      return self->fail(lease.status().code() == Code::kNotFound
-                            ? api::model_not_found(self->identity_.model)
-                            : api::from_status(lease.status()));
+      return self->fail(api::model_unavailable(1));
     }
     // This may be the thread that loads models: text work goes elsewhere.
     auto held = std::make_shared<ModelLease>(std::move(*lease));

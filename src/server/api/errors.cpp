@@ -131,6 +131,13 @@ Error rate_limited(uint64_t retry_after_s) {
           .retry_after_s = retry_after_s};
 }
 
+Error model_unavailable(uint64_t retry_after_s) {
+  return {.status = 503,
+          .message = "The model could not be loaded, or there is no room for it; try again later.",
+          .code = "model_unavailable",
+          .retry_after_s = retry_after_s};
+}
+
 Error draining(uint64_t retry_after_s) {
   return {.status = 503,
           .message = "The server is shutting down or not ready; try again later.",

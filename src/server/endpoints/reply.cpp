@@ -78,7 +78,7 @@ void with_model(ServerContext& context, const Call& call, const std::string& wan
                                work = std::move(work)](Result<ModelLease> lease) mutable {
     if (!lease.ok()) {
       log_warning("model {}: {}", id, lease.message());
-      responder.send(error_response(dialect, api::draining(kRetryAfterS)));
+      responder.send(error_response(dialect, api::model_unavailable(kRetryAfterS)));
       return;
     }
     if (std::this_thread::get_id() == here) return work(**lease);
