@@ -29,6 +29,7 @@ std::optional<http::Response> FileUpload::write(std::string_view piece) {
 
 std::optional<http::Response> FileUpload::finish() {
   if (!parser_) return write({});
+  wrong_field_.clear();  // a body that is cut off is no fault of a field
   if (auto refused = outcome(parser_->finish())) return refused;
   if (content_ == nullptr) {
     wrong_field_ = "file";
