@@ -42,7 +42,8 @@ if(SKEIN_TESTS AND NOT SKEIN_FUZZ)
   target_link_libraries(skein_test_headers PRIVATE skein_flags GTest::gtest_main GTest::gmock fmt::fmt)
   target_compile_options(skein_test_headers PRIVATE $<$<CONFIG:Release>:-O1>)
   target_precompile_headers(skein_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h>
-    <algorithm> <functional> <map> <memory> <string> <vector>)
+    <nlohmann/json.hpp> <algorithm> <chrono> <filesystem> <fstream> <functional> <map> <memory> <string>
+    <thread> <vector>)
 endif()
 
 # skein_test(<name> SOURCES a_test.cpp LINKS kv LABELS threads): one GoogleTest binary, one ctest per
