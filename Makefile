@@ -11,7 +11,7 @@ JOBS   ?= $(shell nproc)
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure throughput bench fuzz format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure throughput kill bench fuzz format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -57,6 +57,9 @@ throughput: ## tokens per second of the engine at 1, 8 and 32 requests, beside t
 	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
 	@cmake --build --preset release --target skein_throughput -j $(JOBS)
 	@$(RELEASE)/microbench/skein_throughput "$$(tools/get_model.sh)"
+
+kill: build ## T10: a batch of 500 lines on a server that is killed 20 times
+	@python3 tests/server/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20
 
 bench: ## microbenchmarks of the control plane
 	@tools/setup.sh build test
