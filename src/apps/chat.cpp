@@ -29,7 +29,7 @@ struct ChatOptions {
   std::vector<std::string> stops;
 };
 
-constexpr const char* kManual =
+constexpr const char* kChatManual =
     "Type a message and Enter; the answer goes to stdout as it is generated. On a terminal lines\n"
     "can be edited, and the arrow keys bring back earlier ones; from a pipe every line is a\n"
     "message. Ctrl-C stops an answer, Ctrl-D leaves.\n\n"
@@ -165,7 +165,7 @@ Result<CommandResult> chat(const ChatOptions& options) {
 void add_chat(CLI::App& app, CommandResult& result) {
   auto options = std::make_shared<ChatOptions>();
   CLI::App* command = app.add_subcommand("chat", "Talk to a model");
-  command->footer(kManual);
+  command->footer(kChatManual);
   add_model_options(*command, options->model);
   command->add_option("--system", options->system, "The system message");
   command->add_option("-n,--max-tokens", options->max_tokens, "Tokens of an answer at most")

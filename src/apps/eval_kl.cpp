@@ -28,7 +28,7 @@ struct KlOptions {
   bool json = false;
 };
 
-constexpr const char* kManual =
+constexpr const char* kEvalKlManual =
     "Runs every id list twice, at --precision and in float32 arithmetic on the dequantized\n"
     "weights, and compares the distributions at every position: KL(float32 || run) in nats, the\n"
     "share of positions with the same likeliest token, and the perplexity of the ids. With\n"
@@ -134,7 +134,7 @@ void add_eval_kl(CLI::App& eval, CommandResult& result) {
   auto options = std::make_shared<KlOptions>();
   CLI::App* command =
       eval.add_subcommand("kl", "Compare a run with the float32 run of the same weights");
-  command->footer(kManual);
+  command->footer(kEvalKlManual);
   add_model_options(*command, options->model);
   command->add_option("--tokens", options->tokens, "JSON file: a list of id lists")->required();
   command->add_option("--reference", options->reference,

@@ -25,7 +25,7 @@ struct RunOptions {
   std::vector<std::string> stops;
 };
 
-constexpr const char* kManual =
+constexpr const char* kRunManual =
     "The text is taken as it is, without a chat template: base models go on with it, and\n"
     "`skein chat` is for talking. Control tokens spelled out in it are plain text.\n"
     "The continuation goes to stdout as it is generated, speeds to stderr. Ctrl-C ends it "
@@ -72,7 +72,7 @@ Result<CommandResult> run(const RunOptions& options) {
 void add_run(CLI::App& app, CommandResult& result) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Continue a text");
-  command->footer(kManual);
+  command->footer(kRunManual);
   auto* prompt =
       command->add_option("-p,--prompt", options->prompt, "The text to continue; '-' reads stdin");
   auto* file = command->add_option("--prompt-file", options->prompt_file, "A file that holds it");
