@@ -1,9 +1,8 @@
 // libskein: the public header over SchedulerManager.
-#include <skein/skein.h>
-
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <skein/skein.h>
 #include <thread>
 #include <utility>
 

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "engine/fake_runner.h"
+#include "engine/golden_model.h"
 #include "engine/load_served_model.h"
 #include "engine/request_class.h"
-#include "engine/golden_model.h"
 
 namespace skein {
 namespace {

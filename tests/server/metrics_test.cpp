@@ -9,8 +9,8 @@
 #include <sstream>
 #include <thread>
 
-#include "engine/load_served_model.h"
 #include "engine/golden_model.h"
+#include "engine/load_served_model.h"
 
 namespace skein {
 namespace {
