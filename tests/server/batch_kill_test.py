@@ -189,8 +189,8 @@ def kill_while_it_runs(server, rng, count, kills, tokens):
     return len(stored)
 
 
-def kill_in_the_middle_of(server, rng, what):
-    """Runs `what` and kills the server at some moment of it; what it gave, or None."""
+def kill_in_the_middle_of(server, rng, what, span_s=0.05):
+    """Runs `what` and kills the server within `span_s` of its start; what it gave, or None."""
     outcome = []
 
     def run():
@@ -201,7 +201,7 @@ def kill_in_the_middle_of(server, rng, what):
 
     thread = threading.Thread(target=run)
     thread.start()
-    time.sleep(rng.random() * 0.03)
+    time.sleep(rng.random() * span_s)
     server.kill()
     thread.join()
     server.start()
@@ -210,9 +210,12 @@ def kill_in_the_middle_of(server, rng, what):
 
 def kill_uploads(server, rng, rounds):
     text = lines_of(4000, 3)
+    began = time.monotonic()
+    server.upload(text)
+    span_s = 2 * (time.monotonic() - began)
     kept = 0
     for _ in range(rounds):
-        file = kill_in_the_middle_of(server, rng, lambda: server.upload(text))
+        file = kill_in_the_middle_of(server, rng, lambda: server.upload(text), span_s)
         if file is not None:
             kept += 1
         for record in server.json("GET", "/v1/files")["data"]:
