@@ -132,7 +132,7 @@ class LifeTest(unittest.TestCase):
         bearer = {"Authorization": f"Bearer {rotated['key']}"}
         self.assertEqual(server.complete(headers=bearer, max_tokens=1).status, 200)
         self.assertNotIn(rotated["key"], server.get("/admin/keys").body.decode())
-        self.assertEqual(serving.Answer(server.send("DELETE", "/admin/keys/rag")[1]).status, 200)
+        self.assertEqual(serving.Answer(*server.send("DELETE", "/admin/keys/rag")).status, 200)
         self.assertEqual(server.complete(headers=bearer, max_tokens=1).status, 401)
         self.assertEqual(server.post("/admin/keys", {"name": "k"}).status, 409)
         self.assertEqual(server.post("/admin/keys", {"name": "x", "tier": "top"}).json()["error"]["param"], "tier")
@@ -172,6 +172,7 @@ class LifeTest(unittest.TestCase):
             server.signal(signal.SIGINT)
             self.assertEqual(server.wait(), 0)
             self.assertLess(time.monotonic() - started, 10)
+            idle.close()
 
     def test_second_sigterm_stops_at_once(self):
         with Server("--drain-timeout", "100") as server:
@@ -182,6 +183,7 @@ class LifeTest(unittest.TestCase):
             self.assertIsNone(server.process.poll())
             server.signal(signal.SIGTERM)
             self.assertEqual(server.wait(10), 128 + signal.SIGTERM)
+            stream.close()
 
     def test_drain_timeout_cuts_what_still_runs(self):
         with Server("--drain-timeout", "1") as server:
@@ -191,6 +193,7 @@ class LifeTest(unittest.TestCase):
             self.assertEqual(server.wait(30), 0)
             with contextlib.suppress(Exception):
                 stream.read()
+            stream.close()
             self.assertFalse(stream.ended)
             self.assertIn("drain timeout of 1 s is over", server.messages())
 
@@ -239,47 +242,62 @@ class ServiceManagerTest(unittest.TestCase):
 class ClockTest(unittest.TestCase):
     """The wall clock jumps by an hour; nothing that waits, ages or times out notices (T18)."""
 
+    WAITING = 6
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.offset = pathlib.Path(folder.name, "offset")
+        self.jump("+0")
+
+    def jump(self, to):
+        whole = self.offset.with_suffix(".new")  # never seen half written
+        whole.write_text(to)
+        whole.replace(self.offset)
+
+    def jumps(self):
+        for to in ("+3600", "-3600", "+3600", "+0") * 3:
+            self.jump(to)
+            time.sleep(0.1)
+
+    def wait_in_line(self, server, i):
+        """Sends the i-th request when those before it are there; its id."""
+        names = ("num_requests_waiting", "num_requests_running", "e2e_request_latency_seconds_count")
+        samples = [f'vllm:{name}{{model_name="{serving.MODEL.stem}"}}' for name in names]
+        until = time.monotonic() + serving.PATIENCE_S
+        while sum(map(server.metrics().get, samples)) <= i:
+            self.assertLess(time.monotonic(), until, "the one before has not arrived")
+            time.sleep(0.01)
+        answer = server.complete(max_tokens=4, ignore_eos=True, headers={"X-Request-Timeout-Ms": "110000"})
+        self.assertEqual(answer.status, 200)
+        return answer.json()["id"]
+
+    def check_order(self, server, ids):
+        """The log has a line for each request, as they ended; one ran at a time."""
+        until = time.monotonic() + 10
+        while not all(id in server.messages() for id in ids) and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertEqual(ids, sorted(ids, key=server.messages().index))
+
     def test_jumps_change_neither_order_nor_timeouts(self):
-        with tempfile.NamedTemporaryFile("w") as offset:
-            def jump(to):
-                offset.seek(0)
-                offset.truncate()
-                offset.write(to)
-                offset.flush()
-
-            jump("+0")
-            env = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": offset.name, "FAKETIME_NO_CACHE": "1",
-                   "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-            with Server("--batch-max-batch-size", "1", env=env) as server:
-                ended = []
-                running = server.stream(max_tokens=150)
-                running.read(until_first=True)
-
-                def wait_in_line(i):
-                    time.sleep(0.1 * i)
-                    answer = server.complete(max_tokens=4, ignore_eos=True,
-                                             headers={"X-Request-Timeout-Ms": "110000"})
-                    ended.append(i)
-                    return answer.status
-
-                def jumps(_):
-                    for to in ("+3600", "-3600", "+3600", "+0") * 3:
-                        jump(to)
-                        time.sleep(0.1)
-                    return 200
-
-                statuses = in_parallel(7, lambda i: jumps(i) if i == 6 else wait_in_line(i))
-                self.assertEqual(statuses, [200] * 7)
-                self.assertEqual(ended, sorted(ended))
-                self.assertTrue(running.read().ended)
-                # A deadline still is one.
-                jump("-3600")
-                running = server.stream(max_tokens=400)
-                running.read(until_first=True)
-                late = server.complete(max_tokens=4, headers={"X-Request-Timeout-Ms": "200"})
-                self.assertEqual(late.status, 408)
-                self.assertLess(max(v for k, v in server.metrics().items() if k.startswith("skein:queue_age")), 600)
-                server.signal(signal.SIGKILL)
+        env = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self.offset), "FAKETIME_NO_CACHE": "1",
+               "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        with Server("--batch-max-batch-size", "1", env=env) as server:
+            before = server.complete(max_tokens=1).json()["created"]
+            self.jump("+3600")
+            self.assertGreater(server.complete(max_tokens=1).json()["created"], before + 3000)
+            running = server.stream(max_tokens=150).read(until_first=True)
+            done = in_parallel(self.WAITING + 1, lambda i: self.wait_in_line(server, i + 2) if i < self.WAITING
+                               else self.jumps())
+            self.check_order(server, done[:self.WAITING])
+            self.assertTrue(running.read().ended)
+            # A deadline still is one.
+            self.jump("-3600")
+            running = server.stream(max_tokens=400).read(until_first=True)
+            late = server.complete(max_tokens=4, headers={"X-Request-Timeout-Ms": "200"})
+            self.assertEqual(late.status, 408)
+            self.assertLess(max(v for k, v in server.metrics().items() if k.startswith("skein:queue_age")), 600)
+            running.close()
 
 
 if __name__ == "__main__":

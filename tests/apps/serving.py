@@ -31,10 +31,11 @@ def run(*arguments, env=None):
 
 
 class Answer:
-    def __init__(self, response):
+    def __init__(self, connection, response):
         self.status = response.status
         self.headers = {k.lower(): v for k, v in response.getheaders()}
         self.body = response.read()
+        connection.close()
 
     def json(self):
         return json.loads(self.body)
@@ -60,8 +61,13 @@ class Stream:
             self.usage = chunk.get("usage") or self.usage
             self.tokens += sum(1 for c in chunk.get("choices", ()) if c.get("text") or c.get("delta", {}).get("content"))
             if until_first and self.tokens:
-                break
+                return self
+        self.close()
         return self
+
+    def close(self):
+        self.response.close()
+        self.connection.close()
 
 
 class Server:
@@ -74,7 +80,7 @@ class Server:
         self.model_folder.mkdir()
         self.log = open(self.folder / "log", "w+")
         line = [*command, BINARY, "serve", "--port", "0", "--state-dir", self.state_dir,
-                "--model-folder", self.model_folder, "--threads", "2"]
+                "--model-folder", self.model_folder, "--threads", "1"]
         for model in models:
             line += ["--model", model]
         self.process = subprocess.Popen([*map(str, line), *map(str, arguments)], stdout=subprocess.PIPE,
@@ -109,10 +115,10 @@ class Server:
         return connection, connection.getresponse()
 
     def get(self, path, **headers):
-        return Answer(self.send("GET", path, None, headers)[1])
+        return Answer(*self.send("GET", path, None, headers))
 
     def post(self, path, body, headers=None):
-        return Answer(self.send("POST", path, body, headers)[1])
+        return Answer(*self.send("POST", path, body, headers))
 
     def complete(self, prompt="Once upon a time", headers=None, **fields):
         return self.post("/v1/completions", {"prompt": prompt, **fields}, headers)
