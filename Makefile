@@ -36,7 +36,8 @@ serve: build ## build, get the default model and serve it on 127.0.0.1:8080 (MOD
 model: ## get the default model and print its path
 	@tools/get_model.sh
 
-install: build ## install binary and systemd unit under PREFIX (/usr/local)
+install: build ## install binary, library, header and systemd unit under PREFIX (/usr/local)
+	@cmake --build --preset release --target skein_shared -j $(JOBS)
 	@cmake --install $(RELEASE) --prefix $(PREFIX)
 
 simulate: ## prove the control plane: SEEDS=1000 STEPS=10000; the last line is the figure
