@@ -62,7 +62,7 @@ Run measure(const std::shared_ptr<LoadedModel>& model, ComputePool& pool, uint32
   options.scheduler.vocab_size = model->vocab();
   options.scheduler.prefix_cache = false;
   auto engine = BatchInferenceEngine::create(
-      std::make_unique<ModelRunner>(model, std::move(*cache), pool), options, clock);
+      std::make_unique<ModelRunner>(model, std::move(*cache), pool, clock), options, clock);
   std::vector<RequestHandle> handles;
   for (uint32_t i = 0; i < concurrent; ++i) {
     Rng rng(i);

@@ -146,7 +146,7 @@ void EngineCore::run_rows() {
   const std::span<RowOutput> outputs(outputs_.data(), rows.size());
   for (RowOutput& output : outputs) output.status = {};
   try {
-    runner_->run(rows, tasks, outputs);
+    counters_.model_time_us += static_cast<uint64_t>(runner_->run(rows, tasks, outputs));
     return;
   } catch (const RunnerLost&) {
     throw;
@@ -157,7 +157,8 @@ void EngineCore::run_rows() {
   for (size_t i = 0; i < rows.size(); ++i) {
     outputs[i].status = {};
     try {
-      runner_->run(rows.subspan(i, 1), tasks.subspan(i, 1), outputs.subspan(i, 1));
+      counters_.model_time_us += static_cast<uint64_t>(
+          runner_->run(rows.subspan(i, 1), tasks.subspan(i, 1), outputs.subspan(i, 1)));
     } catch (const RunnerLost&) {
       throw;
     } catch (const std::exception& error) {
@@ -199,7 +200,6 @@ void EngineCore::commit(TimeUs started, TimeUs ended) {
     result_.rows.push_back(row);
   }
   scheduler_->commit(result_, ended, effects_);
-  counters_.model_time_us += static_cast<uint64_t>(result_.elapsed_us);
   counters_.last_step_us = result_.elapsed_us;
   counters_.last_step_rows = static_cast<uint32_t>(plan_.rows.size());
   counters_.last_step_tokens = plan_.tokens;

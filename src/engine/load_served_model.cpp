@@ -78,10 +78,10 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     parts.engine.scheduler = scheduler_config(options, *model, blocks);
     parts.engine.step_timeout_us = options.step_timeout_us;
     parts.engine.stall_timeout_us = options.stall_timeout_us;
-    parts.make_runner = [model, blocks, &pool]() -> Result<std::unique_ptr<StepRunner>> {
+    parts.make_runner = [model, blocks, &pool, &clock]() -> Result<std::unique_ptr<StepRunner>> {
       SKEIN_ASSIGN(KvPool cache, KvPool::create(model->backend(), model->decoder().spec(), blocks));
       return std::unique_ptr<StepRunner>(
-          std::make_unique<ModelRunner>(model, std::move(cache), pool));
+          std::make_unique<ModelRunner>(model, std::move(cache), pool, clock));
     };
     parts.make_direct = [model, &clock] { return DirectInference::create(*model, clock); };
     return parts;

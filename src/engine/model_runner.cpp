@@ -4,8 +4,9 @@
 
 namespace skein {
 
-ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, KvPool cache, ComputePool& pool)
-    : model_(std::move(model)), cache_(std::move(cache)), pool_(pool) {
+ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, KvPool cache, ComputePool& pool,
+                         const Clock& clock)
+    : model_(std::move(model)), cache_(std::move(cache)), pool_(pool), clock_(clock) {
   const BatchLimits& limits = model_->decoder().limits();
   tokens_.reserve(limits.rows);
   sequences_.reserve(limits.rows);
@@ -16,12 +17,15 @@ ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, KvPool cache, Compu
   }
 }
 
-void ModelRunner::run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
-                      std::span<RowOutput> outputs) {
+TimeUs ModelRunner::run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
+                        std::span<RowOutput> outputs) {
   build(rows);
   const std::lock_guard turn(model_->turn());
+  const TimeUs started = clock_.now();
   const Rows logits = model_->decoder().forward({tokens_, sequences_, logit_rows_}, cache_);
+  const TimeUs ended = clock_.now();
   sample(tasks, logits, outputs);
+  return ended - started;
 }
 
 void ModelRunner::build(std::span<const PlanRow> rows) {

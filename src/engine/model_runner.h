@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/compute_pool.h"
 #include "engine/loaded_model.h"
 #include "engine/step_runner.h"
@@ -16,10 +17,11 @@ class ModelRunner final : public StepRunner {
  public:
   // The model's limits must hold the largest step that the scheduler plans; `pool` is the one that
   // the model computes with.
-  ModelRunner(std::shared_ptr<LoadedModel> model, KvPool cache, ComputePool& pool);
+  ModelRunner(std::shared_ptr<LoadedModel> model, KvPool cache, ComputePool& pool,
+              const Clock& clock);
 
-  void run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
-           std::span<RowOutput> outputs) override;
+  TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
+             std::span<RowOutput> outputs) override;
 
  private:
   void build(std::span<const PlanRow> rows);
@@ -28,6 +30,7 @@ class ModelRunner final : public StepRunner {
   std::shared_ptr<LoadedModel> model_;
   KvPool cache_;
   ComputePool& pool_;
+  const Clock& clock_;
 
   // The batch being built, kept for its memory.
   std::vector<TokenId> tokens_;

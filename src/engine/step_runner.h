@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "base/status.h"
+#include "base/time.h"
 #include "engine/sampler.h"
 #include "sched/step.h"
 
@@ -33,9 +34,10 @@ class StepRunner {
   virtual ~StepRunner() = default;
 
   // outputs[i] and tasks[i] belong to rows[i]. When it throws, no output counts; running the rows
-  // again, together or one by one, gives the bits they would have had.
-  virtual void run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
-                   std::span<RowOutput> outputs) = 0;
+  // again, together or one by one, gives the bits they would have had. Returns how much of its time
+  // went into the model itself, without building the batch and sampling.
+  virtual TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
+                     std::span<RowOutput> outputs) = 0;
 };
 
 }  // namespace skein

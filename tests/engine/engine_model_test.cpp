@@ -58,7 +58,7 @@ class EngineModelTest : public ::testing::Test {
     options.scheduler.vocab_size = model().vocab();
     options.scheduler.prefix_cache = prefix_cache;
     auto engine = BatchInferenceEngine::create(
-        std::make_unique<ModelRunner>(*model_, std::move(*cache), *pool_), options, clock_);
+        std::make_unique<ModelRunner>(*model_, std::move(*cache), *pool_, clock_), options, clock_);
     ASSERT_TRUE(engine.ok()) << engine.message();
     engine_ = std::move(*engine);
   }
@@ -111,6 +111,14 @@ class EngineModelTest : public ::testing::Test {
 };
 ComputePool* EngineModelTest::pool_ = nullptr;
 std::shared_ptr<LoadedModel>* EngineModelTest::model_ = nullptr;
+
+TEST_F(EngineModelTest, TimeOfTheModelIsPartOfTheLoopsTime) {
+  start();
+  (void)ask(greedy(words(64, 9), 8));
+  const EngineSnapshot snapshot = engine_->snapshot();
+  EXPECT_GT(snapshot.model_time_us, 0U);
+  EXPECT_LT(snapshot.model_time_us, snapshot.loop_time_us);
+}
 
 TEST_F(EngineModelTest, SharedPrefixIsComputedOnceAndHeldTwice) {
   start();

@@ -36,8 +36,8 @@ class FakeRunner final : public StepRunner {
  public:
   explicit FakeRunner(std::shared_ptr<FakeModel> model) : model_(std::move(model)) {}
 
-  void run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
-           std::span<RowOutput> outputs) override {
+  TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
+             std::span<RowOutput> outputs) override {
     std::unique_lock lock(model_->mutex);
     std::vector<uint64_t> ids;
     for (const PlanRow& row : rows) ids.push_back(row.request.value);
@@ -60,6 +60,7 @@ class FakeRunner final : public StepRunner {
       outputs[i].sampled.token = FakeModel::token(ids[i], tasks[i].position);
       outputs[i].sampled.stop = model_->stops.contains(ids[i]);
     }
+    return 0;
   }
 
  private:

@@ -81,7 +81,7 @@ PressureReport PressureLoad::run(const std::string& model_path,
       3600 * kUsPerSecond;  // the streams are read one after the other
   const SystemClock clock;
   auto engine = BatchInferenceEngine::create(
-      std::make_unique<ModelRunner>(model, std::move(*cache), pool), engine_options, clock);
+      std::make_unique<ModelRunner>(model, std::move(*cache), pool, clock), engine_options, clock);
   if (!engine.ok()) {
     ADD_FAILURE() << engine.message();
     return report;

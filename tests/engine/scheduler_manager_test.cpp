@@ -298,10 +298,10 @@ class LosingRunner final : public StepRunner {
  public:
   LosingRunner(std::unique_ptr<StepRunner> real, std::shared_ptr<std::atomic<int>> steps_left)
       : real_(std::move(real)), steps_left_(std::move(steps_left)) {}
-  void run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
-           std::span<RowOutput> outputs) override {
+  TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
+             std::span<RowOutput> outputs) override {
     if ((*steps_left_)-- == 0) throw RunnerLost("the device is gone");
-    real_->run(rows, tasks, outputs);
+    return real_->run(rows, tasks, outputs);
   }
 
  private:
