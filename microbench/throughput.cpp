@@ -54,7 +54,7 @@ struct Run {
 Run measure(const std::shared_ptr<LoadedModel>& model, ComputePool& pool, uint32_t concurrent) {
   const SystemClock clock;
   constexpr uint32_t kBlocks = kBatch * ((kPrompt + kGenerated) / kBlockTokens + 1);
-  auto cache = KvPool::create(model->backend(), model->decoder().spec(), kBlocks);
+  auto cache = KvPool::create(model->backend(), model->decoder().spec(), kBlocks, model->kv_type());
   EngineOptions options;
   options.scheduler.pool_blocks = kBlocks;
   options.scheduler.max_batch = kBatch;

@@ -19,6 +19,11 @@ void add_model_options(CLI::App& command, ModelFlags& flags) {
       ->check(CLI::IsMember({"f32", "default", "high"}))
       ->capture_default_str();
   command
+      .add_option("--kv-dtype", flags.kv_dtype,
+                  "Numbers in the KV cache: f32, bf16, or auto: bf16 unless --precision is f32")
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      ->capture_default_str();
+  command
       .add_option("--cpu-isa", flags.isa,
                   "Instructions to use; the best there are if absent. Results do not depend on it")
       ->check(CLI::IsMember({"scalar", "avx2", "avx512", "amx"}));
@@ -35,6 +40,11 @@ void add_model_options(CLI::App& command, ModelFlags& flags) {
 Precision precision_of(const ModelFlags& flags) {
   if (flags.precision == "f32") return Precision::kF32;
   return flags.precision == "high" ? Precision::kHigh : Precision::kDefault;
+}
+
+std::optional<KvType> kv_type_of(const ModelFlags& flags) {
+  if (flags.kv_dtype == "auto") return std::nullopt;
+  return flags.kv_dtype == "f32" ? KvType::kF32 : KvType::kBf16;
 }
 
 uint32_t usable_cpus() {
@@ -54,6 +64,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags, const B
   SKEIN_ASSIGN(const std::string path, model_path(flags.model));
   ModelOptions options;
   options.precision = precision_of(flags);
+  options.kv_type = kv_type_of(flags);
   if (!flags.isa.empty()) options.isa = flags.isa;
   options.max_context = flags.max_context;
   options.limits = limits;

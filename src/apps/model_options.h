@@ -16,15 +16,17 @@ namespace skein::apps {
 struct ModelFlags {
   std::string model;
   std::string precision = "default";
+  std::string kv_dtype = "auto";
   std::string isa;           // empty: the best there is
   uint32_t threads = 0;      // 0: one per usable CPU
   uint32_t max_context = 0;  // 0: the model's own
 };
 
-// --model, --precision, --cpu-isa, --threads, --max-context.
+// --model, --precision, --kv-dtype, --cpu-isa, --threads, --max-context.
 void add_model_options(CLI::App& command, ModelFlags& flags);
 
 Precision precision_of(const ModelFlags& flags);
+std::optional<KvType> kv_type_of(const ModelFlags& flags);
 
 // CPUs that this process may run on.
 uint32_t usable_cpus();

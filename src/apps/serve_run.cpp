@@ -67,6 +67,7 @@ LogLevel log_level_of(const std::string& name) {
 ModelFlags model_flags(const ServeOptions& options) {
   ModelFlags flags;
   flags.precision = options.precision;
+  flags.kv_dtype = options.kv_dtype;
   flags.isa = options.cpu_isa == "auto" ? "" : options.cpu_isa;
   flags.threads = static_cast<uint32_t>(options.threads);
   flags.max_context = static_cast<uint32_t>(options.max_context);
@@ -87,6 +88,7 @@ ServingOptions serving_options(const ServeOptions& options) {
   serving.step_timeout_us = to_us(options.step_timeout);
   serving.stall_timeout_us = to_us(options.stall_timeout);
   serving.model.precision = precision_of(flags);
+  serving.model.kv_type = kv_type_of(flags);
   if (!flags.isa.empty()) serving.model.isa = flags.isa;
   serving.model.max_context = flags.max_context;
   fill_random(std::as_writable_bytes(std::span(&serving.hash_key, 1)));

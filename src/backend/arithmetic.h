@@ -65,6 +65,16 @@ inline uint32_t bits_of_float(float x) {
   return __builtin_bit_cast(uint32_t, x);
 }
 
+// To the nearest bfloat16, ties to even. NaN stays NaN.
+inline uint16_t round_to_bf16(float x) {
+  const uint32_t bits = bits_of_float(x);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+inline float from_bf16(uint16_t x) {
+  return float_of_bits(uint32_t{x} << 16);
+}
+
 // Within 1 ulp. 0 below kExpLowest, +inf above kExpHighest.
 inline float exp(float x) {
   const float shifted = fma(x, kLog2E, kRound);

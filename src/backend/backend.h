@@ -98,17 +98,42 @@ class Buffer {
   Free free_ = nullptr;
 };
 
-// One layer of a paged cache of float32 keys and values. Block b, head h holds, one after the
-// other: keys [head_dim][kBlockTokens] (a token is a column) and values [kBlockTokens][head_dim].
+// How a cache keeps keys and values: as they are, or rounded to the nearest bfloat16.
+enum class KvType : uint8_t { kF32, kBf16 };
+
+// One layer of a paged cache. Block b, head h holds its keys, then as many bytes of values:
+//   kF32   keys [head_dim][kBlockTokens] (a token is a column), values [kBlockTokens][head_dim]
+//   kBf16  vectors of 16 pairs: keys [half of the tokens][pair of dimensions][16 tokens][2], values
+//          [16 dimensions][pair of tokens][each of the 16][2]. Dimensions are filled up to a
+//          multiple of 16; nobody reads what is there.
 struct KvLayer {
   std::byte* data = nullptr;  // of block 0
   size_t block_bytes = 0;     // from a block to the next
   uint32_t heads = 0;
   uint32_t head_dim = 0;
+  KvType type = KvType::kF32;
 
-  static size_t head_floats(uint32_t head_dim) { return size_t{2} * kBlockTokens * head_dim; }
-  float* head(BlockId block, uint32_t h) const {
-    return reinterpret_cast<float*>(data + block.value * block_bytes) + h * head_floats(head_dim);
+  // Elements of the keys of one head of one block; the values have as many.
+  static size_t half_elements(uint32_t head_dim, KvType type) {
+    const size_t dims = type == KvType::kF32 ? head_dim : (size_t{head_dim} + 15) / 16 * 16;
+    return kBlockTokens * dims;
+  }
+  static size_t head_bytes(uint32_t head_dim, KvType type) {
+    return 2 * half_elements(head_dim, type) * (type == KvType::kF32 ? 4 : 2);
+  }
+  std::byte* head(BlockId block, uint32_t h) const {
+    return data + block.value * block_bytes + h * head_bytes(head_dim, type);
+  }
+  // The place of an element in its head, in elements. `slot` is a token's place in its block.
+  size_t key_index(uint32_t slot, uint32_t d) const {
+    if (type == KvType::kF32) return size_t{d} * kBlockTokens + slot;
+    return (slot / 16 * (half_elements(head_dim, type) / kBlockTokens / 2) + d / 2) * 32 +
+           slot % 16 * 2 + d % 2;
+  }
+  size_t value_index(uint32_t slot, uint32_t d) const {
+    const size_t values = half_elements(head_dim, type);
+    if (type == KvType::kF32) return values + size_t{slot} * head_dim + d;
+    return values + (size_t{d} / 16 * (kBlockTokens / 2) + slot / 2) * 32 + d % 16 * 2 + slot % 2;
   }
 };
 

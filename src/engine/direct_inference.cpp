@@ -15,7 +15,8 @@ bool is_set(const std::atomic<bool>* flag) {
 Result<std::unique_ptr<DirectInference>> DirectInference::create(LoadedModel& model,
                                                                  const Clock& clock) {
   const auto blocks = static_cast<uint32_t>(blocks_for(model.decoder().max_context()));
-  SKEIN_ASSIGN(KvPool pool, KvPool::create(model.backend(), model.decoder().spec(), blocks));
+  SKEIN_ASSIGN(KvPool pool,
+               KvPool::create(model.backend(), model.decoder().spec(), blocks, model.kv_type()));
   return std::unique_ptr<DirectInference>(new DirectInference(model, clock, std::move(pool)));
 }
 

@@ -69,7 +69,7 @@ Status Evaluator::run_group(std::span<const std::vector<TokenId>> lists, size_t 
     for (uint64_t b = blocks_for(running.end); b > 0; --b) running.blocks.emplace_back(blocks++);
   }
   SKEIN_ASSIGN(const KvPool pool,
-               KvPool::create(model_.backend(), model_.decoder().spec(), blocks));
+               KvPool::create(model_.backend(), model_.decoder().spec(), blocks, model_.kv_type()));
   while (std::any_of(group.begin(), group.end(), [](const Running& r) { return !r.done(); })) {
     step(group, options, pool, on_row);
   }

@@ -61,7 +61,7 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
                  LoadedModel::load(config.path, model_options(options), pool));
     const std::shared_ptr<LoadedModel> model = std::move(loaded);
     const ModelSpec& spec = model->decoder().spec();
-    const uint64_t block = KvPool::bytes_per_block(spec);
+    const uint64_t block = KvPool::bytes_per_block(spec, model->kv_type());
     // At least one block, or what the user named.
     SKEIN_ASSIGN(const uint64_t room,
                  make_room(weights + block * std::max(1U, options.batch_block_pool_size)));
@@ -79,7 +79,8 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     parts.engine.step_timeout_us = options.step_timeout_us;
     parts.engine.stall_timeout_us = options.stall_timeout_us;
     parts.make_runner = [model, blocks, &pool, &clock]() -> Result<std::unique_ptr<StepRunner>> {
-      SKEIN_ASSIGN(KvPool cache, KvPool::create(model->backend(), model->decoder().spec(), blocks));
+      SKEIN_ASSIGN(KvPool cache, KvPool::create(model->backend(), model->decoder().spec(), blocks,
+                                                model->kv_type()));
       return std::unique_ptr<StepRunner>(
           std::make_unique<ModelRunner>(model, std::move(cache), pool, clock));
     };

@@ -29,6 +29,7 @@ namespace skein {
 
 struct ModelOptions {
   Precision precision = Precision::kDefault;
+  std::optional<KvType> kv_type;   // bfloat16 unless the precision is kF32
   std::optional<std::string> isa;  // as choose_isa takes it
   uint32_t max_context = 0;        // 0: what the model was made for
   BatchLimits limits;
@@ -48,6 +49,8 @@ class LoadedModel {
   std::mutex& turn() const { return turn_; }
   CpuIsa isa() const { return isa_; }
   Precision precision() const { return precision_; }
+  // Of the caches that this model computes with.
+  KvType kv_type() const { return kv_type_; }
 
   // nullptr where the files hold none that can be used; the status says why. Such a model takes and
   // gives ids alone.
@@ -72,6 +75,7 @@ class LoadedModel {
   WeightSource source_;  // the decoder reads its mapped bytes
   CpuIsa isa_ = CpuIsa::kScalar;
   Precision precision_ = Precision::kDefault;
+  KvType kv_type_ = KvType::kF32;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;
   mutable std::mutex turn_;

@@ -15,9 +15,10 @@ namespace skein {
 class KvPool {
  public:
   // kResourceExhausted when the address space cannot be had; pages are taken when written.
-  static Result<KvPool> create(Backend& backend, const ModelSpec& spec, uint32_t blocks);
+  static Result<KvPool> create(Backend& backend, const ModelSpec& spec, uint32_t blocks,
+                               KvType type = KvType::kF32);
 
-  static uint64_t bytes_per_block(const ModelSpec& spec);
+  static uint64_t bytes_per_block(const ModelSpec& spec, KvType type = KvType::kF32);
 
   uint32_t blocks() const { return blocks_; }
   uint64_t bytes() const { return memory_.bytes(); }
@@ -33,6 +34,7 @@ class KvPool {
   uint64_t layer_bytes_ = 0;
   uint32_t heads_ = 0;
   uint32_t head_dim_ = 0;
+  KvType type_ = KvType::kF32;
 };
 
 }  // namespace skein

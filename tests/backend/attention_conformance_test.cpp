@@ -1,21 +1,33 @@
 // Attention over a paged cache, and the stores that fill it.
 #include <cstring>
 
+#include "backend/arithmetic.h"
 #include "backend/conformance.h"
 
 namespace skein {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr KvType kTypes[] = {KvType::kF32, KvType::kBf16};
+
+// A float as a cache of either type can hold it, all over its memory: once, or as a pair.
+float filler(KvType type, float x) {
+  if (type == KvType::kF32) return x;
+  return arithmetic::float_of_bits(arithmetic::round_to_bf16(x) * 0x10001U);
+}
 
 // A cache whose cells are all NaN until they are stored to.
 struct Cache {
-  Cache(uint32_t blocks, uint32_t heads, uint32_t head_dim)
-      : floats_per_block(heads * KvLayer::head_floats(head_dim) + 5),
-        memory(blocks * floats_per_block, kNan),
+  Cache(KvType type, uint32_t blocks, uint32_t heads, uint32_t head_dim)
+      : floats_per_block(heads * KvLayer::head_bytes(head_dim, type) / sizeof(float) + 5),
+        memory(blocks * floats_per_block, filler(type, kNan)),
         layer{reinterpret_cast<std::byte*>(memory.data()), floats_per_block * sizeof(float), heads,
-              head_dim} {}
+              head_dim, type} {}
   Cache(const Cache&) = delete;
+
+  void fill(Rng& rng) {
+    for (float& cell : memory) cell = filler(layer.type, random_float(rng));
+  }
 
   size_t floats_per_block;
   std::vector<float> memory;
@@ -87,10 +99,11 @@ class AttentionOps : public Conformance {
 // A ragged batch: decodes beside chunks, one row that does not write, one sequence without rows.
 TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {
   const Shape4 shapes[] = {{32, 2, 1},  {64, 3, 3},  {80, 1, 2}, {96, 2, 4},
-                           {128, 1, 5}, {256, 1, 2}, {24, 2, 3}};
-  for (const Shape4& shape : shapes) {
-    Cache cache(60, shape.kv_heads, shape.head_dim);
-    for (float& cell : cache.memory) cell = random_float(rng_);
+                           {128, 1, 5}, {256, 1, 2}, {24, 2, 3}, {7, 2, 2}};
+  for (size_t c = 0; c < 2 * std::size(shapes); ++c) {
+    const Shape4& shape = shapes[c / 2];
+    Cache cache(kTypes[c % 2], 60, shape.kv_heads, shape.head_dim);
+    cache.fill(rng_);
     Shuffled blocks(60, rng_);
     const std::vector<Sequence> sequences = {
         {0, 1, 0, true, blocks.take(1)},     {1, 7, 60, true, blocks.take(67)},
@@ -126,16 +139,18 @@ TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {
         b.attention(q.view(), sequences, cache.layer, params, out);
       };
       ASSERT_TRUE(same(OwnedRows(14, params.heads * shape.head_dim), attend))
-          << shape.head_dim << " window " << masking.window << " softcap " << masking.softcap;
+          << shape.head_dim << " type " << c % 2 << " window " << masking.window << " softcap "
+          << masking.softcap;
     }
   }
 }
 
 TEST_P(AttentionOps, ALongSequenceDecodes) {
   const Shape4 shape{64, 2, 3};
-  Cache cache(70, 2, 64);
-  for (float& cell : cache.memory) cell = random_float(rng_);
+  Cache caches[] = {{kTypes[0], 70, 2, 64}, {kTypes[1], 70, 2, 64}};
+  for (Cache& cache : caches) cache.fill(rng_);
   for (const uint32_t start : {255U, 256U, 257U, 2000U}) {
+    const Cache& cache = caches[start % 2];
     Shuffled blocks(70, rng_);
     const Sequence sequence{0, 1, start, true, blocks.take(start + 1)};
     AttentionParams params = params_for(shape);
@@ -154,14 +169,14 @@ TEST_P(AttentionOps, AnyChunksAndAnyBlocksGiveTheSameBits) {
   const Shape4 shape{32, 2, 3};
   const Story story(shape, 290, rng_);
   AttentionParams params = params_for(shape);
-  for (const uint32_t window : {0U, 100U}) {
-    params.window = window;
+  for (const KvType type : kTypes) {
+    params.window = type == KvType::kF32 ? 0 : 100;
     std::vector<BlockId> contiguous;
     for (uint32_t i = 0; i < 10; ++i) contiguous.push_back(BlockId{i});
-    const Cache cache(10, 2, 32);
+    const Cache cache(type, 10, 2, 32);
     const std::vector<float> whole = story.run(*backend_, cache.layer, contiguous, params, 290);
     for (const uint32_t chunk : {1U, 7U, 32U, 33U, 256U}) {
-      const Cache paged(40, 2, 32);
+      const Cache paged(type, 40, 2, 32);
       Shuffled blocks(40, rng_);
       EXPECT_TRUE(
           same_bits(story.run(*backend_, paged.layer, blocks.take(290), params, chunk), whole))
@@ -176,12 +191,14 @@ TEST_P(AttentionOps, WhatLiesBeyondTheContextHasNoInfluence) {
   const Shape4 shape{48, 1, 2};
   const Story story(shape, 75, rng_);
   const AttentionParams params = params_for(shape);
-  for (const float garbage : {kNan, std::numeric_limits<float>::infinity()}) {
-    Cache cache(20, 1, 48);
-    std::fill(cache.memory.begin(), cache.memory.end(), garbage);
+  const float garbages[] = {kNan, std::numeric_limits<float>::infinity()};
+  for (size_t c = 0; c < 4; ++c) {
+    const KvType type = kTypes[c / 2];
+    Cache cache(type, 20, 1, 48);
+    std::fill(cache.memory.begin(), cache.memory.end(), filler(type, garbages[c % 2]));
     Shuffled blocks(20, rng_);
     const std::vector<float> got = story.run(*backend_, cache.layer, blocks.take(75), params, 20);
-    Cache zeros(3, 1, 48);
+    Cache zeros(type, 3, 1, 48);
     std::fill(zeros.memory.begin(), zeros.memory.end(), 0.0F);
     const std::vector<BlockId> plain = {BlockId{0}, BlockId{1}, BlockId{2}};
     EXPECT_TRUE(same_bits(got, story.run(*backend_, zeros.layer, plain, params, 75)));
@@ -191,10 +208,12 @@ TEST_P(AttentionOps, WhatLiesBeyondTheContextHasNoInfluence) {
 TEST_P(AttentionOps, WhatIsNotFiniteInsideTheContextIsSeen) {
   const Shape4 shape{32, 1, 1};
   const AttentionParams params = params_for(shape);
-  for (const float bad : {kNan, std::numeric_limits<float>::infinity()}) {
+  const float bads[] = {kNan, std::numeric_limits<float>::infinity()};
+  for (size_t c = 0; c < 4; ++c) {
+    const float bad = bads[c % 2];
     const Story story(shape, 40, rng_);
     story.k.view().row(35)[0] = bad;
-    const Cache mine(2, 1, 32), theirs(2, 1, 32);
+    const Cache mine(kTypes[c / 2], 2, 1, 32), theirs(kTypes[c / 2], 2, 1, 32);
     const std::vector<BlockId> blocks = {BlockId{0}, BlockId{1}};
     const std::vector<float> got = story.run(*backend_, mine.layer, blocks, params, 40);
     EXPECT_TRUE(same_bits(got, story.run(*reference_, theirs.layer, blocks, params, 40)));
@@ -213,7 +232,7 @@ TEST(ReferenceAttention, IsASoftmaxOverWhatIsVisible) {
   const float sinks[] = {0.3F, 1.5F};
   for (const uint32_t window : {0U, 270U}) {
     const AttentionParams params{2, 0.25F, 4.0F, window, sinks};
-    const Cache cache(10, 1, 16);
+    const Cache cache(KvType::kF32, 10, 1, 16);
     std::vector<BlockId> blocks;
     for (uint32_t i = 0; i < 10; ++i) blocks.push_back(BlockId{9 - i});
     const auto reference = make_reference_backend();

@@ -1,5 +1,6 @@
 // The engine over a real model: what it shares, what it repeats, where it stops, and that no
 // leftover of one request reaches another.
+#include <cstring>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +48,8 @@ class EngineModelTest : public ::testing::Test {
   LoadedModel& model() { return **model_; }
 
   void start(bool prefix_cache = true) {
-    auto cache = KvPool::create(model().backend(), model().decoder().spec(), kBlocks);
+    auto cache =
+        KvPool::create(model().backend(), model().decoder().spec(), kBlocks, model().kv_type());
     ASSERT_TRUE(cache.ok()) << cache.message();
     kv_ = cache->layer(0);
     kv_bytes_ = cache->bytes();
@@ -241,8 +243,7 @@ TEST_F(EngineModelTest, StopTokensEndChatsAndPlainTextAndAreNotEmitted) {
 TEST_F(EngineModelTest, NanInReusedBlocksReachesNobody) {
   start(false);
   const std::vector<TokenId> expected = ask(greedy(words(45, 6), 30)).tokens;
-  float* const floats = reinterpret_cast<float*>(kv_.data);
-  std::fill(floats, floats + kv_bytes_ / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+  std::memset(kv_.data, 0xff, kv_bytes_);  // NaN in every format
   std::vector<RequestHandle> handles;
   for (int i = 0; i < 4; ++i) handles.push_back(submit(greedy(words(45, 6), 30)));
   for (RequestHandle& handle : handles) {
@@ -262,7 +263,7 @@ TEST_F(EngineModelTest, NanInOneRequestEndsThatOneAlone) {
   StreamChunk chunk;
   victim.stream().wait(chunk);
   // A pool that was never used gives out its blocks in order, so block 0 is the victim's.
-  kv_.head(BlockId(0), 0)[0] = std::numeric_limits<float>::quiet_NaN();
+  std::memset(kv_.head(BlockId(0), 0), 0xff, 4);
   RequestHandle neighbour = submit(greedy(words(45, 6), 30));
   const Answer hurt = read(victim);
   EXPECT_EQ(hurt.end.reason, FinishReason::kError);

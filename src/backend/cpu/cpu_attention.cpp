@@ -46,12 +46,12 @@ void Attention::attend_span(const Job& job, const Query& query, uint32_t kv_head
   args.softcap = job.params.softcap;
   args.scores = scores;
   args.partials = partials;
-  const float* blocks[kSpanBlocks] = {};
+  const std::byte* blocks[kSpanBlocks] = {};
   for (size_t b = args.begin / kBlockTokens; b * kBlockTokens < args.end; ++b) {
     blocks[b] = job.cache.head(query.blocks[span * kSpanBlocks + b], kv_head);
   }
   args.blocks = blocks;
-  kernels_.attend_span(args);
+  (job.cache.type == KvType::kF32 ? kernels_.attend_span_f32 : kernels_.attend_span_bf16)(args);
 }
 
 void Attention::merge(const Job& job, float* totals, const float* partials) const {

@@ -42,6 +42,23 @@ cpu::RowActivation row_activation(Activation kind) {
   return cpu::RowActivation::kSilu;
 }
 
+// One token's key and value into a head of its block.
+void store_token(const KvLayer& cache, uint32_t slot, const float* key, const float* value,
+                 std::byte* head) {
+  const uint32_t dim = cache.head_dim;
+  if (cache.type == KvType::kF32) {
+    float* const floats = reinterpret_cast<float*>(head);
+    for (uint32_t d = 0; d < dim; ++d) floats[cache.key_index(slot, d)] = key[d];
+    std::copy_n(value, dim, floats + cache.value_index(slot, 0));
+    return;
+  }
+  uint16_t* const halves = reinterpret_cast<uint16_t*>(head);
+  for (uint32_t d = 0; d < dim; ++d) {
+    halves[cache.key_index(slot, d)] = arithmetic::round_to_bf16(key[d]);
+    halves[cache.value_index(slot, d)] = arithmetic::round_to_bf16(value[d]);
+  }
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(ComputePool& pool, CpuIsa isa)
@@ -186,11 +203,9 @@ void CpuBackend::kv_store(Rows k, Rows v, std::span<const Sequence> sequences,
       for (uint32_t i = 0; sequence.writes_kv && i < sequence.rows; ++i) {
         const uint32_t position = sequence.start + i, slot = position % kBlockTokens;
         const size_t row = size_t{sequence.first_row} + i;
-        float* const keys =
+        std::byte* const to =
             cache.head(sequence.blocks[position / kBlockTokens], static_cast<uint32_t>(head));
-        const float* const key = k.row(row) + head * dim;
-        for (size_t d = 0; d < dim; ++d) keys[d * kBlockTokens + slot] = key[d];
-        std::copy_n(v.row(row) + head * dim, dim, keys + (kBlockTokens + slot) * dim);
+        store_token(cache, slot, k.row(row) + head * dim, v.row(row) + head * dim, to);
       }
     }
   });

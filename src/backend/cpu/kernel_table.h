@@ -43,8 +43,8 @@ struct AttendSpan {
   const float* queries;  // [count][head_dim]
   size_t count;
   size_t head_dim;
-  const float* const* blocks;  // keys, then values, of the span's blocks; those that are visible
-  size_t begin, end;           // of the visible tokens, from the start of the span; not empty
+  const std::byte* const* blocks;  // the head in each of the span's blocks that are visible
+  size_t begin, end;               // of the visible tokens, from the start of the span; not empty
   float scale, softcap;
   float* scores;    // memory for count * kSpanTokens
   float* partials;  // [count][head_dim + 2]: values, then the maximum, then the weight
@@ -77,7 +77,8 @@ struct KernelTable {
   Dequantizers dequantize;
   void (*multiply)(const Multiply& args);
 
-  void (*attend_span)(const AttendSpan& args);
+  void (*attend_span_f32)(const AttendSpan& args);
+  void (*attend_span_bf16)(const AttendSpan& args);
   // Joins the partial of a later span into that of the earlier ones.
   void (*merge_partial)(float* total, const float* span, size_t head_dim);
   // The result; `sink` or nullptr.

@@ -48,6 +48,10 @@ struct VecAvx2 {
     const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(bits)));
     return {_mm256_and_ps(a.low, mask), _mm256_and_ps(a.high, mask)};
   }
+  static F bits_up16(F a) {
+    const I bits = shift_left(ints(a), 16);
+    return {_mm256_castsi256_ps(bits.low), _mm256_castsi256_ps(bits.high)};
+  }
   static F bit_or(F a, F b) { return {_mm256_or_ps(a.low, b.low), _mm256_or_ps(a.high, b.high)}; }
   static F add_exponent(F p, F shifted) {
     const I n = shift_left(ints(shifted), 23), bits = ints(p);

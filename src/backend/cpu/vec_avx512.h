@@ -33,6 +33,9 @@ struct VecAvx512 {
   static F bit_and(F a, uint32_t bits) {
     return _mm512_and_ps(a, _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(bits))));
   }
+  static F bits_up16(F a) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 16));
+  }
   static F bit_or(F a, F b) { return _mm512_or_ps(a, b); }
   static F add_exponent(F p, F shifted) {
     return _mm512_castsi512_ps(_mm512_add_epi32(

@@ -84,6 +84,12 @@ struct VecScalar {
       return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, a.lane[l]) & bits);
     });
   }
+  // The bits of each lane, shifted up by 16.
+  static F bits_up16(F a) {
+    return each([&](size_t l) {
+      return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, a.lane[l]) << 16);
+    });
+  }
   static F bit_or(F a, F b) {
     return each([&](size_t l) {
       return __builtin_bit_cast(

@@ -25,14 +25,18 @@ struct Head {
   const KvLayer& cache;
   uint32_t head;
 
-  const float* block(uint32_t token) const {
-    return cache.head(blocks[token / kBlockTokens], head);
-  }
   float key(uint32_t token, uint32_t d) const {
-    return block(token)[d * kBlockTokens + token % kBlockTokens];
+    return at(token, cache.key_index(token % kBlockTokens, d));
   }
   float value(uint32_t token, uint32_t d) const {
-    return block(token)[(kBlockTokens + token % kBlockTokens) * cache.head_dim + d];
+    return at(token, cache.value_index(token % kBlockTokens, d));
+  }
+
+ private:
+  float at(uint32_t token, size_t index) const {
+    const std::byte* const block = cache.head(blocks[token / kBlockTokens], head);
+    if (cache.type == KvType::kF32) return reinterpret_cast<const float*>(block)[index];
+    return arithmetic::from_bf16(reinterpret_cast<const uint16_t*>(block)[index]);
   }
 };
 

@@ -262,11 +262,17 @@ class ReferenceBackend final : public Backend {
                           std::span<const BlockId> blocks, const KvLayer& cache) {
     const uint32_t slot = position % kBlockTokens, dim = cache.head_dim;
     for (uint32_t head = 0; head < cache.heads; ++head) {
-      float* const keys = cache.head(blocks[position / kBlockTokens], head);
-      float* const values = keys + size_t{kBlockTokens} * dim;
+      std::byte* const to = cache.head(blocks[position / kBlockTokens], head);
+      const auto store = [&](size_t index, float x) {
+        if (cache.type == KvType::kF32) {
+          reinterpret_cast<float*>(to)[index] = x;
+        } else {
+          reinterpret_cast<uint16_t*>(to)[index] = arithmetic::round_to_bf16(x);
+        }
+      };
       for (uint32_t d = 0; d < dim; ++d) {
-        keys[d * kBlockTokens + slot] = k[head * dim + d];
-        values[slot * dim + d] = v[head * dim + d];
+        store(cache.key_index(slot, d), k[head * dim + d]);
+        store(cache.value_index(slot, d), v[head * dim + d]);
       }
     }
   }
