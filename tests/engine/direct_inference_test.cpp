@@ -226,7 +226,9 @@ TEST(DirectInference, GivesTheGoldenTokens) {
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/goldens/llama is not there";
   ComputePool pool(2);
   const SystemClock clock;
-  const auto model = LoadedModel::load(folder, {}, pool);
+  ModelOptions options;
+  options.precision = Precision::kF32;
+  const auto model = LoadedModel::load(folder, options, pool);
   ASSERT_TRUE(model.ok()) << model.message();
   const auto direct = DirectInference::create(**model, clock);
   ASSERT_TRUE(direct.ok()) << direct.message();
