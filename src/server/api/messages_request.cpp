@@ -99,7 +99,7 @@ class MessageReader {
   json::Value calls_ = json::Value::array();
 };
 
-void read_tools(const Fields& fields, ChatRequest& request) {
+void read_message_tools(const Fields& fields, ChatRequest& request) {
   json::Value tools = json::Value::array();
   fields.for_each("tools", kMaxTools, [&](const json::Value& tool, const std::string& path) {
     const Fields inner(tool, path, fields.problem());
@@ -162,7 +162,7 @@ Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting)
   if (!problem && request.messages.size() == before) {
     fields.fail("messages", "At least one message is needed.");
   }
-  read_tools(fields, request);
+  read_message_tools(fields, request);
   read_thinking(fields, request);
   fields.object("metadata");
   if (problem) return *problem;

@@ -132,7 +132,7 @@ void create(ServerContext& context, const Call& call, const http::Responder& res
       });
 }
 
-void list(ServerContext& context, const Call& call, const http::Responder& responder) {
+void list_batches(ServerContext& context, const Call& call, const http::Responder& responder) {
   auto options = list_options(call.request.head, kDefaultListed, kMaxListed);
   if (!options.ok()) return send_error(call, responder, options.error());
   context.store.batches().list(call.principal->scope(), *options,
@@ -149,7 +149,7 @@ void bind_batches(Router& router, ServerContext& context) {
                 create(context, call, responder);
               });
   router.bind(Endpoint::kBatches, [&context](const Call& call, const http::Responder& responder) {
-    list(context, call, responder);
+    list_batches(context, call, responder);
   });
   router.bind(Endpoint::kBatch, [&context](const Call& call, const http::Responder& responder) {
     context.store.batches().get(call.id, call.principal->scope(),

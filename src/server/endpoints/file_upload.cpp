@@ -9,7 +9,7 @@
 namespace skein {
 namespace {
 
-constexpr size_t kMaxNameBytes = 512;
+constexpr size_t kMaxFileNameBytes = 512;
 constexpr std::string_view kPurpose = "batch";
 constexpr http::Fault kNoPurpose{400, "The purpose must be 'batch'."};
 
@@ -52,7 +52,7 @@ std::optional<http::Fault> FileUpload::begin_part(const http::PartHead& head) {
   }
   if (field_ != Field::kFile) return std::nullopt;
   if (content_ != nullptr) return http::Fault{400, "One file at a time is expected."};
-  if (!head.filename || head.filename->empty() || head.filename->size() > kMaxNameBytes) {
+  if (!head.filename || head.filename->empty() || head.filename->size() > kMaxFileNameBytes) {
     return http::Fault{400, "A file with a name of at most 512 bytes is expected."};
   }
   name_ = *head.filename;

@@ -11,7 +11,7 @@
 namespace skein {
 namespace {
 
-constexpr uint32_t kMaxListed = 10'000;
+constexpr uint32_t kMaxListedFiles = 10'000;
 constexpr size_t kReadBytes = 64 << 10;
 
 std::string file_answer(const FileRecord& file) {
@@ -94,8 +94,8 @@ void upload(ServerContext& context, const Call& call, const http::Responder& res
                                });
 }
 
-void list(ServerContext& context, const Call& call, const http::Responder& responder) {
-  auto options = list_options(call.request.head, kMaxListed, kMaxListed);
+void list_files(ServerContext& context, const Call& call, const http::Responder& responder) {
+  auto options = list_options(call.request.head, kMaxListedFiles, kMaxListedFiles);
   if (!options.ok()) return send_error(call, responder, options.error());
   context.store.files().list(call.principal->scope(), *options,
                              [&context, call, responder](Result<Page<FileRecord>> page) {
@@ -125,7 +125,7 @@ void bind_files(Router& router, ServerContext& context) {
         upload(context, call, responder);
       });
   router.bind(Endpoint::kFiles, [&context](const Call& call, const http::Responder& responder) {
-    list(context, call, responder);
+    list_files(context, call, responder);
   });
   router.bind(Endpoint::kFile, [&context](const Call& call, const http::Responder& responder) {
     context.store.files().get(call.id, call.principal->scope(),
