@@ -6,7 +6,7 @@
 namespace skein::http {
 namespace {
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr auto kAwaitBytes = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
 
@@ -24,7 +24,7 @@ std::string Stream::peer() const {
 
 asio::awaitable<ErrorCode> Stream::handshake() {
   if (!tls_) co_return ErrorCode();
-  const auto [error] = co_await tls_->async_handshake(asio::ssl::stream_base::server, kAwait);
+  const auto [error] = co_await tls_->async_handshake(asio::ssl::stream_base::server, kAwaitBytes);
   co_return error;
 }
 
@@ -39,10 +39,10 @@ void Stream::read_some(asio::mutable_buffer buffer, std::function<void(ErrorCode
 asio::awaitable<std::pair<ErrorCode, size_t>> Stream::write_some(std::string_view bytes) {
   const auto buffer = asio::buffer(bytes.data(), bytes.size());
   if (tls_) {
-    const auto [error, written] = co_await tls_->async_write_some(buffer, kAwait);
+    const auto [error, written] = co_await tls_->async_write_some(buffer, kAwaitBytes);
     co_return std::pair<ErrorCode, size_t>(error, written);
   }
-  const auto [error, written] = co_await socket_.async_write_some(buffer, kAwait);
+  const auto [error, written] = co_await socket_.async_write_some(buffer, kAwaitBytes);
   co_return std::pair<ErrorCode, size_t>(error, written);
 }
 
@@ -55,7 +55,7 @@ size_t Stream::try_write(std::string_view bytes, ErrorCode& error) {
 }
 
 asio::awaitable<void> Stream::shut_down() {
-  if (tls_) co_await tls_->async_shutdown(kAwait);
+  if (tls_) co_await tls_->async_shutdown(kAwaitBytes);
   ErrorCode ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
 }

@@ -40,9 +40,9 @@ Shown shown(const ModelStatus& model) {
 }
 
 // Builds families from one row per model.
-class Page {
+class MetricsPage {
  public:
-  explicit Page(std::vector<Shown> models) : models_(std::move(models)) {}
+  explicit MetricsPage(std::vector<Shown> models) : models_(std::move(models)) {}
 
   template <class Value>
   void gauge(const char* name, const char* help, const Value& value) {
@@ -123,7 +123,7 @@ class Page {
   std::vector<MetricFamily> families_;
 };
 
-void Page::configuration() {
+void MetricsPage::configuration() {
   add("vllm:cache_config_info", "The paged KV cache.", MetricType::Gauge,
       [](MetricFamily& family, const Shown& model) {
         if (!model.loaded) return;
@@ -133,7 +133,7 @@ void Page::configuration() {
       });
 }
 
-void Page::kv_blocks() {
+void MetricsPage::kv_blocks() {
   add("skein:kv_blocks", "KV blocks by what they are: held, cached or free.", MetricType::Gauge,
       [](MetricFamily& family, const Shown& model) {
         if (!model.loaded) return;
@@ -147,7 +147,7 @@ void Page::kv_blocks() {
       });
 }
 
-void Page::memory() {
+void MetricsPage::memory() {
   add("skein:model_memory_bytes", "Memory of loaded models.", MetricType::Gauge,
       [](MetricFamily& family, const Shown& model) {
         if (!model.loaded) return;
@@ -157,7 +157,7 @@ void Page::memory() {
       });
 }
 
-void Page::total(const char* name, const char* help, uint64_t value) {
+void MetricsPage::total(const char* name, const char* help, uint64_t value) {
   ClientMetric metric;
   metric.counter.value = static_cast<double>(value);
   families_.push_back({name, help, MetricType::Counter, {metric}});
@@ -169,7 +169,7 @@ uint32_t waiting(const SchedulerStats& stats) {
   return all;
 }
 
-void add_gauges(Page& page, TimeUs now) {
+void add_gauges(MetricsPage& page, TimeUs now) {
   page.gauge("vllm:num_requests_running", "Requests in the batch.",
              [](const Shown& m) { return m.stats().running + m.stats().prefilling; });
   page.gauge("vllm:num_requests_waiting", "Requests in the queue.",
@@ -199,7 +199,7 @@ void add_gauges(Page& page, TimeUs now) {
              });
 }
 
-void add_counters(Page& page) {
+void add_counters(MetricsPage& page) {
   page.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.",
                [](const Shown& m) { return m.stats().prefix_query_tokens; });
   page.counter("vllm:prefix_cache_hits_total", "Tokens found in the prefix cache.",
@@ -232,7 +232,7 @@ std::vector<MetricFamily> engine_families(const SchedulerManager& models, TimeUs
     Shown row = shown(model);
     if (row.loaded || row.stats().submitted > 0) rows.push_back(std::move(row));
   }
-  Page page(std::move(rows));
+  MetricsPage page(std::move(rows));
   add_gauges(page, now);
   add_counters(page);
   const ManagerStats stats = models.stats();

@@ -11,7 +11,7 @@ namespace skein {
 namespace {
 
 // Results may be long: few at a time bound the memory.
-constexpr int64_t kPageLines = 32;
+constexpr int64_t kPageResults = 32;
 constexpr uint64_t kMaxOutputBytes = uint64_t{1} << 40;
 
 std::string quoted(const std::string& text) {
@@ -81,7 +81,7 @@ Status write_lines(StoreThread& thread, const OpenBatch& batch, bool list_unrun,
     SKEIN_ASSIGN(
         const Lines lines, await<Lines>([&](Done<Lines> done) {
           thread.read<Lines>(
-              [seq, after](Database& db) { return output_lines(db, seq, after, kPageLines); },
+              [seq, after](Database& db) { return output_lines(db, seq, after, kPageResults); },
               std::move(done));
         }));
     if (lines.empty()) return {};

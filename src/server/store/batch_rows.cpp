@@ -11,7 +11,7 @@ namespace {
 
 #define SKEIN_LIVE "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
 
-constexpr const char* kColumns =
+constexpr const char* kBatchColumns =
     "id, owner, endpoint, input_file, output_file, error_file, metadata, status, expires_at, "
     "total, completed, failed, validating_at, in_progress_at, finalizing_at, completed_at, "
     "failed_at, expired_at, cancelling_at, cancelled_at";
@@ -112,7 +112,7 @@ Result<BatchRecord> create_batch(Database& db, const NewBatch& batch, int64_t no
 
 Result<BatchRecord> find_batch(Database& db, const std::string& id, const Scope& scope) {
   SKEIN_ASSIGN(Cursor rows, db.query(fmt::format("SELECT {} FROM batches WHERE {} AND id = ?2",
-                                                 kColumns, owner_condition(scope)),
+                                                 kBatchColumns, owner_condition(scope)),
                                      {scope.owner, id}));
   SKEIN_ASSIGN(const bool row, rows.next());
   if (!row) return not_found("there is no batch with the id '{}'", id);
@@ -123,7 +123,7 @@ Result<BatchRecord> find_batch(Database& db, const std::string& id, const Scope&
 
 Result<Page<BatchRecord>> list_batches(Database& db, const Scope& scope,
                                        const ListOptions& options) {
-  return list_rows<BatchRecord>(db, kColumns, "batches", "?2 IS NOT NULL", scope, options,
+  return list_rows<BatchRecord>(db, kBatchColumns, "batches", "?2 IS NOT NULL", scope, options,
                                 [&db](const Cursor& row) -> Result<BatchRecord> {
                                   SKEIN_ASSIGN(BatchRecord batch, batch_of(row));
                                   SKEIN_ASSIGN(batch.errors, errors_of(db, batch.id));
@@ -168,7 +168,7 @@ Result<std::vector<OpenBatch>> open_batches(Database& db) {
   SKEIN_ASSIGN(Cursor rows,
                db.query(fmt::format("SELECT {}, seq, outcome FROM batches WHERE open = 1 "
                                     "ORDER BY seq",
-                                    kColumns)));
+                                    kBatchColumns)));
   std::vector<OpenBatch> batches;
   for (;;) {
     SKEIN_ASSIGN(const bool row, rows.next());

@@ -8,7 +8,7 @@
 namespace skein {
 namespace {
 
-constexpr const char* kColumns = "id, owner, purpose, name, bytes, created_at";
+constexpr const char* kFileColumns = "id, owner, purpose, name, bytes, created_at";
 
 Result<FileRecord> file_of(const Cursor& row) {
   return FileRecord{
@@ -30,7 +30,7 @@ Result<FileRecord> delete_file(Database& db, const std::string& id, const Scope&
 
 Result<FileRecord> find_file(Database& db, const std::string& id, const Scope& scope) {
   SKEIN_ASSIGN(Cursor rows, db.query(fmt::format("SELECT {} FROM files WHERE {} AND id = ?2",
-                                                 kColumns, owner_condition(scope)),
+                                                 kFileColumns, owner_condition(scope)),
                                      {scope.owner, id}));
   SKEIN_ASSIGN(const bool row, rows.next());
   if (!row) return not_found("there is no file with the id '{}'", id);
@@ -79,7 +79,7 @@ void FileStore::get(std::string id, Scope scope, Done<FileRecord> done) {
 void FileStore::list(Scope scope, ListOptions options, Done<Page<FileRecord>> done) {
   thread_.read<Page<FileRecord>>(
       [scope = std::move(scope), options = std::move(options)](Database& db) {
-        return list_rows<FileRecord>(db, kColumns, "files", "(?2 = '' OR purpose = ?2)", scope,
+        return list_rows<FileRecord>(db, kFileColumns, "files", "(?2 = '' OR purpose = ?2)", scope,
                                      options, file_of);
       },
       std::move(done));
