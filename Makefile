@@ -11,7 +11,7 @@ JOBS   ?= $(shell nproc)
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure throughput kill bench fuzz format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure throughput overhead kill storm overload fairness bench fuzz format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -62,6 +62,21 @@ throughput: ## tokens per second of the engine at 1, 8 and 32 requests, beside t
 kill: build ## T10: a batch of 500 lines on a server that is killed 20 times
 	@python3 tests/server/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20
 
+storm: build ## T5, T6, T7: crowds that leave and clients that do not read, at full size
+	@$(call serve_test,storm)
+
+overload: build ## T8: ten times the capacity for a minute
+	@$(call serve_test,overload,OverloadTest)
+
+fairness: build ## T9: LOW under a load of HIGH, and interactive clients beside a batch of 1,000 lines
+	@$(call serve_test,overload,AgingTest BatchFairnessTest)
+
+overhead: ## tokens per second of 32 streams over HTTP beside the engine's own, and CPU per token
+	@tools/setup.sh build test
+	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --build --preset release --target skein_overhead -j $(JOBS)
+	@$(RELEASE)/microbench/skein_overhead "$$(tools/get_model.sh)"
+
 bench: ## microbenchmarks of the control plane
 	@tools/setup.sh build test
 	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
@@ -96,4 +111,6 @@ lint: ## formatting, layers and clang-tidy; fails on any finding
 clean: ## remove the build tree
 	@rm -rf build
 
+serve_test = tools/get_model.sh >/dev/null && \
+	SKEIN_TEST_FULL=1 SKEIN_TEST_BINARY=build/skein python3 -B tests/apps/serve_$(1)_test.py $(2)
 log = $(shell mkdir -p build && echo build/$(1).log)

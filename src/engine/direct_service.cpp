@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/request_class.h"
+
 namespace skein {
 namespace {
 
@@ -70,9 +72,10 @@ Result<RequestHandle> DirectService::Core::submit(GenerationRequest request,
   SKEIN_TRY(check_request(request, options_.scheduler));
   const std::lock_guard lock(mutex_);
   if (draining_ || stopping_) return unavailable("the engine is draining");
-  if (waiting_.size() >= options_.scheduler.max_queue) {
-    return resource_exhausted("{} requests wait; the queue holds {}", waiting_.size(),
-                              options_.scheduler.max_queue);
+  const uint32_t places = queue_places(options_.scheduler.max_queue, request.priority);
+  if (waiting_.size() >= places) {
+    return resource_exhausted("{} requests wait; the queue holds {} of this class", waiting_.size(),
+                              places);
   }
   const RequestId id(next_id_++);
   auto stream = std::make_shared<TokenStream>(std::move(on_ready));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "engine/request_class.h"
 
 namespace skein {
 namespace {
@@ -46,10 +47,11 @@ Result<RequestHandle> EngineCore::submit(GenerationRequest request,
   }
   SKEIN_TRY(check_request(request, config));
   // The scheduler bounds its queue too, but it answers between two steps, and this answers now.
-  if (waiting_.fetch_add(1) >= config.max_queue) {
+  const uint32_t places = queue_places(config.max_queue, request.priority);
+  if (const uint32_t waiting = waiting_.fetch_add(1); waiting >= places) {
     waiting_.fetch_sub(1);
-    return resource_exhausted("{} requests wait; the queue holds {}", config.max_queue,
-                              config.max_queue);
+    return resource_exhausted("{} requests wait; the queue holds {} of this class", waiting,
+                              places);
   }
   const RequestId id(next_id_.fetch_add(1));
   auto stream = std::make_shared<TokenStream>(std::move(on_ready));
@@ -140,7 +142,10 @@ void EngineCore::check_step() {
 
 Result<std::unique_ptr<BatchInferenceEngine>> BatchInferenceEngine::create(
     std::unique_ptr<StepRunner> runner, EngineOptions options, const Clock& clock) {
-  SKEIN_ASSIGN(auto scheduler, ContinuousBatchingScheduler::create(options.scheduler));
+  // The door decides who may wait. The scheduler counts those that were preempted, too.
+  SchedulerConfig config = options.scheduler;
+  config.max_queue = queue_places(config.max_queue, Priority::HIGH) + config.max_batch;
+  SKEIN_ASSIGN(auto scheduler, ContinuousBatchingScheduler::create(config));
   std::unique_ptr<BatchInferenceEngine> engine(
       new BatchInferenceEngine(std::make_shared<EngineCore>(std::move(runner), std::move(scheduler),
                                                             std::move(options), clock)));

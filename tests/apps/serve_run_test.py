@@ -1,9 +1,13 @@
 """The life of a server: start, ready, reload, drain, stop (T17, T18)."""
 import contextlib
+import ctypes
+import json
+import os
 import pathlib
 import shutil
 import signal
 import socket
+import struct
 import tempfile
 import time
 import unittest
@@ -212,6 +216,84 @@ class LifeTest(unittest.TestCase):
             self.assertNotIn(" request {", server.messages())
 
 
+def write_slow_model(folder):
+    """The tiny model with 130 million weights, all of them zero: something that takes a while to load."""
+    model = serving.tiny_model(folder)
+    config = json.loads((model / "config.json").read_text())
+    width, hidden, layers = 1024, 4096, 8
+    config.update(hidden_size=width, intermediate_size=hidden, num_hidden_layers=layers, num_attention_heads=16,
+                  num_key_value_heads=16, head_dim=width // 16)
+    (model / "config.json").write_text(json.dumps(config))
+    shapes = {"model.embed_tokens.weight": [config["vocab_size"], width], "model.norm.weight": [width],
+              "lm_head.weight": [config["vocab_size"], width]}
+    for i in range(layers):
+        layer = f"model.layers.{i}."
+        shapes.update({f"{layer}self_attn.{name}_proj.weight": [width, width] for name in "qkvo"})
+        shapes.update({f"{layer}{name}.weight": [width] for name in ("input_layernorm", "post_attention_layernorm")})
+        shapes.update({f"{layer}mlp.{name}_proj.weight": [hidden, width] for name in ("gate", "up")})
+        shapes[f"{layer}mlp.down_proj.weight"] = [width, hidden]
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        end = at + 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    with open(model / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + at)  # sparse
+    return model
+
+
+class LoadingTest(unittest.TestCase):
+    def test_ctrl_c_ends_a_load(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Server(models=(write_slow_model(folder),), wait=False) as server:
+                self.assertIn(server.get("/health").status, (200, 503))
+                self.assertEqual(server.get("/livez").status, 200)
+                started = time.monotonic()
+                server.signal(signal.SIGINT)
+                self.assertEqual(server.wait(), 0, server.messages())
+                self.assertLess(time.monotonic() - started, 10)
+
+
+@needs_model
+class HungEngineTest(unittest.TestCase):
+    """A step that never comes back, made by stopping the engine's thread as a debugger does."""
+
+    ATTACH, WAIT_ALL = 16, 0x40000000  # of ptrace and wait4
+
+    def stop_engine(self, server):
+        """Its id. It computes, so it has run the longest; --threads 1 gives it no helpers."""
+        tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
+        busiest = max(tasks.iterdir(), key=lambda task: int((task / "schedstat").read_text().split()[0]))
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.ptrace(self.ATTACH, int(busiest.name), None, None) != 0:
+            self.skipTest(f"ptrace: {os.strerror(ctypes.get_errno())}")
+        os.waitpid(int(busiest.name), self.WAIT_ALL)
+        return int(busiest.name)
+
+    def bury(self, thread):
+        """Whether it has ended. The process is not gone before its tracer, which we are, has seen that."""
+        try:
+            return os.waitpid(thread, self.WAIT_ALL | os.WNOHANG)[0] == thread
+        except ChildProcessError:
+            return True
+
+    def test_a_hung_step_turns_health_and_does_not_keep_the_process(self):
+        with Server("--step-timeout", "0.5", "--drain-timeout", "1") as server:
+            stream = server.stream(max_tokens=4000)
+            stream.read(until_first=True)
+            thread = self.stop_engine(server)
+            self.addCleanup(server.settle, lambda: self.bury(thread), 5)
+            server.wait_for("/health", 503)
+            stream.read()
+            self.assertFalse(stream.ended, "a request whose step hung must not look whole")
+            self.assertEqual(server.complete(max_tokens=1).status, 503)
+            server.signal(signal.SIGTERM)
+            self.assertTrue(server.settle(lambda: self.bury(thread), 20), "the hung step keeps the process")
+            self.assertEqual(server.wait(20), 0)
+
+
 @needs_model
 class ServiceManagerTest(unittest.TestCase):
     def test_notifications(self):
@@ -260,7 +342,7 @@ class ClockTest(unittest.TestCase):
             self.jump(to)
             time.sleep(0.1)
 
-    def wait_in_line(self, server, i):
+    def wait_in_line(self, server, i, path="/v1/completions"):
         """Sends the i-th request when those before it are there; its id."""
         names = ("num_requests_waiting", "num_requests_running", "e2e_request_latency_seconds_count")
         samples = [f'vllm:{name}{{model_name="{serving.MODEL.stem}"}}' for name in names]
@@ -268,7 +350,8 @@ class ClockTest(unittest.TestCase):
         while sum(map(server.metrics().get, samples)) <= i:
             self.assertLess(time.monotonic(), until, "the one before has not arrived")
             time.sleep(0.01)
-        answer = server.complete(max_tokens=4, ignore_eos=True, headers={"X-Request-Timeout-Ms": "110000"})
+        answer = server.post(path, {"prompt": "x", "max_tokens": 4, "ignore_eos": True},
+                             {"X-Request-Timeout-Ms": "110000"})
         self.assertEqual(answer.status, 200)
         return answer.json()["id"]
 
@@ -282,14 +365,16 @@ class ClockTest(unittest.TestCase):
     def test_jumps_change_neither_order_nor_timeouts(self):
         env = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self.offset), "FAKETIME_NO_CACHE": "1",
                "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        with Server("--batch-max-batch-size", "1", env=env) as server:
+        # A class is worth 1,000 s: an hour that is not one must not let LOW pass.
+        with Server("--batch-max-batch-size", "1", "--aging-rate", "0.001", env=env) as server:
             before = server.complete(max_tokens=1).json()["created"]
             self.jump("+3600")
             self.assertGreater(server.complete(max_tokens=1).json()["created"], before + 3000)
             running = server.stream(max_tokens=150).read(until_first=True)
-            done = in_parallel(self.WAITING + 1, lambda i: self.wait_in_line(server, i + 2) if i < self.WAITING
-                               else self.jumps())
-            self.check_order(server, done[:self.WAITING])
+            work = [lambda: self.wait_in_line(server, 2, "/v1/batch/completions"), self.jumps]
+            work += [lambda i=i: self.wait_in_line(server, i) for i in range(3, self.WAITING + 2)]
+            low, _, *normal = in_parallel(len(work), lambda i: work[i]())
+            self.check_order(server, [*normal, low])
             self.assertTrue(running.read().ended)
             # A deadline still is one.
             self.jump("-3600")

@@ -15,8 +15,31 @@ BINARY = os.environ.get("SKEIN_TEST_BINARY", "build/skein")
 MODEL = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache",
                      "skein/models/SmolLM2-135M-Instruct.Q4_1.gguf")
 PATIENCE_S = 120  # for anything at all on a busy machine
+FULL = os.environ.get("SKEIN_TEST_FULL") == "1"  # the long form, by a make target of its own
+TESTS = pathlib.Path(__file__).resolve().parents[1]
 
 needs_model = unittest.skipUnless(MODEL.exists(), f"{MODEL} is not there; `make model` fetches it")
+
+
+def tiny_model(folder):
+    """The golden llama with bytes for tokens: a context of 1,024 and thousands of tokens a second."""
+    path = pathlib.Path(folder, "tiny")
+    path.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(TESTS / "model/goldens/llama" / name, path / name)
+    shutil.copy(TESTS / "server/byte_tokenizer.json", path / "tokenizer.json")
+    return path
+
+
+def add_key(state_dir, name, *more):
+    done = run("keys", "add", "--name", name, "--print-key-only", "--state-dir", state_dir, *more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def clean_environment(**more):
@@ -140,6 +163,34 @@ class Server:
         page = self.get("/metrics").body.decode()
         rows = (line.rsplit(" ", 1) for line in page.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, value in rows}
+
+    def gauge(self, name):
+        """The sum over models, and over whatever else the samples are told apart by."""
+        return sum(value for sample, value in self.metrics().items() if sample.split("{")[0] == name)
+
+    def settle(self, condition, seconds=PATIENCE_S):
+        """Whether it came true in time."""
+        until = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def is_idle(self):
+        names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+        page = self.metrics()
+        return not any(value for sample, value in page.items() if sample.split("{")[0] in names)
+
+    def files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def tasks(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/task"))
+
+    def resident_bytes(self):
+        pages = pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def signal(self, number):
         self.process.send_signal(number)

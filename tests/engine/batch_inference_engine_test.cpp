@@ -145,6 +145,15 @@ TEST_F(EngineTest, QueueIsBoundedAndAnswersAtOnce) {
     }
   }
   EXPECT_EQ(refused, 20U);
+  // An eighth more, and one, for those whom the others must not shut out.
+  GenerationRequest urgent = request(3, 2);
+  urgent.priority = Priority::HIGH;
+  for (int i = 0; i < 2; ++i) {
+    auto handle = engine_->submit(urgent, {});
+    ASSERT_TRUE(handle.ok()) << handle.message();
+    handles.push_back(std::move(handle).value());
+  }
+  EXPECT_EQ(engine_->submit(urgent, {}).status().code(), Code::kResourceExhausted);
   hang(false);
   for (RequestHandle& handle : handles) {
     EXPECT_EQ(read(handle).end.reason, FinishReason::kLength);

@@ -152,7 +152,6 @@ TEST(HttpStream, HalfClosedClientsGetTheirAnswer) {
 TEST(HttpStream, AStalledReaderFillsItsOutboxAndIsCut) {
   http::ServerOptions options;
   options.write_timeout = 200ms;
-  options.send_buffer_bytes = 4096;
   TestServer test(options);
   std::atomic<bool> hung_up = false;
   std::atomic<int> full = 0;
@@ -178,14 +177,12 @@ TEST(HttpStream, AStalledReaderFillsItsOutboxAndIsCut) {
   client.send(get("/flood"));
   EXPECT_TRUE(eventually([&] { return hung_up.load(); }, 3s));
   EXPECT_GT(full, 0);
-  EXPECT_LT(taken, 1U << 20);
+  EXPECT_LT(taken, 64U << 10) << "the kernel's own buffers take megabytes";
   EXPECT_TRUE(eventually([&] { return test.server.stats().connections == 0; }));
 }
 
 TEST(HttpStream, ASlowReaderIsToldWhenThereIsRoom) {
-  http::ServerOptions options;
-  options.send_buffer_bytes = 4096;
-  TestServer test(options);
+  TestServer test;
   constexpr size_t kFrames = 2000;
   struct Pump {
     Responder responder;

@@ -189,6 +189,10 @@ api::Timings AnswerJob::timings() const {
 // The end of the whole answer, badly: a plain error while nothing has left, else a last frame.
 void AnswerJob::fail(const api::Error& error) {
   cancel();
+  FinishReason reason = FinishReason::kError;
+  if (error.status == 408) reason = FinishReason::kTimedOut;
+  if (error.status == 499) reason = FinishReason::kClient;
+  count(reason);
   const http::Response response = error_response(dialect_of(spec_.form), error);
   bool in_stream = false;
   if (done_) {
@@ -202,14 +206,12 @@ void AnswerJob::fail(const api::Error& error) {
     }
     responder_->finish();
   }
-  FinishReason reason = FinishReason::kError;
-  if (error.status == 408) reason = FinishReason::kTimedOut;
-  if (error.status == 499) reason = FinishReason::kClient;
-  close(reason, in_stream ? 200 : error.status);
+  close(in_stream ? 200 : error.status);
 }
 
 void AnswerJob::complete() {
   if (!std::exchange(end_written_, true)) writer_->end(out_, usage(), timings());
+  count(choices_.front().result.finish);
   if (spec_.generation.stream) {
     flush();
     if (stalled_) return;  // the rest goes when the reader has caught up
@@ -219,47 +221,51 @@ void AnswerJob::complete() {
   } else {
     responder_->send({.status = 200, .body = std::move(out_)});
   }
-  close(choices_.front().result.finish, 200);
+  close(200);
 }
 
-// Books are kept, and everything is let go of.
-void AnswerJob::close(FinishReason reason, int status) {
-  if (std::exchange(closed_, true)) return;
-  FinishedRequest finished;
-  finished.id = identity_.id;
-  finished.request_id = caller_.request_id;
-  finished.route = caller_.route;
-  finished.key_name = caller_.principal->name;
-  finished.model = identity_.model;
-  finished.priority = caller_.priority;
-  finished.reason = reason;
-  finished.status = status;
-  finished.streamed = spec_.generation.stream;
-  finished.choices = static_cast<uint32_t>(choices_.size());
-  finished.total_us = context_.clock.now() - arrived_;
-  if (first_token_ != 0) finished.first_token_us = first_token_ - arrived_;
+// Before the client has its answer, so that whoever has one finds it in every count.
+void AnswerJob::count(FinishReason reason) {
+  if (std::exchange(counted_, true)) return;
+  finished_.id = identity_.id;
+  finished_.request_id = caller_.request_id;
+  finished_.route = caller_.route;
+  finished_.key_name = caller_.principal->name;
+  finished_.model = identity_.model;
+  finished_.priority = caller_.priority;
+  finished_.reason = reason;
+  finished_.streamed = spec_.generation.stream;
+  finished_.choices = static_cast<uint32_t>(choices_.size());
+  finished_.total_us = context_.clock.now() - arrived_;
+  if (first_token_ != 0) finished_.first_token_us = first_token_ - arrived_;
   if (!choices_.empty()) {
     const api::Usage used = usage();
-    finished.prompt_tokens = static_cast<uint32_t>(used.prompt_tokens);
-    finished.cached_tokens = static_cast<uint32_t>(used.cached_tokens);
-    finished.output_tokens = static_cast<uint32_t>(used.completion_tokens);
+    finished_.prompt_tokens = static_cast<uint32_t>(used.prompt_tokens);
+    finished_.cached_tokens = static_cast<uint32_t>(used.cached_tokens);
+    finished_.output_tokens = static_cast<uint32_t>(used.completion_tokens);
     for (const Choice& choice : choices_) {
       if (!choice.end) continue;
-      finished.preemptions += choice.end->preemptions;
-      finished.queue_us = std::max(finished.queue_us, choice.end->queue_us);
-      finished.prefill_us = std::max(finished.prefill_us, choice.end->prefill_us);
-      finished.decode_us = std::max(finished.decode_us, choice.end->decode_us);
-      finished.start_priority_milli = choice.end->start_priority_milli;
+      finished_.preemptions += choice.end->preemptions;
+      finished_.queue_us = std::max(finished_.queue_us, choice.end->queue_us);
+      finished_.prefill_us = std::max(finished_.prefill_us, choice.end->prefill_us);
+      finished_.decode_us = std::max(finished_.decode_us, choice.end->decode_us);
+      finished_.start_priority_milli = choice.end->start_priority_milli;
     }
     context_.store.usage().add(caller_.principal->key_id,
                                {1, used.prompt_tokens, used.cached_tokens, used.completion_tokens});
   }
   if (reserved_tokens_ > 0) {
     context_.limiter.settle(*caller_.principal, reserved_tokens_,
-                            uint64_t{finished.prompt_tokens} + finished.output_tokens);
+                            uint64_t{finished_.prompt_tokens} + finished_.output_tokens);
   }
-  context_.metrics.on_finished(finished);
-  if (context_.log_request) context_.log_request(finished);
+  context_.metrics.on_finished(finished_);
+}
+
+// Everything is let go of.
+void AnswerJob::close(int status) {
+  if (std::exchange(closed_, true)) return;
+  finished_.status = status;
+  if (context_.log_request) context_.log_request(finished_);
   context_.live.remove(identity_.id);
   const std::lock_guard lock(mutex_);
   choices_.clear();  // and with them the streams that hold this

@@ -106,6 +106,7 @@ void AnswerJob::submit(std::shared_ptr<ModelLease> lease) {
   if (cancelled) return fail(cancelled_error());
   api::Parsed<std::vector<PromptTokens>> prompts = spec_.make_prompts(**lease_);
   if (!prompts.ok()) return fail(prompts.error());
+  if (auto error = check_ids()) return fail(*error);
   if (auto error = check_size(*prompts)) {
     context_.metrics.on_rejected(identity_.model, Rejection::kTooLarge);
     return fail(*error);
@@ -138,13 +139,32 @@ AnswerWriter::Options AnswerJob::writer_options(const std::vector<PromptTokens>&
   return options;
 }
 
+// Token ids can be checked only now that the vocabulary is known.
+std::optional<api::Error> AnswerJob::check_ids() const {
+  const uint32_t vocab = (*lease_)->vocab();
+  const auto unknown = [&](const char* field, TokenId id) {
+    return api::invalid_field(
+        field, fmt::format("The vocabulary has {} tokens; {} is not one of them.", vocab, id));
+  };
+  const SamplingParams& sampling = spec_.generation.sampling;
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (static_cast<uint32_t>(id) >= vocab) return unknown("logit_bias", id);
+  }
+  for (const TokenId id : sampling.stop_ids) {
+    if (static_cast<uint32_t>(id) >= vocab) return unknown("stop_token_ids", id);
+  }
+  return std::nullopt;
+}
+
 // Before anything is queued: what can never fit says so with both numbers.
 std::optional<api::Error> AnswerJob::check_size(const std::vector<PromptTokens>& prompts) const {
   const uint64_t limit = (*lease_)->max_request_tokens();
   const uint64_t answer = spec_.generation.max_tokens.value_or(1);
   for (const PromptTokens& prompt : prompts) {
     if (prompt.ids.size() + answer > limit) {
-      return api::context_length_exceeded(prompt.ids.size(), answer, limit);
+      api::Error error = api::context_length_exceeded(prompt.ids.size(), answer, limit);
+      if (spec_.form == AnswerForm::kCompletion) error.param = "prompt";
+      return error;
     }
   }
   return std::nullopt;

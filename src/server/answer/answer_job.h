@@ -72,6 +72,7 @@ class AnswerJob final : public Deliverable,
   void acquire();
   void submit(std::shared_ptr<ModelLease> lease);
   Status submit_choices(std::vector<PromptTokens> prompts);
+  std::optional<api::Error> check_ids() const;
   std::optional<api::Error> check_size(const std::vector<PromptTokens>& prompts) const;
   std::optional<api::Error> check_rate(const std::vector<PromptTokens>& prompts);
   AnswerWriter::Options writer_options(const std::vector<PromptTokens>& prompts) const;
@@ -89,7 +90,8 @@ class AnswerJob final : public Deliverable,
   std::optional<api::Error> failure(const Choice& choice);
   void fail(const api::Error& error);
   void complete();
-  void close(FinishReason reason, int status);
+  void count(FinishReason reason);
+  void close(int status);
 
   ServerContext& context_;
   const Caller caller_;
@@ -111,6 +113,8 @@ class AnswerJob final : public Deliverable,
 
   std::atomic<bool> submitted_{false};  // choices_ is complete: advance() may look at it
   bool end_written_ = false;
+  FinishedRequest finished_;  // for the log, once it was counted
+  bool counted_ = false;
   bool closed_ = false;
   size_t unfinished_ = 0;
   uint64_t prompt_tokens_ = 0;

@@ -4,6 +4,8 @@
 #include <ctime>
 #include <utility>
 
+#include "base/check.h"
+#include "base/log.h"
 #include "engine/prompt.h"
 #include "server/answer/answer_job.h"
 
@@ -30,14 +32,13 @@ void cut_after(jinja::Rendered& prompt, const std::string& content) {
 }
 
 Prompts chat_prompt(const ServedModel& served, const api::ChatRequest& request) {
-  const LoadedTokenizer* tokenizer = served.model().tokenizer();
-  if (tokenizer == nullptr) return api::not_supported("Text, with a model that has no tokenizer,");
+  if (auto missing = find_missing(served, true, true)) return std::move(*missing);
   Result<jinja::Rendered> prompt = render_chat(served, request);
   if (!prompt.ok()) {
     return api::invalid_field(
         "messages", "The model's chat template refuses this conversation: " + prompt.message());
   }
-  auto ids = encode_prompt(tokenizer->tokenizer, *prompt);
+  auto ids = encode_prompt(served.model().tokenizer()->tokenizer, *prompt);
   if (!ids.ok()) return api::from_status(ids.status());
   return std::vector<PromptTokens>{{std::move(*ids), {}}};
 }
@@ -77,9 +78,7 @@ api::Parsed<PromptTokens> completion_prompt(const ServedModel& served, const api
 }
 
 Prompts completion_prompts(const ServedModel& served, const api::CompletionRequest& request) {
-  if (served.model().tokenizer() == nullptr) {
-    return api::not_supported("Text, with a model that has no tokenizer,");
-  }
+  if (auto missing = find_missing(served, true, false)) return std::move(*missing);
   std::vector<PromptTokens> prompts;
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     auto prompt = completion_prompt(served, request.prompts[i], request.echo, i);
@@ -129,9 +128,22 @@ Caller caller_of(const Call& call) {
   return caller;
 }
 
+std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer, bool chat) {
+  const LoadedModel& model = served.model();
+  if (tokenizer && model.tokenizer() == nullptr) {
+    log_warning("model {}: {}", served.id(), model.tokenizer_status().message());
+    return api::not_supported("Text, with a model whose tokenizer cannot be used,");
+  }
+  if (chat && model.chat_template() == nullptr) {
+    log_warning("model {}: {}", served.id(), model.chat_template_status().message());
+    return api::not_supported("A conversation, with a model whose chat template cannot be used,");
+  }
+  return std::nullopt;
+}
+
 Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request) {
   const ChatTemplate* chat = served.model().chat_template();
-  if (chat == nullptr) return unimplemented("this model has no chat template");
+  SKEIN_CHECK(chat != nullptr, "model {} has no chat template", served.id());
   jinja::RenderOptions options;
   const std::time_t now = std::time(nullptr);
   std::tm local{};

@@ -46,7 +46,12 @@ std::shared_ptr<LiveRequest> generate_chat(ServerContext& context, Caller caller
 std::shared_ptr<LiveRequest> generate_completion(ServerContext& context, Caller caller,
                                                  api::CompletionRequest request, LineDone done);
 
-// The prompt of a conversation, as the model's own template writes it.
+// What the model's files lack for a request: a tokenizer for text, a template too for a
+// conversation. The reason is logged, for it may name paths.
+std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer, bool chat);
+
+// The prompt of a conversation, as the model's own template writes it; find_missing has found
+// nothing.
 Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request);
 
 // The model of a request that may use it: an id that exists and that the key allows.

@@ -7,6 +7,7 @@
 #include "server/api/fields.h"
 #include "server/auth/api_key.h"
 #include "server/endpoints/endpoints.h"
+#include "server/endpoints/reply.h"
 #include "server/json/parse.h"
 
 namespace skein {
@@ -19,10 +20,6 @@ constexpr int64_t kMaxRate = 1'000'000'000;
 void answer(const http::Responder& responder, const json::Value& body, int status = 200) {
   responder.send(
       {.status = status, .body = body.dump(-1, ' ', false, json::Value::error_handler_t::replace)});
-}
-
-void refuse(const Call& call, const http::Responder& responder, const api::Error& error) {
-  responder.send(error_response(call.route->dialect, error));
 }
 
 // Of what the admin asked for by name; `missing` is what an unknown name gets.
@@ -47,27 +44,27 @@ void answer_model(const http::Responder& responder, const std::string& id, const
 
 void load(ServerContext& context, const Call& call, const http::Responder& responder) {
   auto id = model_of(call);
-  if (!id.ok()) return refuse(call, responder, id.error());
+  if (!id.ok()) return send_error(call, responder, id.error());
   // Loading takes its time; nobody waits here for it.
   context.models.acquire(*id, [call, responder, id = *id](const Result<ModelLease>& lease) {
     if (lease.ok()) return answer_model(responder, id, "ready");
-    refuse(call, responder, error_of(lease.status(), api::model_not_found(id)));
+    send_error(call, responder, error_of(lease.status(), api::model_not_found(id)));
   });
 }
 
 void unload(ServerContext& context, const Call& call, const http::Responder& responder) {
   auto id = model_of(call);
-  if (!id.ok()) return refuse(call, responder, id.error());
+  if (!id.ok()) return send_error(call, responder, id.error());
   const Status unloaded = context.models.unload(*id);
   if (unloaded.ok()) return answer_model(responder, *id, "unloaded");
   if (unloaded.code() == Code::kUnavailable) {
-    return refuse(call, responder,
-                  {.status = 409,
-                   .message = "The model is in use; try again when its requests have ended.",
-                   .param = "model",
-                   .code = "model_in_use"});
+    return send_error(call, responder,
+                      {.status = 409,
+                       .message = "The model is in use; try again when its requests have ended.",
+                       .param = "model",
+                       .code = "model_in_use"});
   }
-  refuse(call, responder, error_of(unloaded, api::model_not_found(*id)));
+  send_error(call, responder, error_of(unloaded, api::model_not_found(*id)));
 }
 
 // ---- keys ----
@@ -100,10 +97,10 @@ void list_keys(ServerContext& context, const Call& call, const http::Responder& 
   using Usage = std::vector<OwnerUsage>;
   const auto keys =
       await<Keys>([&](Done<Keys> done) { context.store.keys().list(std::move(done)); });
-  if (!keys.ok()) return refuse(call, responder, api::from_status(keys.status()));
+  if (!keys.ok()) return send_store_error(call, responder, keys.status());
   const auto usage =
       await<Usage>([&](Done<Usage> done) { context.store.keys().usage(std::move(done)); });
-  if (!usage.ok()) return refuse(call, responder, api::from_status(usage.status()));
+  if (!usage.ok()) return send_store_error(call, responder, usage.status());
   std::map<std::string, UsageCounts> by_owner;
   for (const OwnerUsage& one : *usage) by_owner[one.owner] = one.counts;
   json::Value data = json::Value::array();
@@ -141,7 +138,7 @@ api::Parsed<KeyRecord> key_of(const Call& call) {
 // The record with its secret, which is shown this once.
 Done<KeyRecord> shows_key(const Call& call, const http::Responder& responder, std::string secret) {
   return [call, responder, secret = std::move(secret)](const Result<KeyRecord>& key) {
-    if (!key.ok()) return refuse(call, responder, api::from_status(key.status()));
+    if (!key.ok()) return send_store_error(call, responder, key.status());
     json::Value body = json_of(*key);
     body["key"] = key_text(key->id, secret);
     answer(responder, body);
@@ -150,7 +147,7 @@ Done<KeyRecord> shows_key(const Call& call, const http::Responder& responder, st
 
 void add_key(ServerContext& context, const Call& call, const http::Responder& responder) {
   auto key = key_of(call);
-  if (!key.ok()) return refuse(call, responder, key.error());
+  if (!key.ok()) return send_error(call, responder, key.error());
   std::string secret = make_secret();
   const KeyDigest digest = digest_secret(secret);
   key->id = make_key_id();
@@ -167,7 +164,7 @@ void rotate_key(ServerContext& context, const Call& call, const http::Responder&
 
 void revoke_key(ServerContext& context, const Call& call, const http::Responder& responder) {
   context.store.keys().revoke(call.id, [call, responder](const Result<KeyRecord>& key) {
-    if (!key.ok()) return refuse(call, responder, api::from_status(key.status()));
+    if (!key.ok()) return send_store_error(call, responder, key.status());
     answer(responder, json_of(*key));
   });
 }

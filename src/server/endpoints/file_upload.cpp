@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxFileNameBytes = 512;
 constexpr std::string_view kPurpose = "batch";
-constexpr http::Fault kNoPurpose{400, "The purpose must be 'batch'."};
+constexpr std::string_view kNoPurpose = "The purpose must be 'batch'.";
 
 }  // namespace
 
@@ -29,16 +29,9 @@ std::optional<http::Response> FileUpload::write(std::string_view piece) {
 
 std::optional<http::Response> FileUpload::finish() {
   if (!parser_) return write({});
-  wrong_field_.clear();  // a body that is cut off is no fault of a field
   if (auto refused = outcome(parser_->finish())) return refused;
-  if (content_ == nullptr) {
-    wrong_field_ = "file";
-    return outcome(http::Fault{400, "This field is required."});
-  }
-  if (purpose_ != kPurpose) {
-    wrong_field_ = "purpose";
-    return outcome(kNoPurpose);
-  }
+  if (content_ == nullptr) return outcome(wrong("file", "This field is required."));
+  if (purpose_ != kPurpose) return outcome(wrong("purpose", kNoPurpose));
   return std::nullopt;
 }
 
@@ -46,14 +39,13 @@ std::optional<http::Fault> FileUpload::begin_part(const http::PartHead& head) {
   field_ = head.name == "file"      ? Field::kFile
            : head.name == "purpose" ? Field::kPurpose
                                     : Field::kOther;
-  wrong_field_ = field_ == Field::kOther ? "" : head.name;
   if (field_ == Field::kPurpose && !purpose_.empty()) {
-    return http::Fault{400, "This field is there twice."};
+    return wrong("purpose", "This field is there twice.");
   }
   if (field_ != Field::kFile) return std::nullopt;
-  if (content_ != nullptr) return http::Fault{400, "One file at a time is expected."};
+  if (content_ != nullptr) return wrong("file", "One file at a time is expected.");
   if (!head.filename || head.filename->empty() || head.filename->size() > kMaxFileNameBytes) {
-    return http::Fault{400, "A file with a name of at most 512 bytes is expected."};
+    return wrong("file", "A file with a name of at most 512 bytes is expected.");
   }
   name_ = *head.filename;
   auto content = store_.create();
@@ -68,7 +60,7 @@ std::optional<http::Fault> FileUpload::begin_part(const http::PartHead& head) {
 std::optional<http::Fault> FileUpload::part_data(std::string_view bytes) {
   if (field_ == Field::kPurpose) {
     purpose_ += bytes;
-    if (!kPurpose.starts_with(purpose_)) return kNoPurpose;
+    if (!kPurpose.starts_with(purpose_)) return wrong("purpose", kNoPurpose);
   }
   if (field_ != Field::kFile) return std::nullopt;
   const Status status = content_->append(bytes);
@@ -81,15 +73,19 @@ std::optional<http::Fault> FileUpload::part_data(std::string_view bytes) {
 }
 
 std::optional<http::Fault> FileUpload::end_part() {
-  if (field_ == Field::kPurpose && purpose_ != kPurpose) return kNoPurpose;
-  wrong_field_.clear();
-  return std::nullopt;
+  const bool short_purpose = field_ == Field::kPurpose && purpose_ != kPurpose;
+  return short_purpose ? std::optional(wrong("purpose", kNoPurpose)) : std::nullopt;
+}
+
+http::Fault FileUpload::wrong(std::string_view field, std::string_view message) {
+  wrong_field_ = field;
+  return {400, message};
 }
 
 std::optional<http::Response> FileUpload::outcome(const std::optional<http::Fault>& fault) const {
   if (!fault) return std::nullopt;
-  api::Error error{.status = fault->status, .message = std::string(fault->message)};
-  if (fault->status == 400) error.param = wrong_field_;
+  api::Error error{
+      .status = fault->status, .message = std::string(fault->message), .param = wrong_field_};
   if (fault->status == 503) error.retry_after_s = 1;
   return error_response(api::Dialect::kOpenAi, error);
 }

@@ -34,6 +34,7 @@ class FileUpload final : public http::BodySink, private http::PartReceiver {
   std::optional<http::Fault> begin_part(const http::PartHead& head) override;
   std::optional<http::Fault> part_data(std::string_view bytes) override;
   std::optional<http::Fault> end_part() override;
+  http::Fault wrong(std::string_view field, std::string_view message);
   std::optional<http::Response> outcome(const std::optional<http::Fault>& fault) const;
 
   const FileStore& store_;
@@ -42,7 +43,7 @@ class FileUpload final : public http::BodySink, private http::PartReceiver {
   std::unique_ptr<FileWriter> content_;
   std::string name_;
   std::string purpose_;
-  std::string wrong_field_;  // that a fault is about
+  std::string wrong_field_;  // that a fault of ours is about
 };
 
 }  // namespace skein

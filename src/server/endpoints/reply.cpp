@@ -74,10 +74,9 @@ void with_model(ServerContext& context, const Call& call, const std::string& wan
   if (!id.ok()) return send_error(call, responder, id.error());
   const api::Dialect dialect = call.route->dialect;
   const auto here = std::this_thread::get_id();
-  context.models.acquire(*id, [&context, dialect, here, responder, id = *id,
+  context.models.acquire(*id, [&context, dialect, here, responder,
                                work = std::move(work)](Result<ModelLease> lease) mutable {
     if (!lease.ok()) {
-      log_warning("model {}: {}", id, lease.message());
       responder.send(error_response(dialect, api::model_unavailable(kRetryAfterS)));
       return;
     }

@@ -25,21 +25,17 @@ void send_result(const Call& call, const http::Responder& responder, std::string
   send_json(responder, std::move(*result));
 }
 
-Result<const LoadedTokenizer*> tokenizer_of(const ServedModel& model) {
-  const LoadedTokenizer* tokenizer = model.model().tokenizer();
-  if (tokenizer == nullptr) return unimplemented("the model has no tokenizer");
-  return tokenizer;
+const Tokenizer& tokenizer_of(const ServedModel& model) {
+  return model.model().tokenizer()->tokenizer;
 }
 
 Result<std::vector<TokenId>> encode_chat(const ServedModel& model, const api::ChatRequest& chat) {
   SKEIN_ASSIGN(const jinja::Rendered prompt, render_chat(model, chat));
-  SKEIN_ASSIGN(const LoadedTokenizer* loaded, tokenizer_of(model));
-  return encode_prompt(loaded->tokenizer, prompt);
+  return encode_prompt(tokenizer_of(model), prompt);
 }
 
 Result<std::string> tokenize(const ServedModel& model, const api::TokenizeRequest& request) {
-  SKEIN_ASSIGN(const LoadedTokenizer* loaded, tokenizer_of(model));
-  const Tokenizer& tokenizer = loaded->tokenizer;
+  const Tokenizer& tokenizer = tokenizer_of(model);
   const auto encoded = request.chat
                            ? encode_chat(model, *request.chat)
                            : tokenizer.encode(request.text, {.add_special = request.add_special});
@@ -54,15 +50,14 @@ Result<std::string> tokenize(const ServedModel& model, const api::TokenizeReques
 }
 
 Result<std::string> detokenize(const ServedModel& model, const api::DetokenizeRequest& request) {
-  SKEIN_ASSIGN(const LoadedTokenizer* loaded, tokenizer_of(model));
+  const Tokenizer& tokenizer = tokenizer_of(model);
   for (const TokenId token : request.tokens) {
-    if (!loaded->tokenizer.contains(token)) {
+    if (!tokenizer.contains(token)) {
       return invalid_argument("The vocabulary has {} tokens; {} is not one of them.",
-                              loaded->tokenizer.vocab_size(), token);
+                              tokenizer.vocab_size(), token);
     }
   }
-  SKEIN_ASSIGN(const std::string text,
-               loaded->tokenizer.decode(request.tokens, {.skip_special = false}));
+  SKEIN_ASSIGN(const std::string text, tokenizer.decode(request.tokens, {.skip_special = false}));
   return api::detokenize_answer(text);
 }
 
@@ -77,18 +72,41 @@ Result<std::string> count_tokens(const ServedModel& model, const api::ChatReques
   return api::count_tokens_answer(tokens.size());
 }
 
+// What a request needs of the model's files.
+struct Needs {
+  std::string model;
+  bool tokenizer = true;
+  bool chat = false;
+};
+
+Needs needs_of(const api::TokenizeRequest& request) {
+  return {request.model, true, request.chat.has_value()};
+}
+Needs needs_of(const api::DetokenizeRequest& request) {
+  return {request.model, true, false};
+}
+Needs needs_of(const api::ApplyTemplateRequest& request) {
+  return {request.chat.generation.model, false, true};
+}
+Needs needs_of(const api::ChatRequest& request) {
+  return {request.generation.model, true, true};
+}
+
 // An endpoint that parses its body, takes the model that it names, and answers with what `answer`
 // makes of both. A failure of `answer` is about `field` of the body.
-template <class Parse, class ModelName, class Answer>
-EndpointFunction text_endpoint(ServerContext& context, Parse parse, ModelName model_name,
-                               Answer answer, const char* field) {
-  return [&context, parse, model_name, answer, field](Call call, const http::Responder& responder) {
+template <class Parse, class Answer>
+EndpointFunction text_endpoint(ServerContext& context, Parse parse, Answer answer,
+                               const char* field) {
+  return [&context, parse, answer, field](Call call, const http::Responder& responder) {
     auto request = parse(call.request.body);
     if (!request.ok()) return send_error(call, responder, request.error());
     call.request = {};  // its text is in the parsed request; the call may wait for a model
-    const std::string model = model_name(*request);
-    with_model(context, call, model, responder,
-               [call, responder, answer, field, parsed = std::move(*request)](ServedModel& served) {
+    const Needs needs = needs_of(*request);
+    with_model(context, call, needs.model, responder,
+               [=, parsed = std::move(*request)](ServedModel& served) {
+                 if (const auto missing = find_missing(served, needs.tokenizer, needs.chat)) {
+                   return send_error(call, responder, *missing);
+                 }
                  send_result(call, responder, field, answer(served, parsed));
                });
   };
@@ -97,21 +115,17 @@ EndpointFunction text_endpoint(ServerContext& context, Parse parse, ModelName mo
 }  // namespace
 
 void bind_text(Router& router, ServerContext& context) {
-  const auto model_of = [](const auto& request) { return request.model; };
   router.bind(Endpoint::kTokenize,
-              text_endpoint(context, api::parse_tokenize_request, model_of, tokenize, "prompt"));
-  router.bind(Endpoint::kDetokenize, text_endpoint(context, api::parse_detokenize_request, model_of,
-                                                   detokenize, "tokens"));
-  router.bind(Endpoint::kApplyTemplate,
-              text_endpoint(
-                  context, api::parse_apply_template_request,
-                  [](const auto& request) { return request.chat.generation.model; }, apply_template,
-                  "messages"));
-  router.bind(
-      Endpoint::kCountTokens,
-      text_endpoint(
-          context, [](std::string_view body) { return api::parse_messages_request(body, true); },
-          [](const auto& request) { return request.generation.model; }, count_tokens, "messages"));
+              text_endpoint(context, api::parse_tokenize_request, tokenize, "prompt"));
+  router.bind(Endpoint::kDetokenize,
+              text_endpoint(context, api::parse_detokenize_request, detokenize, "tokens"));
+  router.bind(Endpoint::kApplyTemplate, text_endpoint(context, api::parse_apply_template_request,
+                                                      apply_template, "messages"));
+  const auto parse_count = [](std::string_view body) {
+    return api::parse_messages_request(body, true);
+  };
+  router.bind(Endpoint::kCountTokens,
+              text_endpoint(context, parse_count, count_tokens, "messages"));
   router.bind(
       Endpoint::kEmbeddings, [&context](const Call& call, const http::Responder& responder) {
         auto request = api::parse_embeddings_request(call.request.body);

@@ -8,6 +8,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <thread>
 
 #include "base/log.h"
@@ -155,9 +157,8 @@ void HttpServer::Impl::adopt(IoThread& thread, tcp::socket socket) {
   ErrorCode ignored;
   socket.non_blocking(true, ignored);
   socket.set_option(tcp::no_delay(true), ignored);
-  if (const int bytes = shared_.options.send_buffer_bytes; bytes > 0) {
-    socket.set_option(asio::socket_base::send_buffer_size(bytes), ignored);
-  }
+  const int unsent = shared_.options.unsent_bytes;
+  ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
   asio::post(thread.context, [this, &thread, socket = std::move(socket)]() mutable {
     std::make_shared<Connection>(shared_, thread, std::move(socket))->start();
   });

@@ -45,7 +45,9 @@ struct ServerOptions {
 
   HeadLimits head;
   size_t outbox_bytes = 16 << 10;  // held for a slow reader before a writer is told kFull
-  int send_buffer_bytes = 0;       // of the socket; 0: the system's choice
+  // What the kernel takes beyond what the client lets it send. Its own choice is megabytes, in
+  // which a reader that does not read would go unnoticed.
+  int unsent_bytes = 16 << 10;
 
   std::chrono::milliseconds idle_timeout{75'000};   // between requests
   std::chrono::milliseconds head_timeout{10'000};   // from a head's first byte to its last

@@ -1,0 +1,227 @@
+"""More work than the machine can do: who waits, who is refused, who is served (T8, T9).
+
+SKEIN_TEST_FULL=1: `make overload` and `make fairness`. Times are compared within one run. The small form runs beside
+other tests, so it checks what is decided, and times only where they are off by a multiple.
+"""
+import asyncio
+import contextlib
+import json
+import pathlib
+import random
+import tempfile
+import time
+import unittest
+
+import load
+import serving
+from serving import FULL, Server, needs_model, percentile
+
+COMPLETIONS = "/v1/completions"
+
+
+def words(rng, tokens):
+    """A prompt of about that many tokens that no other shares."""
+    return [rng.randrange(1000, 40000) for _ in range(tokens)]
+
+
+@contextlib.contextmanager
+def server_with_tiers(*arguments):
+    """A server and its keys, by tier."""
+    with tempfile.TemporaryDirectory() as folder:
+        state_dir = pathlib.Path(folder, "state")
+        keys = {tier: serving.add_key(state_dir, tier, "--tier", tier) for tier in ("high", "normal", "low")}
+        with Server("--log-level", "warning", *arguments, state_dir=state_dir) as server:
+            server.key = keys["normal"]
+            yield server, keys
+
+
+class Probe:
+    """One client that asks now and then: its times to the first token, and how long steps took."""
+
+    def __init__(self, server, key, prompt_tokens):
+        self.server, self.key, self.prompt_tokens = server, key, prompt_tokens
+        self.rng = random.Random(8)
+        self.ttfts, self.steps = [], []
+
+    async def once(self):
+        body = {"prompt": words(self.rng, self.prompt_tokens), "max_tokens": 5, "ignore_eos": True, "stream": True}
+        reply = await load.ask(self.server, COMPLETIONS, body, self.key)
+        assert reply.done, (reply.status, reply.error, reply.body)
+        self.ttfts.append(reply.ttft)
+        self.steps += [b - a for a, b in zip(reply.times, reply.times[1:])]
+
+    async def times(self, count):
+        for _ in range(count):
+            await self.once()
+        return self
+
+    async def during(self, task, pause_s):
+        while not task.done():
+            await self.once()
+            await asyncio.sleep(pause_s)
+        return self
+
+    def p95(self):
+        return percentile(self.ttfts, 0.95)
+
+    def bound(self, idle):
+        """What T8 and T9 allow."""
+        return 1.2 * idle.p95() + 2 * percentile(self.steps, 0.95)
+
+    def says(self, idle):
+        return (f"p95 to the first token {1e3 * self.p95():.0f} ms in {len(self.ttfts)} probes, at most "
+                f"{1e3 * self.bound(idle):.0f} (idle {1e3 * idle.p95():.0f}, "
+                f"p95 of a step {1e3 * percentile(self.steps, 0.95):.0f})")
+
+
+@needs_model
+class OverloadTest(unittest.TestCase):
+    """T8: ten times the capacity."""
+
+    SECONDS = 60 if FULL else 3
+    ROWS, QUEUE = (8, 32) if FULL else (2, 4)
+    PROMPT, ANSWER = 32, 16
+    PROBE_PROMPT = 256 if FULL else 64
+    PROBES = 20 if FULL else 3
+
+    def body(self, rng):
+        return {"prompt": words(rng, self.PROMPT), "max_tokens": self.ANSWER, "ignore_eos": True}
+
+    async def peak(self, server, key):
+        """Answers a second when there is always work, and nobody is refused."""
+        rng, done, begun = random.Random(1), 0, time.monotonic()
+        until = begun + self.SECONDS / 3
+
+        async def client():
+            nonlocal done
+            while time.monotonic() < until or done < 2 * self.ROWS:
+                done += (await load.ask(server, COMPLETIONS, self.body(rng), key)).status == 200
+
+        await asyncio.gather(*(client() for _ in range(2 * self.ROWS)))
+        return done / (time.monotonic() - begun)
+
+    async def flood(self, server, key, rate):
+        """Requests at that rate, answered or not."""
+        rng, tasks, begun = random.Random(2), [], time.monotonic()
+        while (now := time.monotonic() - begun) < self.SECONDS:
+            while len(tasks) < now * rate:
+                tasks.append(asyncio.create_task(load.ask(server, COMPLETIONS, self.body(rng), key)))
+            await asyncio.sleep(0.005)
+        flooded = time.monotonic()
+        replies = await asyncio.gather(*tasks)
+        in_time = sum(reply.status == 200 and reply.answered <= flooded for reply in replies)
+        return replies, in_time / (flooded - begun)
+
+    async def run_all(self, server, keys):
+        idle = await Probe(server, keys["high"], self.PROBE_PROMPT).times(self.PROBES)
+        peak = await self.peak(server, keys["normal"])
+        # At least ten times what fits, however slow the machine is.
+        rate = max(10 * peak, 10 * (self.ROWS + self.QUEUE) / self.SECONDS)
+        flood = asyncio.create_task(self.flood(server, keys["normal"], rate))
+        longest = asyncio.create_task(self.longest_queue(server, flood))
+        probe = await Probe(server, keys["high"], self.PROBE_PROMPT).during(flood, 0.3)
+        replies, goodput = await flood
+        return idle, probe, peak, replies, goodput, await longest
+
+    async def longest_queue(self, server, task):
+        longest = 0
+        while not task.done():
+            page = await asyncio.get_running_loop().run_in_executor(None, server.metrics)
+            longest = max(longest, *(v for k, v in page.items() if k.startswith("vllm:num_requests_waiting")))
+            await asyncio.sleep(0.2)
+        return longest
+
+    def test_the_excess_is_refused_and_the_rest_served(self):
+        load.allow_files(4096)
+        with server_with_tiers("--batch-max-batch-size", self.ROWS, "--max-queue", self.QUEUE) as (server, keys):
+            idle, probe, peak, replies, goodput, longest = asyncio.run(self.run_all(server, keys))
+        refused = [reply for reply in replies if reply.status in (429, 503)]
+        self.assertEqual(len(refused) + sum(reply.status == 200 for reply in replies), len(replies))
+        self.assertGreater(len(refused), len(replies) / 2)
+        self.assertTrue(all(1 <= int(reply.headers["retry-after"]) <= 60 for reply in refused))
+        self.assertLessEqual(longest, self.QUEUE)
+        late = percentile([reply.latency for reply in refused], 0.99)
+        print(f"T8: {len(replies)} requests in {self.SECONDS} s, {len(refused)} refused, p99 within {1e3 * late:.1f} ms; "
+              f"{goodput:.2f} answers a second of at most {peak:.2f}; queue at most {longest:.0f}")
+        print(f"T8: HIGH {probe.says(idle)}")
+        self.assertGreaterEqual(len(replies) - len(refused), self.QUEUE)
+        if FULL:
+            self.assertGreaterEqual(goodput, 0.9 * peak)
+            self.assertLess(late, 0.05)
+            self.assertLessEqual(probe.p95(), probe.bound(idle))
+
+
+@needs_model
+class AgingTest(unittest.TestCase):
+    """T9: while HIGH has more than enough to do, a LOW request starts within gap / rate and one request."""
+
+    RATE = 0.1 if FULL else 1
+    ROWS = 4  # with five HIGH clients, so that one of them always waits
+
+    async def run_all(self, server, keys):
+        rng, stop, longest = random.Random(3), asyncio.Event(), 0
+
+        async def client():
+            nonlocal longest
+            body = {"prompt": words(rng, 16), "max_tokens": 24, "ignore_eos": True, "stream": True}
+            while not stop.is_set():
+                reply = await load.ask(server, COMPLETIONS, body, keys["high"])
+                assert reply.done, (reply.status, reply.error)
+                longest = max(longest, reply.last - reply.first)
+
+        clients = [asyncio.create_task(client()) for _ in range(self.ROWS + 1)]
+        while server.gauge("vllm:num_requests_waiting") < 1:
+            await asyncio.sleep(0.01)
+        body = {"prompt": words(rng, 16), "max_tokens": 2, "ignore_eos": True, "stream": True}
+        by_key = load.ask(server, COMPLETIONS, body, keys["low"])
+        by_route = load.ask(server, "/v1/batch/completions", body, keys["high"])
+        low = await asyncio.gather(by_key, by_route)
+        stop.set()
+        await asyncio.gather(*clients)
+        return low, longest
+
+    def test_low_is_not_starved_by_high(self):
+        with server_with_tiers("--batch-max-batch-size", self.ROWS, "--aging-rate", self.RATE) as (server, keys):
+            low, longest = asyncio.run(self.run_all(server, keys))
+        gap = 2 / self.RATE
+        waits = [reply.ttft for reply in low]
+        print(f"T9: LOW began after {', '.join(f'{wait:.1f}' for wait in waits)} s: gap / rate is {gap:.0f} s, the longest "
+              f"HIGH request {longest:.1f} s")
+        self.assertTrue(all(reply.done for reply in low))
+        self.assertGreater(min(waits), 0.8 * gap, "HIGH did not go first")
+        self.assertLess(max(waits), gap + longest + (0 if FULL else 10))
+
+
+@needs_model
+class BatchFairnessTest(unittest.TestCase):
+    """T9: lines of a batch do not slow down those who wait for an answer."""
+
+    LINES = 1000 if FULL else 100
+    PROBES = 60 if FULL else 4
+
+    def create_batch(self, server):
+        line = {"method": "POST", "url": COMPLETIONS,
+                "body": {"prompt": "Write a long story.", "max_tokens": 200, "ignore_eos": True}}
+        text = "".join(json.dumps({"custom_id": str(i), **line}) + "\n" for i in range(self.LINES))
+        form = ("--X\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--X\r\nContent-Disposition: "
+                f"form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n{text}\r\n--X--\r\n")
+        connection = server.connect()
+        connection.request("POST", "/v1/files", form, {"Content-Type": "multipart/form-data; boundary=X",
+                                                       "Authorization": f"Bearer {server.key}"})
+        file = serving.Answer(connection, connection.getresponse()).json()["id"]
+        return server.post("/v1/batches", {"input_file_id": file, "endpoint": COMPLETIONS}).json()["id"]
+
+    def test_a_batch_does_not_slow_down_who_waits(self):
+        with server_with_tiers() as (server, keys):
+            idle = asyncio.run(Probe(server, keys["normal"], 64).times(self.PROBES))
+            batch = self.create_batch(server)
+            self.assertTrue(server.settle(lambda: server.gauge("vllm:num_requests_running") > 0))
+            probe = asyncio.run(Probe(server, keys["normal"], 64).times(self.PROBES))
+            counts = server.get(f"/v1/batches/{batch}").json()["request_counts"]
+            self.assertLess(counts["completed"], self.LINES, "the batch was over too early")
+        print(f"T9: {self.LINES} lines queued, {counts['completed']} done: interactive {probe.says(idle)}")
+        self.assertLessEqual(probe.p95(), probe.bound(idle) if FULL else 5 * probe.bound(idle) + 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
