@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
       "  skein run --model default -p 'Once upon a time' -n 64\n"
       "  skein inspect default\n"
       "  skein tokenize --model default --text 'Hello, world'\n"
-      "  skein render --model default --context chat.json\n\n"
+      "  skein render --model default --context chat.json\n"
+      "  skein bench --model default\n\n"
       "Exit status: 0 done, 1 failed (the reason on stderr), 2 wrong usage.\n"
       "`skein COMMAND --help` says more about a command.");
 
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   skein::apps::add_tokenize(app, result);
   skein::apps::add_render(app, result);
   skein::apps::add_eval(app, result);
+  skein::apps::add_bench(app, result);
   skein::apps::add_keys(app, result);
 
   try {

@@ -1,0 +1,66 @@
+// BenchmarkReport: a whole run, as JSON and as tables.
+//
+//   {"machine": {...}, "model": {...}, "workload": {...}, "limits": {...}, "results": [{...}, ...]}
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/machine.h"
+#include "bench/result.h"
+#include "bench/roofline.h"
+
+namespace skein::bench {
+
+struct ModelFacts {
+  std::string name;  // the file's, or what the server calls it
+  std::string family;
+  std::string precision;
+  uint64_t weight_bytes = 0;  // that a step reads; 0: unknown
+  uint64_t kv_bytes_per_token = 0;
+  uint64_t context = 0;
+};
+
+struct WorkloadFacts {
+  std::string prompts;  // "built-in", "built-in, shared prefix", "trace FILE"
+  uint64_t requests = 0;
+  uint64_t max_tokens = 0;
+  uint64_t rounds = 1;
+  std::string url;  // of a server that was driven
+};
+
+struct BenchmarkReport {
+  std::string version;
+  MachineFacts machine;
+  ModelFacts model;
+  WorkloadFacts workload;
+  std::optional<MachineLimits> limits;
+  std::vector<BenchmarkResult> results;
+};
+
+std::string to_json(const BenchmarkReport& report);
+// What compare and plots need of a file that to_json wrote. Errors say what is missing or wrong.
+Result<BenchmarkReport> parse_report(std::string_view json);
+
+// Lines above a table: what was measured, where, against which limits.
+std::string describe(const BenchmarkReport& report);
+
+enum class TableStyle : uint8_t { kTerminal, kMarkdown };
+std::string results_table(const std::vector<BenchmarkResult>& results, TableStyle style);
+// Of the classes of a mixed load; empty where there is none.
+std::string classes_table(const std::vector<BenchmarkResult>& results, TableStyle style);
+std::string limits_table(const std::vector<StepLimit>& limits, TableStyle style);
+
+// Level by level, what `b` is of `a`: above 1 is more. Levels that only one has are left out;
+// kInvalidArgument when that leaves none.
+struct Named {
+  std::string name;
+  BenchmarkReport report;
+};
+Result<std::string> comparison_table(const Named& a, const Named& b, TableStyle style);
+
+}  // namespace skein::bench

@@ -1,0 +1,174 @@
+// The tables of report.h.
+#include <algorithm>
+#include <fmt/format.h>
+#include <functional>
+
+#include "bench/report.h"
+#include "bench/text_table.h"
+
+namespace skein::bench {
+namespace {
+
+// A column of the results; left out where nobody has anything to say.
+struct ResultColumn {
+  std::string header;
+  std::function<std::string(const BenchmarkResult&)> cell;
+  std::function<bool(const BenchmarkResult&)> wanted = [](const BenchmarkResult&) { return true; };
+};
+
+std::string pair_of(double p50, double p99) {
+  return fmt::format("{} / {}", readable(p50), readable(p99));
+}
+
+std::string level_name(const BenchmarkResult& r) {
+  if (r.mode == "single") return "one at a time";
+  if (r.concurrency == 0) return "open loop";
+  return fmt::format("{} at once", r.concurrency);
+}
+
+std::vector<ResultColumn> result_columns() {
+  using R = BenchmarkResult;
+  return {
+      {"", [](const R& r) { return level_name(r) + (r.interrupted ? " (cut short)" : ""); }},
+      {"tokens/s", [](const R& r) { return readable(r.tokens_per_second); }},
+      {"speedup", [](const R& r) { return readable(r.speedup) + "x"; }},
+      {"decode/s", [](const R& r) { return readable(r.decode_tokens_per_second); },
+       [](const R& r) { return r.decode_tokens_per_second > 0; }},
+      {"limit/s", [](const R& r) { return readable(r.limit_tokens_per_second); },
+       [](const R& r) { return r.limit_tokens_per_second.has_value(); }},
+      {"of limit", [](const R& r) { return readable(r.percent_of_limit, " %"); },
+       [](const R& r) { return r.percent_of_limit.has_value(); }},
+      {"latency p50/p99 ms",
+       [](const R& r) { return pair_of(r.p50_latency_ms, r.p99_latency_ms); }},
+      {"first token ms", [](const R& r) { return pair_of(r.ttft_p50_ms, r.ttft_p99_ms); }},
+      {"between ms", [](const R& r) { return pair_of(r.itl_p50_ms, r.itl_p99_ms); }},
+      {"outside model", [](const R& r) { return readable(r.outside_model_percent, " %"); },
+       [](const R& r) { return r.outside_model_percent.has_value(); }},
+      {"prefix hits", [](const R& r) { return fmt::format("{}", r.prefix_hit_tokens); },
+       [](const R& r) { return r.prefix_hit_tokens > 0; }},
+      {"preempted", [](const R& r) { return fmt::format("{}", r.preemptions); },
+       [](const R& r) { return r.preemptions > 0; }},
+      {"J/token", [](const R& r) { return readable(r.joules_per_token); },
+       [](const R& r) { return r.joules_per_token.has_value(); }},
+      {"steal", [](const R& r) { return readable(r.steal_percent, " %"); },
+       [](const R& r) { return r.steal_percent.value_or(0) >= 0.05; }},
+      {"failed", [](const R& r) { return fmt::format("{}", r.failed_requests); },
+       [](const R& r) { return r.failed_requests > 0; }},
+  };
+}
+
+const BenchmarkResult* find_level(const BenchmarkReport& report, const BenchmarkResult& like) {
+  for (const BenchmarkResult& result : report.results) {
+    if (result.mode == like.mode && result.concurrency == like.concurrency) return &result;
+  }
+  return nullptr;
+}
+
+std::string ratio(double a, double b) {
+  return a > 0 && b > 0 ? fmt::format("{:.2f}x", b / a) : "-";
+}
+
+std::string both(double a, double b) {
+  return fmt::format("{} -> {}", readable(a), readable(b));
+}
+
+}  // namespace
+
+std::string describe(const BenchmarkReport& report) {
+  const MachineFacts& machine = report.machine;
+  std::string out = fmt::format("skein {}: {}", report.version, report.model.name);
+  if (!report.model.family.empty()) {
+    out +=
+        fmt::format(" ({}, {} precision, {:.1f} MB a step)", report.model.family,
+                    report.model.precision, static_cast<double>(report.model.weight_bytes) / 1e6);
+  }
+  if (!report.workload.url.empty()) out += " at " + report.workload.url;
+  out += fmt::format("\n{}: {} CPUs, {:.0f} GiB", machine.cpu, machine.cpus,
+                     static_cast<double>(machine.memory_bytes) / (uint64_t{1} << 30));
+  if (machine.threads > 0) out += fmt::format("; {} threads, {}", machine.threads, machine.isa);
+  out += "\n";
+  if (report.limits) {
+    out += fmt::format("memory {} GB/s", readable(report.limits->memory_gb_per_second));
+    if (report.limits->cache_bytes > 0) {
+      out += fmt::format(", {} MB of cache {} GB/s", report.limits->cache_bytes / 1'000'000,
+                         readable(report.limits->cache_gb_per_second));
+    }
+    for (const ArithmeticPeak& peak : report.limits->peaks) {
+      out += fmt::format(", {} {:.3g} T/s", peak.name, peak.tera_per_second);
+    }
+    out += "\n";
+  }
+  if (report.workload.requests > 0) {
+    out += fmt::format(
+        "{} prompts, {} of them or more at every level, {} tokens each{}\n",
+        report.workload.prompts, report.workload.requests, report.workload.max_tokens,
+        report.workload.rounds > 1 ? fmt::format(", median of {} rounds", report.workload.rounds)
+                                   : "");
+  }
+  return out;
+}
+
+std::string results_table(const std::vector<BenchmarkResult>& results, TableStyle style) {
+  std::vector<ResultColumn> columns = result_columns();
+  std::erase_if(columns, [&](const ResultColumn& column) {
+    return std::none_of(results.begin(), results.end(), column.wanted);
+  });
+  std::vector<std::string> header;
+  for (const ResultColumn& column : columns) header.push_back(column.header);
+  if (header.empty()) return "no results\n";
+  TextTable table(std::move(header));
+  for (const BenchmarkResult& result : results) {
+    std::vector<std::string> cells;
+    for (const ResultColumn& column : columns) cells.push_back(column.cell(result));
+    table.add(std::move(cells));
+  }
+  return table.print(style);
+}
+
+std::string classes_table(const std::vector<BenchmarkResult>& results, TableStyle style) {
+  TextTable table({"", "class", "requests", "first token p50/p99 ms", "latency p50/p99 ms"});
+  bool any = false;
+  for (const BenchmarkResult& result : results) {
+    for (const ClassResult& c : result.classes) {
+      any = true;
+      table.add({level_name(result), c.name, fmt::format("{}", c.num_requests),
+                 pair_of(c.ttft_p50_ms, c.ttft_p99_ms),
+                 pair_of(c.p50_latency_ms, c.p99_latency_ms)});
+    }
+  }
+  return any ? table.print(style) : "";
+}
+
+std::string limits_table(const std::vector<StepLimit>& limits, TableStyle style) {
+  TextTable table({"batch", "MB a step", "GB/s", "read ms", "compute ms", "tokens/s at most"});
+  for (const StepLimit& limit : limits) {
+    table.add({fmt::format("{}", limit.batch), readable(static_cast<double>(limit.bytes) / 1e6),
+               readable(limit.gb_per_second), readable(limit.memory_us / 1e3),
+               readable(limit.compute_us / 1e3), readable(limit.tokens_per_second)});
+  }
+  return table.print(style);
+}
+
+Result<std::string> comparison_table(const Named& a, const Named& b, TableStyle style) {
+  TextTable table({fmt::format("{} -> {}", a.name, b.name), "tokens/s", "ratio", "decode/s",
+                   "ratio", "first token p50 ms", "ratio", "between p50 ms", "ratio"});
+  bool any = false;
+  for (const BenchmarkResult& left : a.report.results) {
+    const BenchmarkResult* right = find_level(b.report, left);
+    if (right == nullptr) continue;
+    any = true;
+    table.add(
+        {level_name(left), both(left.tokens_per_second, right->tokens_per_second),
+         ratio(left.tokens_per_second, right->tokens_per_second),
+         both(left.decode_tokens_per_second, right->decode_tokens_per_second),
+         ratio(left.decode_tokens_per_second, right->decode_tokens_per_second),
+         both(left.ttft_p50_ms, right->ttft_p50_ms), ratio(left.ttft_p50_ms, right->ttft_p50_ms),
+         both(left.itl_p50_ms, right->itl_p50_ms), ratio(left.itl_p50_ms, right->itl_p50_ms)});
+  }
+  if (!any) {
+    return invalid_argument("{} and {} have no level of load in common", a.name, b.name);
+  }
+  return table.print(style);
+}
+
+}  // namespace skein::bench

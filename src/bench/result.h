@@ -1,0 +1,113 @@
+// BenchmarkResult: what one level of load came to; and how it is made from what each client saw.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/time.h"
+#include "sched/types.h"
+
+namespace skein::bench {
+
+// One request as its client saw it. Times are those of one clock.
+struct RequestRecord {
+  Priority priority = Priority::NORMAL;
+  TimeUs sent = 0;
+  TimeUs ended = 0;
+  std::vector<TimeUs> arrivals;  // one per token, or per event that brought some
+  uint32_t generated_tokens = 0;
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;  // of the prompt
+  uint32_t preemptions = 0;
+  bool complete = false;  // false: it failed, or the run was interrupted
+  Status status;
+};
+
+// What one level of load consisted of.
+struct LoadRun {
+  std::vector<RequestRecord> requests;
+  TimeUs began = 0, ended = 0;
+  bool interrupted = false;
+};
+
+// Of one class of requests in a mixed load.
+struct ClassResult {
+  std::string name;
+  uint64_t num_requests = 0;
+  double ttft_p50_ms = 0, ttft_p99_ms = 0;
+  double p50_latency_ms = 0, p99_latency_ms = 0;
+};
+
+struct BenchmarkResult {
+  std::string mode;          // "single", "batched"; "serve" over HTTP
+  uint64_t concurrency = 0;  // requests in flight; 0: an open loop
+  double speedup = 0;        // over the first result of the run
+  uint64_t num_requests = 0;
+  uint64_t failed_requests = 0;  // in no other figure
+  uint64_t total_tokens = 0;     // generated
+  uint64_t prompt_tokens = 0;
+  double total_time_seconds = 0;
+  double tokens_per_second = 0;  // generated tokens over all of the time, prefill included
+  // Tokens that arrived while nobody in flight was waiting for the first one, over that time: what
+  // the hardware's limit can be held against. 0 where there was no such time.
+  double decode_tokens_per_second = 0;
+  double avg_latency_ms = 0, p50_latency_ms = 0, p99_latency_ms = 0;  // whole requests
+  double ttft_p50_ms = 0, ttft_p99_ms = 0;                            // time to the first token
+  double itl_p50_ms = 0, itl_p99_ms = 0;                              // between tokens
+  uint64_t prefix_hit_tokens = 0;  // prompt tokens that were found computed
+  uint64_t preemptions = 0;
+  double mean_context_tokens = 0;               // of a sequence, halfway through its answer
+  std::optional<double> outside_model_percent;  // of a step's time
+  std::optional<double> energy_joules;          // of the CPU packages, where they can be read
+  std::optional<double> joules_per_token;
+  std::optional<double> steal_percent;            // time that the host gave to others
+  std::optional<double> limit_tokens_per_second;  // the hardware's, at this batch
+  std::optional<double> percent_of_limit;         // decode_tokens_per_second of it
+  bool interrupted = false;
+  std::vector<ClassResult> classes;  // where there is more than one
+};
+
+// Calls visit(name, member) for every plain member, in the order in which JSON has them: the one
+// list that the writer, the reader and the comparison share.
+template <class Result, class Visit>
+void visit_members(Result& r, const Visit& visit) {
+  visit("mode", r.mode);
+  visit("concurrency", r.concurrency);
+  visit("speedup", r.speedup);
+  visit("num_requests", r.num_requests);
+  visit("failed_requests", r.failed_requests);
+  visit("total_tokens", r.total_tokens);
+  visit("prompt_tokens", r.prompt_tokens);
+  visit("total_time_seconds", r.total_time_seconds);
+  visit("tokens_per_second", r.tokens_per_second);
+  visit("decode_tokens_per_second", r.decode_tokens_per_second);
+  visit("avg_latency_ms", r.avg_latency_ms);
+  visit("p50_latency_ms", r.p50_latency_ms);
+  visit("p99_latency_ms", r.p99_latency_ms);
+  visit("ttft_p50_ms", r.ttft_p50_ms);
+  visit("ttft_p99_ms", r.ttft_p99_ms);
+  visit("itl_p50_ms", r.itl_p50_ms);
+  visit("itl_p99_ms", r.itl_p99_ms);
+  visit("prefix_hit_tokens", r.prefix_hit_tokens);
+  visit("preemptions", r.preemptions);
+  visit("mean_context_tokens", r.mean_context_tokens);
+  visit("outside_model_percent", r.outside_model_percent);
+  visit("energy_joules", r.energy_joules);
+  visit("joules_per_token", r.joules_per_token);
+  visit("steal_percent", r.steal_percent);
+  visit("limit_tokens_per_second", r.limit_tokens_per_second);
+  visit("percent_of_limit", r.percent_of_limit);
+  visit("interrupted", r.interrupted);
+}
+
+// Everything that follows from the requests alone. Incomplete requests count with the tokens they
+// got, but their latency is nobody's; failed ones count as failed.
+BenchmarkResult summarize(std::string mode, uint32_t concurrency, const LoadRun& run);
+
+// The first reason why a request failed; ok if none did.
+Status first_failure(const LoadRun& run);
+
+}  // namespace skein::bench

@@ -1,0 +1,74 @@
+// What the machine could do at best: bytes and operations a second, measured here and now with the
+// threads that compute; and what that means for a model, in tokens a second.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/compute_pool.h"
+#include "bench/machine.h"
+
+namespace skein::bench {
+
+// Bytes that all threads together read a second, by how much they read over and over.
+class BandwidthProbe {
+ public:
+  static constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
+  explicit BandwidthProbe(ComputePool& pool);
+  ~BandwidthProbe();
+
+  // The best of a few rounds over `bytes`, but at most kMaxBytes (more is read no faster) and a
+  // quarter of the memory that is free.
+  double gb_per_second(uint64_t bytes);
+
+ private:
+  void grow(uint64_t bytes);
+
+  ComputePool& pool_;
+  std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, nullptr};
+  uint64_t bytes_ = 0;
+};
+
+// One kind of arithmetic, from registers.
+struct ArithmeticPeak {
+  std::string name;            // "int8 (AVX-512 VNNI)"
+  double tera_per_second = 0;  // operations: a multiplication and an addition are two
+};
+
+struct MachineLimits {
+  double memory_gb_per_second = 0;  // kMaxBytes: what no cache holds, on most machines
+  double cache_gb_per_second = 0;   // half of the L3 cache; 0 where there is none
+  uint64_t cache_bytes = 0;         // that this was measured over
+  std::vector<ArithmeticPeak> peaks;
+
+  double best_tera_per_second() const;
+};
+MachineLimits measure_limits(ComputePool& pool, BandwidthProbe& probe, const MachineFacts& facts);
+
+// What a step has to read and to compute.
+struct ModelCosts {
+  uint64_t weight_bytes = 0;         // that a step of one row reads
+  uint64_t kv_bytes_per_token = 0;   // of context, per sequence
+  uint64_t operations_per_row = 0;   // two per weight that a row meets
+  uint64_t operations_per_pair = 0;  // of a row and a token of its context: attention
+};
+
+struct StepLimit {
+  uint32_t batch = 0;
+  uint64_t bytes = 0;  // of a step: the weights once, and the context of every sequence
+  double gb_per_second = 0;
+  double memory_us = 0;
+  double compute_us = 0;
+  double tokens_per_second = 0;  // batch over the longer of the two
+};
+
+// `bandwidth` gives GB/s for a step that reads so many bytes.
+StepLimit step_limit(const ModelCosts& costs, uint32_t batch, double context_tokens,
+                     double tera_per_second, const std::function<double(uint64_t)>& bandwidth);
+
+}  // namespace skein::bench

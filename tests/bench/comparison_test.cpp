@@ -1,0 +1,209 @@
+// run_benchmark over a stand-in for a model, with the real scheduler and engine between.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "bench/run_benchmark.h"
+#include "bench/workload.h"
+#include "engine/batch_inference_engine.h"
+#include "engine/fake_runner.h"
+
+namespace skein::bench {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr auto kStepTime = std::chrono::milliseconds(2);
+
+// A step takes its time whatever the batch: what a model does that is bound by memory.
+class TimedRunner final : public StepRunner {
+ public:
+  explicit TimedRunner(std::shared_ptr<FakeModel> model) : inner_(std::move(model)) {}
+  void run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
+           std::span<RowOutput> outputs) override {
+    std::this_thread::sleep_for(kStepTime);
+    inner_.run(rows, tasks, outputs);
+  }
+
+ private:
+  FakeRunner inner_;
+};
+
+class FakeTarget final : public BenchTarget {
+ public:
+  explicit FakeTarget(const Clock& clock) : clock_(clock) {}
+
+  Result<uint32_t> generate(const BenchRequest& request, const std::function<void()>& on_token,
+                            const std::atomic<bool>& cancel) override {
+    for (uint32_t i = 0; i < std::min(request.max_tokens, most_alone) && !cancel; ++i) {
+      std::this_thread::sleep_for(kStepTime);
+      on_token();
+    }
+    return 0U;
+  }
+  Result<std::unique_ptr<InferenceService>> start(uint32_t batch,
+                                                  std::span<const BenchRequest>) override {
+    batches.push_back(batch);
+    EngineOptions options;
+    options.scheduler.pool_blocks = pool_blocks;
+    options.scheduler.max_batch = batch;
+    options.scheduler.max_context = 4096;
+    options.scheduler.vocab_size = kFakeVocab;
+    auto engine =
+        BatchInferenceEngine::create(std::make_unique<TimedRunner>(model), options, clock_);
+    if (!engine.ok()) return engine.status();
+    return std::unique_ptr<InferenceService>(std::move(*engine));
+  }
+
+  std::shared_ptr<FakeModel> model = std::make_shared<FakeModel>();
+  uint32_t pool_blocks = 4096;
+  uint32_t most_alone = UINT32_MAX;
+  std::vector<uint32_t> batches;
+
+ private:
+  const Clock& clock_;
+};
+
+class Recorder final : public BenchObserver {
+ public:
+  void begins(const char* mode, uint32_t concurrency, uint64_t) override {
+    levels.push_back(std::string(mode) + " " + std::to_string(concurrency));
+  }
+  void got_tokens(uint64_t tokens_so_far) override {
+    tokens = tokens_so_far;
+    if (on_tokens) on_tokens(tokens_so_far);
+  }
+  void ended(const BenchmarkResult& result) override { results.push_back(result); }
+
+  std::vector<std::string> levels;
+  std::vector<BenchmarkResult> results;
+  uint64_t tokens = 0;
+  std::function<void(uint64_t)> on_tokens;
+};
+
+std::vector<BenchRequest> requests(uint32_t count, uint32_t max_tokens, bool shared = false) {
+  std::vector<BenchRequest> out;
+  for (const WorkItem& item : built_in_workload(count, max_tokens, shared)) {
+    out.push_back({made_up_tokens(item, kFakeVocab), max_tokens});
+  }
+  return out;
+}
+
+TEST(Comparison, BatchingIsFasterWhereAStepCostsTheSame) {
+  const SystemClock clock;
+  FakeTarget target(clock);
+  Recorder recorder;
+  const std::atomic<bool> cancel{false};
+  const BenchOptions options{.concurrencies = {1, 8}, .requests = 6, .rounds = 1};
+  const auto results = run_benchmark(target, requests(8, 20), options, clock, recorder, cancel);
+  ASSERT_TRUE(results.ok()) << results.message();
+  ASSERT_EQ(results->size(), 3U);
+  EXPECT_THAT(recorder.levels, ElementsAre("single 1", "batched 1", "batched 8"));
+  EXPECT_THAT(target.batches, ElementsAre(1, 8));  // batch_max_batch_size follows
+  const BenchmarkResult &single = (*results)[0], &one = (*results)[1], &eight = (*results)[2];
+  EXPECT_EQ(single.mode, "single");
+  EXPECT_EQ(single.total_tokens, 120U);
+  EXPECT_EQ(single.num_requests, 6U);
+  EXPECT_DOUBLE_EQ(single.speedup, 1);
+  EXPECT_EQ(one.total_tokens, 120U);
+  EXPECT_EQ(eight.num_requests, 8U);  // every place is used
+  EXPECT_EQ(eight.total_tokens, 160U);
+  EXPECT_GT(eight.speedup, 2.5);
+  EXPECT_DOUBLE_EQ(eight.speedup, eight.tokens_per_second / single.tokens_per_second);
+  EXPECT_GE(single.itl_p50_ms, 2);
+  EXPECT_GE(eight.itl_p50_ms, 2);
+  EXPECT_GE(eight.ttft_p50_ms, 2);
+  EXPECT_GT(eight.decode_tokens_per_second, eight.tokens_per_second);
+  EXPECT_TRUE(eight.outside_model_percent.has_value());
+  EXPECT_FALSE(single.outside_model_percent.has_value());
+}
+
+TEST(Comparison, ThePrefixCacheDoesNotFlatterUnlessAsked) {
+  const SystemClock clock;
+  const std::atomic<bool> cancel{false};
+  const BenchOptions options{.concurrencies = {16}, .requests = 64, .rounds = 1};
+  for (const bool shared : {false, true}) {
+    FakeTarget target(clock);
+    Recorder recorder;
+    const auto results =
+        run_benchmark(target, requests(64, 2, shared), options, clock, recorder, cancel);
+    ASSERT_TRUE(results.ok()) << results.message();
+    EXPECT_EQ(results->back().prefix_hit_tokens > 0, shared);
+  }
+}
+
+TEST(Comparison, PreemptionsAreCounted) {
+  const SystemClock clock;
+  FakeTarget target(clock);
+  target.pool_blocks = 24;  // the longest prompt fits, eight of them do not
+  Recorder recorder;
+  const std::atomic<bool> cancel{false};
+  std::vector<BenchRequest> work;
+  for (TokenId i = 0; i < 8; ++i) work.push_back({std::vector<TokenId>(60, i), 80});
+  const BenchOptions options{.concurrencies = {8}, .requests = 8, .rounds = 1};
+  const auto results = run_benchmark(target, work, options, clock, recorder, cancel);
+  ASSERT_TRUE(results.ok()) << results.message();
+  EXPECT_GT(results->back().preemptions, 0U);
+  EXPECT_EQ(results->back().total_tokens, 640U);
+}
+
+TEST(Comparison, AnInterruptedRunTellsWhatItHas) {
+  const SystemClock clock;
+  std::atomic<bool> cancel{false};
+  FakeTarget target(clock);
+  Recorder recorder;
+  recorder.on_tokens = [&](uint64_t tokens) {
+    if (recorder.levels.size() == 2 && tokens >= 12) cancel = true;
+  };
+  const BenchOptions options{.concurrencies = {4, 8, 16}, .requests = 4, .rounds = 1};
+  const auto results = run_benchmark(target, requests(16, 30), options, clock, recorder, cancel);
+  ASSERT_TRUE(results.ok()) << results.message();
+  ASSERT_EQ(results->size(), 2U);
+  EXPECT_FALSE((*results)[0].interrupted);
+  EXPECT_TRUE((*results)[1].interrupted);
+  EXPECT_GE((*results)[1].total_tokens, 12U);
+  EXPECT_LT((*results)[1].total_tokens, 120U);
+  EXPECT_EQ((*results)[1].failed_requests, 0U);
+}
+
+TEST(Comparison, TheMedianOfTheRoundsCounts) {
+  const SystemClock clock;
+  FakeTarget target(clock);
+  Recorder recorder;
+  const std::atomic<bool> cancel{false};
+  const BenchOptions options{.concurrencies = {4}, .requests = 4, .rounds = 3};
+  const auto results = run_benchmark(target, requests(4, 5), options, clock, recorder, cancel);
+  ASSERT_TRUE(results.ok()) << results.message();
+  ASSERT_EQ(results->size(), 2U);
+  ASSERT_EQ(recorder.results.size(), 6U);  // single and 4, three times in turn
+  EXPECT_THAT(recorder.levels, ElementsAre("single 1", "batched 4", "single 1", "batched 4",
+                                           "single 1", "batched 4"));
+  std::vector<double> speeds;
+  for (size_t i = 1; i < 6; i += 2) speeds.push_back(recorder.results[i].tokens_per_second);
+  std::sort(speeds.begin(), speeds.end());
+  EXPECT_DOUBLE_EQ((*results)[1].tokens_per_second, speeds[1]);
+}
+
+TEST(Comparison, ATargetThatFailsEndsIt) {
+  const SystemClock clock;
+  FakeTarget target(clock);
+  Recorder recorder;
+  const std::atomic<bool> cancel{false};
+  const std::vector<BenchRequest> work(2, {{1, 2, 3}, 5000});  // beyond the context of 4096
+  const BenchOptions options{.concurrencies = {2}, .requests = 2, .rounds = 1};
+  target.most_alone = 3;
+  const auto results = run_benchmark(target, work, options, clock, recorder, cancel);
+  ASSERT_FALSE(results.ok());
+  EXPECT_EQ(results.status().code(), Code::kOutOfRange);
+}
+
+TEST(Levels, AreWholeBatches) {
+  EXPECT_EQ(requests_at(1, 20), 20U);
+  EXPECT_EQ(requests_at(8, 20), 24U);
+  EXPECT_EQ(requests_at(16, 20), 32U);
+  EXPECT_EQ(requests_at(64, 20), 64U);
+  EXPECT_EQ(requests_needed({}), 64U);
+}
+
+}  // namespace
+}  // namespace skein::bench
