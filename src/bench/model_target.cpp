@@ -49,7 +49,8 @@ Result<std::unique_ptr<InferenceService>> ModelTarget::start(
     uint32_t batch, std::span<const BenchRequest> requests) {
   const uint32_t blocks =
       options_.pool_blocks != 0 ? options_.pool_blocks : blocks_needed(batch, requests);
-  SKEIN_ASSIGN(KvPool cache, KvPool::create(model_->backend(), model_->decoder().spec(), blocks));
+  SKEIN_ASSIGN(KvPool cache, KvPool::create(model_->backend(), model_->decoder().spec(), blocks,
+                                            model_->kv_type()));
   EngineOptions engine;
   engine.scheduler.pool_blocks = blocks;
   engine.scheduler.max_batch = batch;
@@ -57,9 +58,10 @@ Result<std::unique_ptr<InferenceService>> ModelTarget::start(
   engine.scheduler.max_context = model_->decoder().max_context();
   engine.scheduler.vocab_size = model_->vocab();
   engine.scheduler.prefix_cache = options_.prefix_cache;
-  SKEIN_ASSIGN(std::unique_ptr<BatchInferenceEngine> made,
-               BatchInferenceEngine::create(
-                   std::make_unique<ModelRunner>(model_, std::move(cache), pool_), engine, clock_));
+  SKEIN_ASSIGN(
+      std::unique_ptr<BatchInferenceEngine> made,
+      BatchInferenceEngine::create(
+          std::make_unique<ModelRunner>(model_, std::move(cache), pool_, clock_), engine, clock_));
   return std::unique_ptr<InferenceService>(std::move(made));
 }
 
