@@ -61,7 +61,7 @@ void BM_Linear(benchmark::State& state, ElementType type, const char* isa) {
   const auto chosen = choose_isa(isa);
   if (!chosen.ok()) return state.SkipWithError(chosen.message().c_str());
   ComputePool pool(threads());
-  const auto backend = make_cpu_backend(pool, *chosen);
+  const auto backend = make_cpu_backend(pool, *chosen, Precision::kDefault);
   const std::vector<Weights> model = make_model(*backend, type);
   const auto rows = static_cast<size_t>(state.range(0));
   const Buffer x = backend->allocate(rows * kFfn * sizeof(float)).value();
@@ -109,7 +109,7 @@ BENCHMARK_CAPTURE(BM_Linear, q8_0_avx512, ElementType::kQ8_0, "avx512")
 
 void BM_Attention(benchmark::State& state) {
   ComputePool pool(threads());
-  const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt));
+  const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt), Precision::kDefault);
   const auto context = static_cast<uint32_t>(state.range(0));
   const auto rows = static_cast<uint32_t>(state.range(1));  // decoding sequences
   const size_t blocks_each = blocks_for(context);

@@ -6,6 +6,22 @@
 // has one lane. Nothing else may be reordered or contracted: the numeric files are compiled with
 // -ffp-contract=off.
 //
+// Products with weights have one of three definitions, chosen by precision and element type when a
+// matrix is made, never by what it is multiplied with (definition_of in weight_parts.h). The bias
+// is added last in all of them.
+//   F32   The exact weights in float32 and the activations as they are: a sum as above.
+//   G32   The integers of a quantized file, as weight_groups.h reads them, and activations of 8
+//   bits
+//         with a scale per 32 (quantize_group). For each 32 columns, in order, and where a format
+//         has scales for 16 columns for each 16 of them: the exact integer dot of both, then
+//           acc = fma(float(dot) * weight scale, activation scale, acc)
+//           acc = fma(weight minimum, activation scale * float(sum of activations), acc)
+//         the second only for formats with a minimum. acc starts at +0.
+//   BF16  Weights and activations rounded to bfloat16 (round_to_bf16). For each 32 columns, in
+//         order, the even ones make one chain and the odd ones another, each by fma from +0;
+//           acc = acc + (even + odd)
+//         A row ends with zeros up to a multiple of 32. This is what TDPBF16PS computes.
+//
 // Subnormals. Every op runs with FTZ and DAZ set (flush_denormals.h); the functions below reach the
 // same bits either way unless an argument is subnormal.
 //
@@ -161,6 +177,54 @@ float sum_of(size_t count, const A& a) {
 inline float dot(const float* a, const float* b, size_t count) {
   return sum_of_products(
       count, [&](size_t k) { return a[k]; }, [&](size_t k) { return b[k]; });
+}
+
+// Columns that share a scale of the activations.
+inline constexpr size_t kGroup = 32;
+// A group whose largest magnitude is below this is all zeros: neither 127 / it nor it / 127 may
+// leave the normal floats.
+constexpr float kSmallestGroup = 0x1p-119F;
+constexpr float kLargestInt8 = 127.0F;
+constexpr uint32_t kInfinityBits = 0x7f800000U;
+
+// x[k] is about scale * q[k]. One that is not finite makes the scale NaN, and with it the row's
+// result.
+struct QuantizedGroup {
+  int8_t q[kGroup] = {};
+  float scale = 0;
+};
+
+inline QuantizedGroup quantize_group(const float* x) {
+  uint32_t largest = 0;
+  for (size_t k = 0; k < kGroup; ++k) {
+    const uint32_t magnitude = bits_of_float(x[k]) & 0x7fffffffU;
+    largest = largest > magnitude ? largest : magnitude;
+  }
+  QuantizedGroup group;
+  if (largest >= kInfinityBits) {
+    group.scale = __builtin_nanf("");
+    return group;
+  }
+  if (float_of_bits(largest) < kSmallestGroup) return group;
+  group.scale = float_of_bits(largest) / kLargestInt8;
+  const float inverse = kLargestInt8 / float_of_bits(largest);
+  for (size_t k = 0; k < kGroup; ++k) {  // to the nearest, even among equals
+    group.q[k] = static_cast<int8_t>((x[k] * inverse + kRound) - kRound);
+  }
+  return group;
+}
+
+inline float float_of_bf16(uint16_t bits) {
+  return float_of_bits(uint32_t{bits} << 16);
+}
+
+// To the nearest, even among equals. Subnormals become zero, as everywhere; a NaN stays one.
+inline uint16_t round_to_bf16(float x) {
+  const uint32_t bits = bits_of_float(x);
+  const uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude > kInfinityBits) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  if (magnitude < 0x00800000U) return static_cast<uint16_t>(bits >> 16 & 0x8000);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 struct CosSin {

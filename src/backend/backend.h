@@ -29,8 +29,11 @@
 
 namespace skein {
 
-// What the user chose, never what the batch suggests. kDefault and kHigh compute as kF32 does until
-// a backend has definitions of its own for them.
+// What the user chose, never what the batch suggests (arithmetic.h has the definitions).
+//   kF32      float32 throughout, for checking
+//   kDefault  quantized weights with activations of 8 bits, all others in bfloat16
+//   kHigh     weights and activations of products in bfloat16
+// All else is float32 in each of them.
 enum class Precision : uint8_t { kF32, kDefault, kHigh };
 
 // `rows` rows of `width` floats in backend memory, `stride` floats apart. A part of the columns of
@@ -50,21 +53,25 @@ struct Rows {
 using WeightView = std::variant<TensorView, AffineView>;
 
 // The same after the backend has made it its own: the parts that were given, one below the other,
-// each in its own element type.
+// each of its own definition (arithmetic.h), which the element type and the backend's precision
+// decide.
 class Matrix {
  public:
   virtual ~Matrix() = default;
   size_t outputs() const { return outputs_; }
   size_t inputs() const { return inputs_; }
   uint64_t bytes() const { return bytes_; }  // that a multiplication reads
+  // Whether it goes on reading the views it was made of; if not, they may go.
+  bool reads_views() const { return reads_views_; }
 
  protected:
-  Matrix(size_t outputs, size_t inputs, uint64_t bytes)
-      : outputs_(outputs), inputs_(inputs), bytes_(bytes) {}
+  Matrix(size_t outputs, size_t inputs, uint64_t bytes, bool reads_views)
+      : outputs_(outputs), inputs_(inputs), bytes_(bytes), reads_views_(reads_views) {}
 
  private:
   size_t outputs_, inputs_;
   uint64_t bytes_;
+  bool reads_views_;
 };
 
 // Backend memory, zeroed, aligned to 64 bytes at least, in huge pages where it is large and they
@@ -209,13 +216,15 @@ class Backend {
 
   virtual std::string_view name() const = 0;  // "cpu/avx512"
 
-  // Memory and weights. The views must outlive the matrix. Errors name the element type.
+  // Memory and weights. A matrix is for products, a table for embed(). The backend must outlive
+  // both, and the views whatever reads_views(). Errors name the element type.
   virtual Result<Buffer> allocate(size_t bytes) = 0;
   virtual Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) = 0;
+  virtual Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) = 0;
   virtual void write(float* to, std::span<const float> from) = 0;  // host to backend memory
   virtual void read(std::span<float> to, const float* from) = 0;   // and back
 
-  // out[i] = scale * table[ids[i]]. The ids are below table.outputs().
+  // out[i] = scale * table[ids[i]], exact at every precision. The ids are below table.outputs().
   virtual void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) = 0;
   // May work in place.
   virtual void norm(Rows x, const NormParams& params, Rows out) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/weight_groups.h"
 #include "tensor/dequantize.h"
 
 namespace skein {
@@ -26,13 +27,34 @@ uint64_t bytes_of(const WeightView& view) {
   return affine.packed().bytes.size() + affine.scales().bytes.size() + affine.biases().bytes.size();
 }
 
-size_t rows_of(const Shape& shape) {
+}  // namespace
+
+Definition definition_of(Precision precision, const WeightView& view) {
+  switch (precision) {
+    case Precision::kF32:
+      return Definition::kF32;
+    case Precision::kDefault:
+      return group_format(view) ? Definition::kG32 : Definition::kBF16;
+    case Precision::kHigh:
+      break;
+  }
+  return Definition::kBF16;
+}
+
+size_t rows_of(const WeightView& view) {
+  const Shape& shape = shape_of(view);
   size_t rows = 1;
   for (size_t i = 0; i + 1 < shape.rank(); ++i) rows *= shape[i];
   return rows;
 }
 
-}  // namespace
+void dequantize_row(const WeightView& view, size_t row, std::span<float> out) {
+  if (const auto* tensor = std::get_if<TensorView>(&view)) {
+    dequantize(tensor->type, tensor->row(row), out);
+  } else {
+    std::get<AffineView>(view).dequantize_row(row, out);
+  }
+}
 
 Result<WeightParts> WeightParts::of(std::span<const WeightView> parts) {
   if (parts.empty()) return invalid_argument("a matrix of no parts");
@@ -47,22 +69,21 @@ Result<WeightParts> WeightParts::of(std::span<const WeightView> parts) {
                               shape.to_string());
     }
     whole.parts_.push_back(part);
-    whole.first_rows_.push_back(whole.first_rows_.back() + rows_of(shape));
+    whole.first_rows_.push_back(whole.first_rows_.back() + rows_of(part));
     whole.bytes_ += bytes_of(part);
   }
   return whole;
 }
 
-void WeightParts::dequantize_row(size_t row, std::span<float> out) const {
+size_t WeightParts::part_of(size_t row) const {
   SKEIN_CHECK(row < outputs(), "row {} of {}", row, outputs());
   const auto after = std::upper_bound(first_rows_.begin(), first_rows_.end(), row);
-  const auto part = static_cast<size_t>(after - first_rows_.begin()) - 1;
-  const size_t local = row - first_rows_[part];
-  if (const auto* tensor = std::get_if<TensorView>(&parts_[part])) {
-    dequantize(tensor->type, tensor->row(local), out);
-  } else {
-    std::get<AffineView>(parts_[part]).dequantize_row(local, out);
-  }
+  return static_cast<size_t>(after - first_rows_.begin()) - 1;
+}
+
+void WeightParts::dequantize_row(size_t row, std::span<float> out) const {
+  const size_t part = part_of(row);
+  skein::dequantize_row(parts_[part], row - first_rows_[part], out);
 }
 
 }  // namespace skein

@@ -10,6 +10,18 @@
 
 namespace skein {
 
+// What products with a weight compute (arithmetic.h).
+enum class Definition : uint8_t { kF32, kG32, kBF16 };
+
+Definition definition_of(Precision precision, const WeightView& view);
+
+// Outputs of a view: all dimensions but the last.
+size_t rows_of(const WeightView& view);
+
+// Row `row` of a view, as tensor/dequantize.h and tensor/quant/affine.h define it. `out` has as
+// many elements as the view has columns.
+void dequantize_row(const WeightView& view, size_t row, std::span<float> out);
+
 class WeightParts {
  public:
   // kInvalidArgument when there are no parts or their inputs differ (both shapes), kUnimplemented
@@ -24,7 +36,9 @@ class WeightParts {
   // Part i has rows [first_row(i), first_row(i + 1)).
   size_t first_row(size_t part) const { return first_rows_[part]; }
 
-  // Row `row` of the whole, as tensor/dequantize.h defines it. `out` has inputs() elements.
+  // The part that has row `row` of the whole.
+  size_t part_of(size_t row) const;
+  // Row `row` of the whole. `out` has inputs() elements.
   void dequantize_row(size_t row, std::span<float> out) const;
 
  private:

@@ -75,6 +75,10 @@ Result<std::optional<AffineView>> WeightSource::affine(std::string_view module) 
   return mlx_matrix(*this, module);
 }
 
+void WeightSource::release(std::span<const std::byte> bytes) const {
+  for (const MappedFile& file : files_) file.advise(MappedFile::Advice::kDontNeed, bytes);
+}
+
 Status WeightSource::check_unchanged() const {
   for (const MappedFile& file : files_) SKEIN_TRY(file.check_unchanged());
   if (documents_.tokenizer_file) SKEIN_TRY(documents_.tokenizer_file->check_unchanged());

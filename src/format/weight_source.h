@@ -50,6 +50,10 @@ class WeightSource {
   // is not quantized so. open_model has checked that all of them fit together.
   Result<std::optional<AffineView>> affine(std::string_view module) const;
 
+  // Gives memory that holds these bytes of a tensor back; whoever reads them again waits for the
+  // file. Bytes that are no part of the source are left alone.
+  void release(std::span<const std::byte> bytes) const;
+
   // kDataLoss when a file was written to since it was opened (base/mapped_file.h).
   Status check_unchanged() const;
 

@@ -52,7 +52,7 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backe
   SKEIN_TRY(check_memory(tensors.bytes, Workspace::bytes_for(blueprint.spec, options.limits),
                          options.memory_bytes));
   std::unique_ptr<Decoder> decoder(new Decoder(backend));
-  SKEIN_ASSIGN(Weights weights, make_weights(tensors, blueprint, backend));
+  SKEIN_ASSIGN(Weights weights, make_weights(tensors, blueprint, source, backend));
   SKEIN_ASSIGN(Workspace workspace, Workspace::create(backend, blueprint.spec, options.limits));
   SKEIN_TRY(source.check_unchanged());
   decoder->weights_ = std::make_unique<Weights>(std::move(weights));
@@ -128,7 +128,7 @@ Rows Decoder::forward(const Batch& batch, const KvPool& cache) {
   const Rows logits = w.logits.first(batch.logit_rows.size());
   backend_.gather(w.stream.first(rows), batch.logit_rows, last);
   backend_.norm(last, norm_params(weights_->final_norm.weight, weights_->final_norm.bias), last);
-  backend_.linear(last, weights_->output(), nullptr, logits);
+  backend_.linear(last, *weights_->head, nullptr, logits);
   backend_.finish_logits(logits, spec_.logit_scale, spec_.logit_softcap);
   return logits;
 }

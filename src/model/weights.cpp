@@ -15,12 +15,13 @@ constexpr size_t kAlignFloats = 16;
 
 class Maker {
  public:
-  Maker(const Blueprint& blueprint, Backend& backend)
-      : spec_(blueprint.spec), names_(blueprint.names), backend_(backend) {}
+  Maker(const Blueprint& blueprint, const WeightSource& source, Backend& backend)
+      : spec_(blueprint.spec), names_(blueprint.names), source_(source), backend_(backend) {}
 
   Result<Weights> make(const ModelTensors& tensors);
 
  private:
+  Result<std::unique_ptr<Matrix>> matrix(std::span<const WeightView> parts);
   Result<Linear> linear(const LinearTensors& tensors);
   Result<Norm> norm(const NormTensors& tensors);
   Result<Experts> experts(const ExpertTensors& tensors, RowOrder order);
@@ -33,6 +34,7 @@ class Maker {
 
   const ModelSpec& spec_;
   const TensorNames& names_;
+  const WeightSource& source_;
   Backend& backend_;
   Weights weights_;
   size_t chunk_used_ = kChunkFloats;  // of the last buffer
@@ -66,10 +68,25 @@ Result<const float*> Maker::floats(std::span<const TensorView> parts, float plus
   return keep(values);
 }
 
+// What was packed is not read from the file again; dropping its pages at once keeps the memory that
+// loading takes near that of the weights.
+Result<std::unique_ptr<Matrix>> Maker::matrix(std::span<const WeightView> parts) {
+  SKEIN_ASSIGN(std::unique_ptr<Matrix> made, backend_.make_matrix(parts));
+  if (made->reads_views()) return made;
+  for (const WeightView& part : parts) {
+    if (const auto* tensor = std::get_if<TensorView>(&part)) {
+      source_.release(tensor->bytes);
+    } else {
+      source_.release(std::get<AffineView>(part).packed().bytes);
+    }
+  }
+  return made;
+}
+
 Result<Linear> Maker::linear(const LinearTensors& tensors) {
   Linear out;
   if (tensors.parts.empty()) return out;
-  SKEIN_ASSIGN(out.matrix, backend_.make_matrix(tensors.parts));
+  SKEIN_ASSIGN(out.matrix, matrix(tensors.parts));
   SKEIN_ASSIGN(out.bias, floats(tensors.biases));
   return out;
 }
@@ -89,11 +106,12 @@ Result<std::unique_ptr<Matrix>> Maker::repacked(const ExpertTensors& tensors, ui
   const TensorView& values = tensors.values;
   const Shape shape = is_mxfp4 ? Shape{values.shape[1], values.shape[2] * 32}
                                : Shape{values.shape[2], values.shape[1]};
-  weights_.repacked.push_back(is_mxfp4 ? mxfp4_expert(values, tensors.scales, expert, order)
-                                       : transposed_expert(values, expert, order));
-  const WeightView view =
-      TensorView{is_mxfp4 ? ElementType::kMXFP4 : values.type, shape, weights_.repacked.back()};
-  return backend_.make_matrix({&view, 1});
+  std::vector<std::byte> bytes = is_mxfp4 ? mxfp4_expert(values, tensors.scales, expert, order)
+                                          : transposed_expert(values, expert, order);
+  const WeightView view = TensorView{is_mxfp4 ? ElementType::kMXFP4 : values.type, shape, bytes};
+  SKEIN_ASSIGN(std::unique_ptr<Matrix> made, backend_.make_matrix({&view, 1}));
+  if (made->reads_views()) weights_.repacked.push_back(std::move(bytes));  // the bytes stay put
+  return made;
 }
 
 // [experts, N] of every part side by side, rows in the order of the matrices'.
@@ -119,8 +137,7 @@ Result<Experts> Maker::experts(const ExpertTensors& tensors, RowOrder order) {
   const bool as_is =
       tensors.packing == ExpertPacking::kSeparate || tensors.packing == ExpertPacking::kStacked;
   for (uint64_t e = 0; e < spec_.experts->count; ++e) {
-    SKEIN_ASSIGN(auto matrix,
-                 as_is ? backend_.make_matrix(tensors.experts[e]) : repacked(tensors, e, order));
+    SKEIN_ASSIGN(auto matrix, as_is ? matrix(tensors.experts[e]) : repacked(tensors, e, order));
     out.matrices.push_back(std::move(matrix));
   }
   SKEIN_ASSIGN(out.biases, expert_biases(tensors, as_is ? RowOrder::kPlain : order));
@@ -149,10 +166,9 @@ Status Maker::layer(const LayerTensors& tensors, LayerWeights& out) {
 }
 
 Result<Weights> Maker::make(const ModelTensors& tensors) {
-  SKEIN_ASSIGN(weights_.embedding, backend_.make_matrix(tensors.embedding.parts));
-  if (!tensors.head.parts.empty()) {
-    SKEIN_ASSIGN(weights_.head, backend_.make_matrix(tensors.head.parts));
-  }
+  weights_.tied = tensors.head.parts.empty();
+  SKEIN_ASSIGN(weights_.embedding, backend_.make_table(tensors.embedding.parts));
+  SKEIN_ASSIGN(weights_.head, matrix(weights_.tied ? tensors.embedding.parts : tensors.head.parts));
   SKEIN_ASSIGN(weights_.final_norm, norm(tensors.final_norm));
   weights_.layers.resize(tensors.layers.size());
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
@@ -172,14 +188,14 @@ uint64_t bytes_of(const Experts& experts, uint64_t used) {
 }  // namespace
 
 Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
-                             Backend& backend) {
-  return Maker(blueprint, backend).make(tensors);
+                             const WeightSource& source, Backend& backend) {
+  return Maker(blueprint, source, backend).make(tensors);
 }
 
 uint64_t bytes_per_row(const Weights& weights, const ModelSpec& spec) {
   const uint64_t used = spec.experts ? spec.experts->used : 0;
-  uint64_t bytes = weights.output().bytes();
-  if (weights.head) bytes += weights.embedding->bytes() / weights.embedding->outputs();
+  uint64_t bytes = weights.head->bytes();
+  if (!weights.tied) bytes += weights.embedding->bytes() / weights.embedding->outputs();
   for (const LayerWeights& layer : weights.layers) {
     for (const Linear* linear :
          {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {

@@ -36,21 +36,21 @@ struct LayerWeights {
 };
 
 struct Weights {
-  std::unique_ptr<Matrix> embedding;
-  std::unique_ptr<Matrix> head;  // nullptr: the embedding
+  std::unique_ptr<Matrix> embedding;  // a table
+  std::unique_ptr<Matrix> head;
+  bool tied = false;  // the head is made of the embedding's tensors
   Norm final_norm;
   std::vector<LayerWeights> layers;
-
-  const Matrix& output() const { return head ? *head : *embedding; }
 
   // What the pointers and matrices above point into.
   std::vector<Buffer> parameters;
   std::vector<std::vector<std::byte>> repacked;
 };
 
-// The tensors' files must outlive the weights. Errors are the backend's.
+// The tensors' files must outlive the weights; pages of them that will not be read again are given
+// back as the weights are made. Errors are the backend's.
 Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
-                             Backend& backend);
+                             const WeightSource& source, Backend& backend);
 
 // Bytes that a step of one row reads: all matrices, but of experts only those that a row uses, and
 // of an embedding that is not the output matrix one row.

@@ -7,9 +7,9 @@
 namespace skein {
 namespace {
 
-TEST(Allocation, NoneAfterTheLargestShape) {
+void check_precision(Precision precision) {
   ComputePool pool(1);  // everything on this thread, whose allocations are counted
-  const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt));
+  const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt), precision);
   Rng rng(1);
   const OwnedTensor w = random_tensor(ElementType::kQ4_1, 96, 64, rng);
   const OwnedTensor reference_path = random_tensor(ElementType::kQ3_K, 1, 256, rng);
@@ -20,6 +20,8 @@ TEST(Allocation, NoneAfterTheLargestShape) {
   }
   const WeightView part = reference_path.view;
   const auto other = backend->make_matrix({&part, 1}).value();
+  const WeightView rows = w.view;
+  const auto table = backend->make_table({&rows, 1}).value();
 
   std::vector<float> memory(100 * KvLayer::head_floats(32));
   const KvLayer cache{reinterpret_cast<std::byte*>(memory.data()),
@@ -35,7 +37,7 @@ TEST(Allocation, NoneAfterTheLargestShape) {
   const auto step = [&](size_t rows, uint32_t start) {
     const Sequence sequence{0, static_cast<uint32_t>(rows), start, true, blocks};
     const Routes routes{2, std::span(experts).first(2 * rows), std::span(weights).first(2 * rows)};
-    backend->embed(*matrices[0], std::span(ids).first(rows), 1.0F, x.view().first(rows));
+    backend->embed(*table, std::span(ids).first(rows), 1.0F, x.view().first(rows));
     backend->norm(x.view().first(rows), {}, x.view().first(rows));
     backend->linear(x.view().first(rows), *matrices[1], nullptr, out.view().first(rows));
     backend->linear(wide.view().first(rows), *other, nullptr, one.view().first(rows));
@@ -55,6 +57,12 @@ TEST(Allocation, NoneAfterTheLargestShape) {
     for (const uint32_t start : {0U, 700U, 1000U}) step(rows, start);
   }
   EXPECT_EQ(sim::allocations(), before);
+}
+
+TEST(Allocation, NoneAfterTheLargestShape) {
+  for (const Precision precision : {Precision::kF32, Precision::kDefault, Precision::kHigh}) {
+    check_precision(precision);
+  }
 }
 
 }  // namespace

@@ -235,7 +235,7 @@ TEST(ReferenceAttention, IsASoftmaxOverWhatIsVisible) {
     const Cache cache(KvType::kF32, 10, 1, 16);
     std::vector<BlockId> blocks;
     for (uint32_t i = 0; i < 10; ++i) blocks.push_back(BlockId{9 - i});
-    const auto reference = make_reference_backend();
+    const auto reference = make_reference_backend(Precision::kF32);
     const std::vector<float> got = story.run(*reference, cache.layer, blocks, params, 64);
     for (const uint32_t position : {0U, 5U, 255U, 256U, 299U}) {
       for (uint32_t head = 0; head < 2; ++head) {

@@ -53,6 +53,7 @@ class OwnedRows {
 struct BackendParam {
   CpuIsa isa;
   size_t threads;
+  Precision precision = Precision::kF32;
 };
 
 inline std::vector<BackendParam> backend_params() {
@@ -63,16 +64,30 @@ inline std::vector<BackendParam> backend_params() {
   return params;
 }
 
+// For ops that depend on the precision.
+inline std::vector<BackendParam> backend_params_of_every_precision() {
+  std::vector<BackendParam> params = backend_params();
+  for (const CpuIsa isa : available_isas()) {
+    for (const size_t threads : {1, 3}) {
+      params.push_back({isa, threads, Precision::kDefault});
+      params.push_back({isa, threads, Precision::kHigh});
+    }
+  }
+  return params;
+}
+
 inline std::string param_name(const ::testing::TestParamInfo<BackendParam>& info) {
-  return fmt::format("{}_{}", isa_name(info.param.isa), info.param.threads);
+  constexpr const char* kSuffixes[] = {"", "_default", "_high"};
+  return fmt::format("{}_{}{}", isa_name(info.param.isa), info.param.threads,
+                     kSuffixes[static_cast<size_t>(info.param.precision)]);
 }
 
 class Conformance : public ::testing::TestWithParam<BackendParam> {
  protected:
   Conformance()
       : pool_(GetParam().threads),
-        backend_(make_cpu_backend(pool_, GetParam().isa)),
-        reference_(make_reference_backend()) {}
+        backend_(make_cpu_backend(pool_, GetParam().isa, GetParam().precision)),
+        reference_(make_reference_backend(GetParam().precision)) {}
 
   // op(backend, rows) on copies of `before`, by both; whether they leave the same bits.
   template <class Op>
@@ -85,6 +100,11 @@ class Conformance : public ::testing::TestWithParam<BackendParam> {
 
   std::unique_ptr<Matrix> matrix(Backend& backend, std::vector<WeightView> parts) {
     auto made = backend.make_matrix(parts);
+    EXPECT_TRUE(made.ok()) << made.message();
+    return std::move(*made);
+  }
+  std::unique_ptr<Matrix> table(Backend& backend, std::vector<WeightView> parts) {
+    auto made = backend.make_table(parts);
     EXPECT_TRUE(made.ok()) << made.message();
     return std::move(*made);
   }

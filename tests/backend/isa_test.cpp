@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 CpuFeatures everything() {
-  return {true, true, true, true, true, true, true, true, true, true, true, true, true};
+  return {true, true, true, true, true, true, true, true, true, true, true, true, true, true};
 }
 
 TEST(ChooseIsa, TakesTheBestThereIs) {
@@ -61,6 +61,7 @@ TEST(ChooseIsa, AgreesWithTheCompilerAboutThisMachine) {
   EXPECT_EQ(features.avx512f && features.os_zmm, __builtin_cpu_supports("avx512f") != 0);
   EXPECT_EQ(features.avx512bw && features.os_zmm, __builtin_cpu_supports("avx512bw") != 0);
   EXPECT_EQ(features.avx512vl && features.os_zmm, __builtin_cpu_supports("avx512vl") != 0);
+  EXPECT_EQ(features.avx512_vnni && features.os_zmm, __builtin_cpu_supports("avx512vnni") != 0);
   EXPECT_EQ(features.avx512dq && features.os_zmm, __builtin_cpu_supports("avx512dq") != 0);
 #endif
 }

@@ -43,7 +43,7 @@ TEST_P(LinearOps, EveryBitPatternOfABlockAndSubnormals) {
     SCOPED_TRACE(info(type).name);
     const OwnedTensor w = random_tensor(type, 33, 512, rng_, /*wild=*/true);
     EXPECT_TRUE(same_linear({w.view}, 2, false));
-    const auto mine = matrix(*backend_, {w.view}), theirs = matrix(*reference_, {w.view});
+    const auto mine = table(*backend_, {w.view}), theirs = table(*reference_, {w.view});
     std::vector<TokenId> ids(33);
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i);
     const auto embed = [&](Backend& b, Rows out) {
@@ -102,6 +102,80 @@ TEST_P(LinearOps, ARowIsTheSameAmongAnyNumberOfOthers) {
   }
 }
 
+// Tiles, what is left over of them, and passes over more rows than the cache holds.
+TEST_P(LinearOps, EveryFormatAndEveryNumberOfRows) {
+  constexpr size_t kOutputs = 37, kInputs = 256, kMost = 256;
+  if (GetParam().precision == Precision::kF32) GTEST_SKIP() << "has no tiles of eight rows";
+  const OwnedRows x = OwnedRows::random(kMost, kInputs, rng_, 3);
+  const auto check = [&](const WeightView& view) {
+    const auto mine = matrix(*backend_, {view}), theirs = matrix(*reference_, {view});
+    const OwnedRows want(kMost, kOutputs);
+    reference_->linear(x.view(), *theirs, nullptr, want.view());
+    for (size_t rows = 1; rows <= kMost; rows += rows < 64 ? 1 : rows < 100 ? 36 : 156) {
+      const OwnedRows got(rows, kOutputs);
+      backend_->linear(x.view().first(rows), *mine, nullptr, got.view());
+      for (size_t i = 0; i < rows; ++i) ASSERT_TRUE(same_bits(got.row(i), want.row(i))) << rows;
+    }
+  };
+  for (const ElementType type : kElementTypes) {
+    if (!can_dequantize(type)) continue;
+    SCOPED_TRACE(info(type).name);
+    check(random_tensor(type, kOutputs, kInputs, rng_).view);
+  }
+  for (const uint32_t bits : {4U, 8U}) {
+    SCOPED_TRACE(bits);
+    check(random_affine({bits, 64}, ElementType::kF16, kOutputs, kInputs, rng_).view);
+  }
+}
+
+TEST_P(LinearOps, ARowThatIsNotFiniteIsNanAlone) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const ElementType type : {ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ8_0,
+                                 ElementType::kQ6_K, ElementType::kMXFP4, ElementType::kBF16}) {
+    const OwnedTensor w = random_tensor(type, 20, 256, rng_);
+    const auto mine = matrix(*backend_, {w.view});
+    const OwnedRows x = OwnedRows::random(11, 256, rng_), clean(11, 20), got(11, 20);
+    backend_->linear(x.view(), *mine, nullptr, clean.view());
+    x.view().row(2)[33] = kNan;
+    x.view().row(7)[0] = kInf;
+    x.view().row(8)[255] = -kInf;
+    backend_->linear(x.view(), *mine, nullptr, got.view());
+    for (const size_t i : {0, 1, 3, 4, 5, 6, 9, 10}) {
+      EXPECT_TRUE(same_bits(got.row(i), clean.row(i))) << i;
+    }
+    for (const size_t i : {2, 7, 8}) {
+      for (const float value : got.row(i)) EXPECT_FALSE(std::isfinite(value)) << i;
+    }
+  }
+}
+
+// Groups of activations that are zero, tiny, huge, or all of one size.
+TEST_P(LinearOps, ActivationsOfEveryMagnitude) {
+  const OwnedTensor q = random_tensor(ElementType::kQ4_1, 24, 256, rng_);
+  const OwnedTensor h = random_tensor(ElementType::kF16, 24, 256, rng_);
+  for (const TensorView& view : {q.view, h.view}) {
+    const auto mine = matrix(*backend_, {view}), theirs = matrix(*reference_, {view});
+    const OwnedRows x = OwnedRows::random(40, 256, rng_);
+    for (size_t i = 0; i < 40; ++i) {
+      for (size_t k = 0; k < 256; ++k) {
+        const int exponent = static_cast<int>(i) * 7 - 149 + static_cast<int>(k / 32);
+        x.view().row(i)[k] = std::ldexp(i % 5 == 0 ? 1.0F : x.view().row(i)[k], exponent);
+      }
+      std::fill_n(x.view().row(i) + 64, 32, i % 2 == 0 ? 0.0F : -0.0F);
+    }
+    const auto linear = [&](Backend& b, Rows out) {
+      b.linear(x.view(), &b == backend_.get() ? *mine : *theirs, nullptr, out);
+    };
+    EXPECT_TRUE(same(OwnedRows(40, 24), linear));
+  }
+}
+
+TEST_P(LinearOps, LongRowsGoThroughInPasses) {
+  const OwnedTensor w = random_tensor(ElementType::kQ4_0, 17, 8192, rng_);
+  EXPECT_TRUE(same_linear({w.view}, 40, true));
+}
+
 TEST_P(LinearOps, PartsOfTheColumnsAreRows) {
   const OwnedTensor w = random_tensor(ElementType::kQ8_0, 40, 64, rng_);
   const auto mine = matrix(*backend_, {w.view}), theirs = matrix(*reference_, {w.view});
@@ -116,8 +190,8 @@ TEST_P(LinearOps, PartsOfTheColumnsAreRows) {
 TEST_P(LinearOps, EmbedScalesTheRowsOfTheTable) {
   const OwnedTensor a = random_tensor(ElementType::kQ4_0, 30, 96, rng_);
   const OwnedTensor b = random_tensor(ElementType::kF16, 20, 96, rng_);
-  const auto mine = matrix(*backend_, {a.view, b.view});
-  const auto theirs = matrix(*reference_, {a.view, b.view});
+  const auto mine = table(*backend_, {a.view, b.view});
+  const auto theirs = table(*reference_, {a.view, b.view});
   std::vector<TokenId> ids = {0, 49, 29, 30, 7, 7};
   for (const size_t count : {size_t{0}, size_t{6}}) {
     const auto embed = [&](Backend& b, Rows out) {
@@ -187,7 +261,8 @@ TEST_P(LinearOps, MemoryIsZeroedAlignedAndRefusedWithItsSize) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, LinearOps, ::testing::ValuesIn(backend_params()), param_name);
+INSTANTIATE_TEST_SUITE_P(Backends, LinearOps,
+                         ::testing::ValuesIn(backend_params_of_every_precision()), param_name);
 
 }  // namespace
 }  // namespace skein

@@ -48,14 +48,16 @@ class MatmulAccuracy : public ::testing::TestWithParam<CpuIsa> {
   }
 
   void check(const WeightView& view, const std::vector<float>& values) {
+    const auto table = backend_->make_table({&view, 1});
     const auto matrix = backend_->make_matrix({&view, 1});
+    ASSERT_TRUE(table.ok()) << table.message();
     ASSERT_TRUE(matrix.ok()) << matrix.message();
-    check_rows(**matrix, values);
+    check_rows(**table, values);
     check_product(**matrix, values);
   }
 
   ComputePool pool_{2};
-  std::unique_ptr<Backend> backend_ = make_cpu_backend(pool_, GetParam());
+  std::unique_ptr<Backend> backend_ = make_cpu_backend(pool_, GetParam(), Precision::kF32);
   Rng rng_{3};
 };
 
@@ -93,7 +95,7 @@ TEST_P(MatmulAccuracy, DequantizesEveryBitPatternExactly) {
     const OwnedTensor tensor = random_tensor(type, kOutputs, kInputs, rng_, /*wild=*/true);
     std::vector<float> values(kOutputs * kInputs);
     const WeightView view = tensor.view;
-    const auto matrix = backend_->make_matrix({&view, 1});
+    const auto matrix = backend_->make_table({&view, 1});
     ASSERT_TRUE(matrix.ok());
     {
       const FlushDenormals flush;  // as in every op

@@ -6,9 +6,9 @@ namespace skein {
 namespace {
 
 // One layer's ops on `rows` rows of a sequence that has `start` tokens behind it.
-std::vector<float> run_layer(size_t threads, uint32_t rows, uint32_t start) {
+std::vector<float> run_layer(Precision precision, size_t threads, uint32_t rows, uint32_t start) {
   ComputePool pool(threads);
-  const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt));
+  const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt), precision);
   Rng rng(rows);
   const OwnedTensor w = random_tensor(ElementType::kQ4_1, 3 * 128, 128, rng);
   const WeightView part = w.view;
@@ -33,10 +33,12 @@ std::vector<float> run_layer(size_t threads, uint32_t rows, uint32_t start) {
 }
 
 TEST(CpuThreads, AnyNumberGivesTheSameBits) {
-  for (const uint32_t rows : {1U, 65U}) {
-    const std::vector<float> one = run_layer(1, rows, 1100);
-    for (const size_t threads : {2, 3, 5}) {
-      EXPECT_TRUE(same_bits(run_layer(threads, rows, 1100), one)) << threads;
+  for (const Precision precision : {Precision::kF32, Precision::kDefault, Precision::kHigh}) {
+    for (const uint32_t rows : {1U, 65U}) {
+      const std::vector<float> one = run_layer(precision, 1, rows, 1100);
+      for (const size_t threads : {2, 3, 5}) {
+        EXPECT_TRUE(same_bits(run_layer(precision, threads, rows, 1100), one)) << threads;
+      }
     }
   }
 }

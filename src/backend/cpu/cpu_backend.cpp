@@ -61,17 +61,20 @@ void store_token(const KvLayer& cache, uint32_t slot, const float* key, const fl
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(ComputePool& pool, CpuIsa isa)
+  CpuBackend(ComputePool& pool, CpuIsa isa, Precision precision)
       : name_(backend_name(isa)),
+        precision_(precision),
         kernels_(cpu::kernels_for(isa)),
+        linear_kernels_(cpu::linear_kernels_for(isa, detect_cpu_features())),
         workers_(pool),
-        linear_(workers_, kernels_),
+        linear_(workers_, kernels_, linear_kernels_),
         attention_(workers_, kernels_) {}
 
   std::string_view name() const override { return name_; }
 
   Result<Buffer> allocate(size_t bytes) override { return allocate_host(bytes); }
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) override;
+  Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override;
   void write(float* to, std::span<const float> from) override {
     std::copy(from.begin(), from.end(), to);
   }
@@ -114,8 +117,11 @@ class CpuBackend final : public Backend {
   }
 
   const std::string_view name_;
+  const Precision precision_;
   const cpu::KernelTable& kernels_;
+  const cpu::LinearKernels& linear_kernels_;
   cpu::Workers workers_;
+  cpu::WeightArena arena_;
   cpu::Linear linear_;
   cpu::Attention attention_;
 };
@@ -127,9 +133,19 @@ constexpr size_t kCosSin = 32;
 
 Result<std::unique_ptr<Matrix>> CpuBackend::make_matrix(std::span<const WeightView> parts) {
   SKEIN_ASSIGN(WeightParts whole, WeightParts::of(parts));
+  if (precision_ != Precision::kF32) {
+    SKEIN_ASSIGN(std::unique_ptr<Matrix> packed,
+                 CpuMatrix::pack(whole, precision_, linear_kernels_, arena_, workers_));
+    return packed;
+  }
   auto matrix = std::make_unique<CpuMatrix>(std::move(whole), kernels_);
   SKEIN_TRY(linear_.prepare(*matrix));
   return std::unique_ptr<Matrix>(std::move(matrix));
+}
+
+Result<std::unique_ptr<Matrix>> CpuBackend::make_table(std::span<const WeightView> parts) {
+  SKEIN_ASSIGN(WeightParts whole, WeightParts::of(parts));
+  return std::unique_ptr<Matrix>(std::make_unique<CpuMatrix>(std::move(whole), kernels_));
 }
 
 void CpuBackend::embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) {
@@ -245,8 +261,8 @@ void CpuBackend::finish_logits(Rows x, float scale, float softcap) {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(ComputePool& pool, CpuIsa isa) {
-  return std::make_unique<CpuBackend>(pool, isa);
+std::unique_ptr<Backend> make_cpu_backend(ComputePool& pool, CpuIsa isa, Precision precision) {
+  return std::make_unique<CpuBackend>(pool, isa, precision);
 }
 
 }  // namespace skein

@@ -10,6 +10,6 @@
 namespace skein {
 
 // `pool` must outlive the backend; `isa` is one that choose_isa() gives on this machine.
-std::unique_ptr<Backend> make_cpu_backend(ComputePool& pool, CpuIsa isa);
+std::unique_ptr<Backend> make_cpu_backend(ComputePool& pool, CpuIsa isa, Precision precision);
 
 }  // namespace skein

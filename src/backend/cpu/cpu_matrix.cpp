@@ -44,10 +44,11 @@ Dequantize kernel_for(ElementType type, const Dequantizers& kernels) {
 }  // namespace
 
 CpuMatrix::CpuMatrix(WeightParts parts, const KernelTable& kernels)
-    : Matrix(parts.outputs(), parts.inputs(), parts.bytes()), parts_(std::move(parts)) {
-  for (size_t i = 0; i < parts_.parts().size(); ++i) {
-    Rows rows{parts_.first_row(i), parts_.first_row(i + 1), nullptr, 0, nullptr};
-    if (const auto* tensor = std::get_if<TensorView>(&parts_.parts()[i])) {
+    : Matrix(parts.outputs(), parts.inputs(), parts.bytes(), /*reads_views=*/true),
+      views_(parts.parts().begin(), parts.parts().end()) {
+  for (size_t i = 0; i < views_.size(); ++i) {
+    ViewRows rows{parts.first_row(i), parts.first_row(i + 1), nullptr, 0, nullptr, &views_[i]};
+    if (const auto* tensor = std::get_if<TensorView>(&views_[i])) {
       rows.bytes = tensor->bytes.data();
       rows.row_bytes = tensor->row_bytes();
       rows.dequantize = kernel_for(tensor->type, kernels.dequantize);
@@ -56,15 +57,36 @@ CpuMatrix::CpuMatrix(WeightParts parts, const KernelTable& kernels)
   }
 }
 
+Result<std::unique_ptr<CpuMatrix>> CpuMatrix::pack(const WeightParts& parts, Precision precision,
+                                                   const LinearKernels& kernels, WeightArena& arena,
+                                                   Workers& workers) {
+  std::vector<PackedPart> packed;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < parts.parts().size(); ++i) {
+    const WeightView& view = parts.parts()[i];
+    PackedPart part(view, definition_of(precision, view), parts.inputs(), parts.first_row(i),
+                    kernels);
+    SKEIN_ASSIGN(uint8_t* const memory, arena.take(part.bytes()));
+    part.place(memory);
+    workers.run(part.row_blocks(), part.outputs() * parts.inputs(),
+                [&](size_t, size_t block) { part.pack(view, block); });
+    bytes += part.bytes();
+    packed.push_back(part);
+  }
+  return std::unique_ptr<CpuMatrix>(
+      new CpuMatrix(parts.outputs(), parts.inputs(), bytes, std::move(packed)));
+}
+
 void CpuMatrix::dequantize_row(size_t row, float* out) const {
-  const auto part =
-      std::find_if(rows_.begin(), rows_.end(), [&](const Rows& rows) { return row < rows.end; });
+  const auto part = std::find_if(rows_.begin(), rows_.end(),
+                                 [&](const ViewRows& rows) { return row < rows.end; });
   SKEIN_CHECK(part != rows_.end(), "row {} of {}", row, outputs());
+  const size_t local = row - part->first;
   if (part->dequantize == nullptr) {
-    parts_.dequantize_row(row, {out, inputs()});
+    skein::dequantize_row(*part->view, local, {out, inputs()});
     return;
   }
-  const std::byte* const bytes = part->bytes + (row - part->first) * part->row_bytes;
+  const std::byte* const bytes = part->bytes + local * part->row_bytes;
   part->dequantize(reinterpret_cast<const uint8_t*>(bytes), inputs(), out);
 }
 

@@ -81,6 +81,7 @@ CpuFeatures detect_cpu_features() {
   features.avx512bw = (b & bit_AVX512BW) != 0;
   features.avx512vl = (b & bit_AVX512VL) != 0;
   features.avx512dq = (b & bit_AVX512DQ) != 0;
+  features.avx512_vnni = (c & bit_AVX512VNNI) != 0;
   features.amx_bf16 = (d >> 22 & 1) != 0;
   features.amx_tile = (d >> 24 & 1) != 0;
   features.amx_int8 = (d >> 25 & 1) != 0;

@@ -25,6 +25,7 @@ std::string_view isa_name(CpuIsa isa);  // "avx512"
 struct CpuFeatures {
   bool avx2 = false, fma = false, f16c = false;
   bool avx512f = false, avx512bw = false, avx512vl = false, avx512dq = false;
+  bool avx512_vnni = false;  // makes avx512 faster and is not needed for it
   bool amx_tile = false, amx_int8 = false, amx_bf16 = false;
   // Registers that the operating system saves.
   bool os_ymm = false, os_zmm = false, os_tiles = false;

@@ -25,4 +25,23 @@ const KernelTable& kernels_for(CpuIsa isa) {
   return kScalarKernels;
 }
 
+const LinearKernels& linear_kernels_for(CpuIsa isa, const CpuFeatures& features) {
+  switch (isa) {
+    case CpuIsa::kScalar:
+      return kScalarLinear;
+#if defined(__x86_64__)
+    case CpuIsa::kAvx2:
+      return kAvx2Linear;
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAmx:
+      return features.avx512_vnni ? kAvx512Linear : kAvx2Linear;
+#else
+    default:
+      break;
+#endif
+  }
+  SKEIN_CHECK(false, "this build has no kernels for {}", isa_name(isa));
+  return kScalarLinear;
+}
+
 }  // namespace skein::cpu

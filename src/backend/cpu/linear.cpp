@@ -13,6 +13,16 @@ constexpr size_t kManyRows = 8;
 // Outputs that a worker takes at a time.
 constexpr size_t kChunk = 2 * kLargePanel;
 
+// Of packed matrices a worker takes a run of row blocks at a time: few runs, so that memory is read
+// in long stretches, but some more than there are workers, for the case that one is held up.
+constexpr size_t kRunsPerSlot = 4;
+// Activations that come by for each row block should come from the second-level cache.
+constexpr size_t kCachedBytes = size_t{512} << 10;
+
+constexpr size_t groups_of(size_t inputs) {
+  return (inputs + arithmetic::kGroup - 1) / arithmetic::kGroup;
+}
+
 }  // namespace
 
 Status Linear::prepare(const CpuMatrix& matrix) {
@@ -38,7 +48,78 @@ void Linear::run_chunk(const Group& group, size_t first_output, size_t outputs,
   }
 }
 
+void Linear::prepare_activations(size_t inputs) {
+  const size_t groups = groups_of(inputs);
+  bool quantizes = false, rounds = false;
+  tiles_.clear();
+  for (Group& group : groups_) {
+    for (const PackedPart& part : group.matrix->packed()) {
+      (part.definition() == Definition::kG32 ? quantizes : rounds) = true;
+    }
+    group.first_tile = tiles_.size();
+    for (size_t begin = group.begin; begin < group.end; begin += kTileRows) {
+      tiles_.push_back({begin, std::min(kTileRows, group.end - begin)});
+    }
+  }
+  const size_t records = tiles_.size() * groups;
+  if (quantizes) quantized_.ensure(records * sizeof(QuantizedRecord) / sizeof(float));
+  if (rounds) rounded_.ensure(records * sizeof(Bf16Record) / sizeof(float));
+  workers_.run(tiles_.size(), x_.size() * inputs, [&](size_t, size_t i) {
+    const float* const* const x = x_.data() + tiles_[i].begin;
+    if (quantizes) {
+      packed_kernels_.quantize(x, tiles_[i].rows, groups, quantized() + i * groups);
+    }
+    if (rounds) packed_kernels_.round(x, tiles_[i].rows, inputs, rounded() + i * groups);
+  });
+}
+
+void Linear::list_items() {
+  size_t blocks = 0;
+  for (const Group& group : groups_)
+    blocks += (group.matrix->outputs() + kBlockRows - 1) / kBlockRows;
+  const size_t runs = workers_.slots() == 1 ? 1 : kRunsPerSlot * workers_.slots();
+  const size_t most = (blocks + runs - 1) / runs;
+  items_.clear();
+  for (const Group& group : groups_) {
+    for (const PackedPart& part : group.matrix->packed()) {
+      for (size_t first = 0; first < part.row_blocks(); first += most) {
+        items_.push_back({&group, &part, first, std::min(most, part.row_blocks() - first)});
+      }
+    }
+  }
+}
+
+template <class Record>
+void Linear::run_item(const Item& item, size_t groups, const Record* records) const {
+  const size_t rows = item.group->end - item.group->begin;
+  const size_t step = std::max<size_t>(1, kCachedBytes / (groups * sizeof(Record))) * kTileRows;
+  records += item.group->first_tile * groups;
+  for (size_t row = 0; row < rows; row += step) {
+    PackedMultiply<Record> args{};
+    args.x = records + row / kTileRows * groups;
+    args.rows = std::min(step, rows - row);
+    args.out = out_.data() + item.group->begin + row;
+    item.part->multiply(args, item.first, item.count, item.group->bias);
+  }
+}
+
+void Linear::run_item(const Item& item, size_t inputs) const {
+  if (item.part->definition() == Definition::kG32) {
+    run_item(item, groups_of(inputs), quantized());
+  } else {
+    run_item(item, groups_of(inputs), rounded());
+  }
+}
+
+void Linear::run_packed(size_t outputs, size_t inputs) {
+  prepare_activations(inputs);
+  list_items();
+  workers_.run(items_.size(), x_.size() * outputs * inputs,
+               [&](size_t, size_t i) { run_item(items_[i], inputs); });
+}
+
 void Linear::run_groups(size_t outputs, size_t inputs) {
+  if (!groups_[0].matrix->packed().empty()) return run_packed(outputs, inputs);
   const size_t chunks = (outputs + kChunk - 1) / kChunk;
   workers_.run(groups_.size() * chunks, x_.size() * outputs * inputs,
                [&](size_t slot, size_t item) {
@@ -56,7 +137,7 @@ void Linear::multiply(Rows x, const CpuMatrix& matrix, const float* bias, Rows o
     x_[i] = x.row(i);
     out_[i] = out.row(i);
   }
-  groups_.assign(1, {&matrix, bias, 0, x.rows});
+  groups_.assign(1, {&matrix, bias, 0, x.rows, 0});
   run_groups(matrix.outputs(), matrix.inputs());
 }
 
@@ -74,7 +155,7 @@ void Linear::multiply_experts(Rows x, std::span<const std::unique_ptr<Matrix>> e
     expert_begin_[e + 1] = end;
     if (begin == end) continue;
     groups_.push_back({static_cast<const CpuMatrix*>(experts[e].get()),
-                       biases == nullptr ? nullptr : biases + e * out.width, begin, end});
+                       biases == nullptr ? nullptr : biases + e * out.width, begin, end, 0});
   }
   for (size_t i = 0; i < out.rows; ++i) {
     const size_t entry = expert_begin_[routes.experts[i]]++;

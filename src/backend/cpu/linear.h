@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_matrix.h"
+#include "backend/cpu/linear_kernels.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/workers.h"
 
@@ -15,8 +16,13 @@ namespace skein::cpu {
 
 class Linear {
  public:
-  Linear(Workers& workers, const KernelTable& kernels)
-      : workers_(workers), kernels_(kernels), panels_(workers.slots()) {}
+  Linear(Workers& workers, const KernelTable& kernels, const LinearKernels& packed_kernels)
+      : workers_(workers),
+        kernels_(kernels),
+        packed_kernels_(packed_kernels),
+        panels_(workers.slots()),
+        quantized_(1),
+        rounded_(1) {}
 
   // Takes the memory that products with a matrix of so many inputs need.
   Status prepare(const CpuMatrix& matrix);
@@ -32,18 +38,44 @@ class Linear {
     const CpuMatrix* matrix;
     const float* bias;
     size_t begin, end;
+    size_t first_tile;  // of the prepared activations
+  };
+  // Entries [begin, begin + rows) of x_.
+  struct Tile {
+    size_t begin, rows;
+  };
+  // Row blocks of one part, for one worker.
+  struct Item {
+    const Group* group;
+    const PackedPart* part;
+    size_t first, count;
   };
 
   void run_groups(size_t outputs, size_t inputs);
   void run_chunk(const Group& group, size_t first_output, size_t outputs, float* panel) const;
+  void run_packed(size_t outputs, size_t inputs);
+  void prepare_activations(size_t inputs);
+  void list_items();
+  void run_item(const Item& item, size_t inputs) const;
+  template <class Record>
+  void run_item(const Item& item, size_t groups, const Record* records) const;
+
+  QuantizedRecord* quantized() const {
+    return reinterpret_cast<QuantizedRecord*>(quantized_.slot(0));
+  }
+  Bf16Record* rounded() const { return reinterpret_cast<Bf16Record*>(rounded_.slot(0)); }
 
   Workers& workers_;
   const KernelTable& kernels_;
+  const LinearKernels& packed_kernels_;
   Scratch panels_;
+  Scratch quantized_, rounded_;  // the activations of the op, for the definitions that want them
   // Of the op under way; they keep their capacity.
   std::vector<const float*> x_;
   std::vector<float*> out_;
   std::vector<Group> groups_;
+  std::vector<Tile> tiles_;
+  std::vector<Item> items_;
   std::vector<size_t> expert_begin_;
 };
 

@@ -9,6 +9,7 @@
 #include "backend/flush_denormals.h"
 #include "backend/host_memory.h"
 #include "backend/reference/attention.h"
+#include "backend/reference/linear.h"
 #include "backend/routing.h"
 #include "backend/weight_parts.h"
 
@@ -22,7 +23,10 @@ using arithmetic::smaller;
 class ReferenceMatrix final : public Matrix {
  public:
   explicit ReferenceMatrix(WeightParts parts)
-      : Matrix(parts.outputs(), parts.inputs(), parts.bytes()), parts_(std::move(parts)) {}
+      : Matrix(parts.outputs(), parts.inputs(), parts.bytes(), /*reads_views=*/true),
+        parts_(std::move(parts)) {}
+
+  const WeightParts& parts() const { return parts_; }
 
   std::vector<float> row(size_t i) const {
     std::vector<float> values(inputs());
@@ -76,6 +80,8 @@ float activated(const ActivationParams& params, float gate, float up) {
 
 class ReferenceBackend final : public Backend {
  public:
+  explicit ReferenceBackend(Precision precision) : precision_(precision) {}
+
   std::string_view name() const override { return "reference"; }
 
   Result<Buffer> allocate(size_t bytes) override { return allocate_host(bytes); }
@@ -83,6 +89,9 @@ class ReferenceBackend final : public Backend {
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) override {
     SKEIN_ASSIGN(WeightParts whole, WeightParts::of(parts));
     return std::unique_ptr<Matrix>(std::make_unique<ReferenceMatrix>(std::move(whole)));
+  }
+  Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override {
+    return make_matrix(parts);
   }
 
   void write(float* to, std::span<const float> from) override {
@@ -118,11 +127,15 @@ class ReferenceBackend final : public Backend {
   void linear(Rows x, const Matrix& matrix, const float* bias, Rows out) override {
     check_linear(x, matrix, out);
     const FlushDenormals flush;
+    const WeightParts& whole = own(matrix).parts();
+    std::vector<float> products(x.rows);
     for (size_t n = 0; n < matrix.outputs(); ++n) {
-      const std::vector<float> weights = own(matrix).row(n);
+      const size_t part = whole.part_of(n);
+      const WeightView& view = whole.parts()[part];
+      reference::multiply_row(definition_of(precision_, view), view, n - whole.first_row(part), x,
+                              products);
       for (size_t i = 0; i < x.rows; ++i) {
-        const float product = arithmetic::dot(x.row(i), weights.data(), x.width);
-        out.row(i)[n] = bias == nullptr ? product : product + bias[n];
+        out.row(i)[n] = bias == nullptr ? products[i] : products[i] + bias[n];
       }
     }
   }
@@ -276,12 +289,14 @@ class ReferenceBackend final : public Backend {
       }
     }
   }
+
+  const Precision precision_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend() {
-  return std::make_unique<ReferenceBackend>();
+std::unique_ptr<Backend> make_reference_backend(Precision precision) {
+  return std::make_unique<ReferenceBackend>(precision);
 }
 
 }  // namespace skein

@@ -8,6 +8,6 @@
 
 namespace skein {
 
-std::unique_ptr<Backend> make_reference_backend();
+std::unique_ptr<Backend> make_reference_backend(Precision precision);
 
 }  // namespace skein

@@ -1,0 +1,120 @@
+// dot_scalar.h says what this is. Two registers are the 64 bytes; outputs 0 to 7 are in the low
+// one.
+#pragma once
+
+#include "backend/cpu/vec_avx2.h"
+
+namespace skein::cpu {
+namespace {
+
+struct DotAvx2 : VecAvx2 {
+  using W = I;
+
+  static constexpr size_t kMaxRows = 2;
+
+  static W load_bytes(const uint8_t* at) {
+    const auto* registers = reinterpret_cast<const __m256i*>(at);
+    return {_mm256_loadu_si256(registers), _mm256_loadu_si256(registers + 1)};
+  }
+  static W low_nibbles(W w) {
+    const __m256i mask = _mm256_set1_epi8(0xf);
+    return {_mm256_and_si256(w.low, mask), _mm256_and_si256(w.high, mask)};
+  }
+  static W high_nibbles(W w) {
+    return low_nibbles({_mm256_srli_epi16(w.low, 4), _mm256_srli_epi16(w.high, 4)});
+  }
+  static W load_table(const uint8_t* at) {
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+    return {table, table};
+  }
+  static W lookup_bytes(W table, W index) {
+    return {_mm256_shuffle_epi8(table.low, index.low), _mm256_shuffle_epi8(table.high, index.high)};
+  }
+
+  // Sums of small codes stay in 16 bits until the end: 8 times 2 * 15 * 127 is below 2^15. Others
+  // are multiplied as the signed numbers code - 128.
+  template <bool kSmall, bool kSigned>
+  static I dot_start(const int32_t* minus_sum) {
+    if constexpr (kSmall || kSigned) return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    const __m256i all = _mm256_set1_epi32(-*minus_sum * 128);
+    return {all, all};
+  }
+  template <bool kSmall>
+  static I dot_add(I sum, W w, const int8_t* x) {
+    int32_t four;
+    __builtin_memcpy(&four, x, 4);
+    const __m256i all = _mm256_set1_epi32(four);
+    if constexpr (kSmall) {
+      return {_mm256_add_epi16(sum.low, _mm256_maddubs_epi16(w.low, all)),
+              _mm256_add_epi16(sum.high, _mm256_maddubs_epi16(w.high, all))};
+    } else {
+      return {_mm256_add_epi32(sum.low, signed_dot(w.low, all)),
+              _mm256_add_epi32(sum.high, signed_dot(w.high, all))};
+    }
+  }
+  template <bool kSmall, bool kSigned>
+  static I dot_finish(I sum, const int32_t* minus_sum) {
+    if constexpr (!kSmall) return sum;
+    const __m256i ones = _mm256_set1_epi16(1);
+    const I wide = {_mm256_madd_epi16(sum.low, ones), _mm256_madd_epi16(sum.high, ones)};
+    return kSigned ? VecAvx2::sub(wide, -*minus_sum * 8) : wide;
+  }
+
+  static F even_halves(W w) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(w.low, 16)),
+            _mm256_castsi256_ps(_mm256_slli_epi32(w.high, 16))};
+  }
+  static F odd_halves(W w) {
+    const I odd = bit_and(w, static_cast<int32_t>(0xffff0000U));
+    return {_mm256_castsi256_ps(odd.low), _mm256_castsi256_ps(odd.high)};
+  }
+
+  static uint32_t largest_bits(F a, F b) {
+    const auto magnitudes = [](F x) {
+      const F bits = VecAvx2::bit_and(x, 0x7fffffffU);
+      return _mm256_max_epu32(_mm256_castps_si256(bits.low), _mm256_castps_si256(bits.high));
+    };
+    const __m256i eight = _mm256_max_epu32(magnitudes(a), magnitudes(b));
+    __m128i x = _mm_max_epu32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    x = _mm_max_epu32(x, _mm_shuffle_epi32(x, 0x0e));
+    x = _mm_max_epu32(x, _mm_shuffle_epi32(x, 0x01));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(x));
+  }
+  static int32_t store_int8(F x, int8_t* out) {
+    const __m256i low = _mm256_cvtps_epi32(x.low), high = _mm256_cvtps_epi32(x.high);
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+    const __m128i bytes =
+        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bytes);
+    const __m256i eight = _mm256_add_epi32(low, high);
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x0e));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x01));
+    return _mm_cvtsi128_si32(sum);
+  }
+  static F round_bf16(F x) {
+    const auto round = [](__m256 part) {
+      const __m256 flushed = _mm256_mul_ps(part, _mm256_set1_ps(1.0F));
+      const __m256i bits = _mm256_castps_si256(flushed);
+      const __m256i number = _mm256_castps_si256(_mm256_cmp_ps(flushed, flushed, _CMP_ORD_Q));
+      const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+      const __m256i up = _mm256_and_si256(_mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)), number);
+      return _mm256_castsi256_ps(
+          _mm256_and_si256(_mm256_add_epi32(bits, up), _mm256_set1_epi32(-0x10000)));
+    };
+    return {round(x.low), round(x.high)};
+  }
+
+ private:
+  // Four products each with code - 128. The sign goes over to the activations; a magnitude is 128
+  // at most, so two products of 128 * 127 fit 16 bits.
+  static __m256i signed_dot(__m256i codes, __m256i x) {
+    const __m256i w = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  }
+};
+
+}  // namespace
+}  // namespace skein::cpu

@@ -1,0 +1,66 @@
+// dot_scalar.h says what this is. One register is the 64 bytes; needs VNNI.
+#pragma once
+
+#include "backend/cpu/vec_avx512.h"
+
+namespace skein::cpu {
+namespace {
+
+struct DotAvx512 : VecAvx512 {
+  using W = I;
+
+  static constexpr size_t kMaxRows = 8;
+
+  static W load_bytes(const uint8_t* at) { return _mm512_loadu_si512(at); }
+  static W low_nibbles(W w) { return _mm512_and_si512(w, _mm512_set1_epi8(0xf)); }
+  static W high_nibbles(W w) { return low_nibbles(_mm512_srli_epi16(w, 4)); }
+  static W load_table(const uint8_t* at) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
+  static W lookup_bytes(W table, W index) { return _mm512_shuffle_epi8(table, index); }
+
+  template <bool kSmall, bool kSigned>
+  static I dot_start(const int32_t* minus_sum) {
+    if constexpr (!kSigned) return _mm512_setzero_si512();
+    return _mm512_slli_epi32(_mm512_set1_epi32(*minus_sum), kSmall ? 3 : 7);
+  }
+  template <bool kSmall>
+  static I dot_add(I sum, W w, const int8_t* x) {
+    int32_t four;
+    __builtin_memcpy(&four, x, 4);
+    return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(four));
+  }
+  template <bool kSmall, bool kSigned>
+  static I dot_finish(I sum, const int32_t*) {
+    return sum;
+  }
+
+  static F even_halves(W w) { return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)); }
+  static F odd_halves(W w) {
+    return _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32(-0x10000)));
+  }
+
+  static uint32_t largest_bits(F a, F b) {
+    const __m512i mask = _mm512_set1_epi32(0x7fffffff);
+    return _mm512_reduce_max_epu32(
+        _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), mask),
+                         _mm512_and_si512(_mm512_castps_si512(b), mask)));
+  }
+  static int32_t store_int8(F x, int8_t* out) {
+    const __m512i q = _mm512_cvtps_epi32(x);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(q));
+    return _mm512_reduce_add_epi32(q);
+  }
+  static F round_bf16(F x) {
+    const F flushed = _mm512_mul_ps(x, _mm512_set1_ps(1.0F));
+    const __m512i bits = _mm512_castps_si512(flushed);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_maskz_add_epi32(_mm512_cmp_ps_mask(flushed, flushed, _CMP_ORD_Q), odd,
+                                              _mm512_set1_epi32(0x7fff));
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_add_epi32(bits, up), _mm512_set1_epi32(-0x10000)));
+  }
+};
+
+}  // namespace
+}  // namespace skein::cpu

@@ -1,0 +1,105 @@
+// What linear_kernels.inl needs beyond a Vec: dots of bytes, rounding, and a tile size.
+//
+// Bytes W are 64: four codes of each of 16 outputs. A dot of codes with the activations of a record
+// goes start, add for each four columns, finish, and ends as 16 exact 32-bit integers; kSmall:
+// codes have four bits; kSigned: they stand for code - 8 or, unless kSmall, code - 128.
+#pragma once
+
+#include "backend/cpu/vec_scalar.h"
+
+namespace skein::cpu {
+namespace {
+
+struct DotScalar : VecScalar {
+  struct W {
+    uint8_t byte[64];
+  };
+
+  static constexpr size_t kMaxRows = 1;  // of a tile in registers
+
+  static W load_bytes(const uint8_t* at) {
+    W w;
+    for (size_t i = 0; i < 64; ++i) w.byte[i] = at[i];
+    return w;
+  }
+  static W low_nibbles(W w) {
+    for (uint8_t& byte : w.byte) byte &= 0xf;
+    return w;
+  }
+  static W high_nibbles(W w) {
+    for (uint8_t& byte : w.byte) byte = static_cast<uint8_t>(byte >> 4);
+    return w;
+  }
+  static W load_table(const uint8_t* at) {
+    W w;
+    for (size_t i = 0; i < 64; ++i) w.byte[i] = at[i % 16];
+    return w;
+  }
+  static W lookup_bytes(W table, W index) {
+    for (uint8_t& byte : index.byte) byte = table.byte[byte];
+    return index;
+  }
+
+  template <bool kSmall, bool kSigned>
+  static I dot_start(const int32_t* minus_sum) {
+    return each_int([&](size_t) { return kSigned ? *minus_sum * (kSmall ? 8 : 128) : 0; });
+  }
+  template <bool kSmall>
+  static I dot_add(I sum, W w, const int8_t* x) {
+    return each_int([&](size_t l) {
+      const uint8_t* const code = w.byte + 4 * l;
+      return sum.lane[l] + code[0] * x[0] + code[1] * x[1] + code[2] * x[2] + code[3] * x[3];
+    });
+  }
+  template <bool kSmall, bool kSigned>
+  static I dot_finish(I sum, const int32_t*) {
+    return sum;
+  }
+
+  // Pairs of bfloat16: the first of each, the second of each.
+  static F even_halves(W w) {
+    return each([&](size_t l) { return half(w, 4 * l); });
+  }
+  static F odd_halves(W w) {
+    return each([&](size_t l) { return half(w, 4 * l + 2); });
+  }
+
+  // The largest bits of a magnitude among both.
+  static uint32_t largest_bits(F a, F b) {
+    uint32_t largest = 0;
+    for (size_t l = 0; l < 32; ++l) {
+      const float lane = l < 16 ? a.lane[l] : b.lane[l - 16];
+      const uint32_t bits = __builtin_bit_cast(uint32_t, lane) & 0x7fffffffU;
+      largest = largest > bits ? largest : bits;
+    }
+    return largest;
+  }
+  // Rounds to 16 int8, even among equals; their sum.
+  static int32_t store_int8(F x, int8_t* out) {
+    int32_t sum = 0;
+    for (size_t l = 0; l < 16; ++l) {
+      out[l] = static_cast<int8_t>((x.lane[l] + 0x1.8p23F) - 0x1.8p23F);
+      sum += out[l];
+    }
+    return sum;
+  }
+  // As arithmetic::round_to_bf16, still as floats.
+  static F round_bf16(F x) {
+    return each([&](size_t l) {
+      const float flushed = x.lane[l] * 1.0F;
+      const uint32_t bits = __builtin_bit_cast(uint32_t, flushed);
+      const uint32_t up = flushed == flushed ? 0x7fff + (bits >> 16 & 1) : 0;
+      return __builtin_bit_cast(float, (bits + up) & 0xffff0000U);
+    });
+  }
+
+ private:
+  static float half(const W& w, size_t at) {
+    const uint32_t bits =
+        static_cast<uint32_t>(w.byte[at]) << 16 | static_cast<uint32_t>(w.byte[at + 1]) << 24;
+    return __builtin_bit_cast(float, bits);
+  }
+};
+
+}  // namespace
+}  // namespace skein::cpu

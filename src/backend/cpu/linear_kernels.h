@@ -1,0 +1,103 @@
+// Products with packed weights, as one table per instruction set, and the layouts that they share.
+// The bodies are written once, in linear_kernels.inl; what kernel_table.h says of kernel files
+// holds here too.
+//
+// Weights. 16 outputs are a row block. Of definition G32 (arithmetic.h) it is, for each 32 columns,
+// a block of codes, then for each 32 columns their scales; the whole up to a multiple of 64 bytes:
+//   4-bit codes  256 bytes: byte (16 j + r) * 4 + c holds column 4 j + c of output r in its low and
+//                column 16 + 4 j + c in its high four bits, j < 4
+//   8-bit codes  512 bytes: byte (16 j + r) * 4 + c holds column 4 j + c of output r, j < 8
+//   scales       16 of 16 bits, one per output; then those of columns 16 to 31 where the halves
+//   have
+//                their own; then minimums in the same way where there are any
+// Of definition BF16 it is [columns / 2][16 outputs][2], columns up to a multiple of 32.
+// Four codes of each of 16 outputs are what one instruction multiplies with four activations.
+//
+// Activations. 8 rows are a tile, 32 columns of it one record, records in the order of columns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/arithmetic.h"
+
+namespace skein::cpu {
+
+inline constexpr size_t kBlockRows = 16;
+inline constexpr size_t kTileRows = 8;
+inline constexpr size_t kCodes4Bytes = kBlockRows * arithmetic::kGroup / 2;
+inline constexpr size_t kCodes8Bytes = kBlockRows * arithmetic::kGroup;
+inline constexpr size_t kScalesBytes = kBlockRows * sizeof(uint16_t);
+inline constexpr size_t kBf16BlockBytes = kBlockRows * arithmetic::kGroup * sizeof(uint16_t);
+
+// What codes are. Those without minimum are unsigned with an offset of 8 (4 bits) or 128.
+enum class Codes : uint8_t { kNibbles, kTable, kBytes };
+
+struct G32Layout {
+  Codes codes = Codes::kNibbles;
+  bool halves = false;
+  bool has_minimum = false;
+
+  constexpr size_t code_bytes() const {
+    return codes == Codes::kBytes ? kCodes8Bytes : kCodes4Bytes;
+  }
+  constexpr size_t scale_bytes() const {
+    return kScalesBytes * (halves ? 2 : 1) * (has_minimum ? 2 : 1);
+  }
+};
+
+// Sums of a record: of all columns, of the first 16, of the others.
+enum SumOf : uint8_t { kWhole, kFirstHalf, kSecondHalf, kSums };
+
+struct alignas(64) QuantizedRecord {
+  int8_t q[kTileRows][arithmetic::kGroup];
+  float scale[kTileRows];
+  float scaled_sum[kSums][kTileRows];  // scale * float(sum of q)
+  int32_t minus_sum[kSums][kTileRows];
+};
+
+struct alignas(64) Bf16Record {
+  float x[kTileRows][arithmetic::kGroup];
+};
+
+// out[i][first_output + n] = x[i] * weights[n] + bias[n] for i < rows and n < outputs; row i is row
+// i % 8 of tile i / 8.
+template <class Record>
+struct PackedMultiply {
+  const uint8_t* weights;  // of the first row block
+  size_t block_stride;     // bytes from a row block to the next
+  size_t outputs;
+  size_t groups;  // of 32 columns
+  const Record* x;
+  size_t rows;
+  float* const* out;
+  size_t first_output;
+  const float* bias;  // [outputs] or nullptr
+};
+
+struct G32Multiply : PackedMultiply<QuantizedRecord> {
+  const uint8_t* table;  // [16] bytes, values + 128, of Codes::kTable
+  bool bfloat16_scales;  // else float16
+};
+
+using Bf16Multiply = PackedMultiply<Bf16Record>;
+
+struct LinearKernels {
+  // One tile of `rows` rows of `groups` * 32 columns.
+  void (*quantize)(const float* const* x, size_t rows, size_t groups, QuantizedRecord* out);
+  // One tile of `rows` rows of `inputs` columns.
+  void (*round)(const float* const* x, size_t rows, size_t inputs, Bf16Record* out);
+
+  using G32 = void (*)(const G32Multiply& args);
+  G32 nibbles, nibbles_minimum, table, bytes, bytes_minimum;
+  G32 nibbles_halves, nibbles_halves_minimum, bytes_halves;
+  void (*bf16)(const Bf16Multiply& args);
+};
+
+extern const LinearKernels kScalarLinear;
+#if defined(__x86_64__)
+extern const LinearKernels kAvx2Linear;
+extern const LinearKernels kAvx512Linear;  // with VNNI
+#endif
+
+}  // namespace skein::cpu

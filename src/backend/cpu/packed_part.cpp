@@ -1,0 +1,150 @@
+#include "backend/cpu/packed_part.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+
+namespace skein::cpu {
+namespace {
+
+constexpr size_t kGroup = arithmetic::kGroup;
+constexpr size_t kLine = 64;
+
+G32Layout layout_of(const GroupFormat& format) {
+  const Codes codes = format.bits == 8          ? Codes::kBytes
+                      : format.table != nullptr ? Codes::kTable
+                                                : Codes::kNibbles;
+  return {codes, format.halves, format.has_minimum};
+}
+
+LinearKernels::G32 kernel_for(const G32Layout& layout, const LinearKernels& kernels) {
+  switch (layout.codes) {
+    case Codes::kTable:
+      return kernels.table;
+    case Codes::kBytes:
+      if (layout.halves) return kernels.bytes_halves;
+      return layout.has_minimum ? kernels.bytes_minimum : kernels.bytes;
+    case Codes::kNibbles:
+      break;
+  }
+  if (layout.halves) {
+    return layout.has_minimum ? kernels.nibbles_halves_minimum : kernels.nibbles_halves;
+  }
+  return layout.has_minimum ? kernels.nibbles_minimum : kernels.nibbles;
+}
+
+// The codes of one output into a block.
+void put_nibbles(const WeightGroup& group, size_t row, uint8_t* block) {
+  for (size_t j = 0; j < 4; ++j) {
+    uint8_t pairs[4];
+    for (size_t c = 0; c < 4; ++c) {
+      pairs[c] = static_cast<uint8_t>(group.code[4 * j + c] | group.code[16 + 4 * j + c] << 4);
+    }
+    std::memcpy(block + (kBlockRows * j + row) * 4, pairs, 4);
+  }
+}
+
+void put_bytes(const WeightGroup& group, size_t row, uint8_t* block) {
+  for (size_t j = 0; j < 8; ++j) {
+    std::memcpy(block + (kBlockRows * j + row) * 4, group.code.data() + 4 * j, 4);
+  }
+}
+
+}  // namespace
+
+PackedPart::PackedPart(const WeightView& view, Definition definition, size_t inputs,
+                       size_t first_output, const LinearKernels& kernels)
+    : definition_(definition),
+      outputs_(rows_of(view)),
+      first_output_(first_output),
+      groups_((inputs + kGroup - 1) / kGroup),
+      bf16_(kernels.bf16) {
+  if (definition == Definition::kBF16) {
+    block_stride_ = groups_ * kBf16BlockBytes;
+    return;
+  }
+  const GroupFormat format = *group_format(view);
+  layout_ = layout_of(format);
+  bfloat16_scales_ = format.bfloat16_scales;
+  for (size_t i = 0; i < 16 && format.table != nullptr; ++i) {
+    table_[i] = static_cast<uint8_t>(format.table[i] + 128);
+  }
+  g32_ = kernel_for(layout_, kernels);
+  const size_t bytes = groups_ * (layout_.code_bytes() + layout_.scale_bytes());
+  block_stride_ = (bytes + kLine - 1) / kLine * kLine;
+}
+
+void PackedPart::pack(const WeightView& view, size_t block) const {
+  uint8_t* const to = memory_ + block * block_stride_;
+  if (definition_ == Definition::kG32) {
+    pack_g32(view, block, to);
+  } else {
+    pack_bf16(view, block, to);
+  }
+}
+
+void PackedPart::pack_g32(const WeightView& view, size_t block, uint8_t* to) const {
+  std::vector<WeightGroup> groups(groups_);
+  uint8_t* const scales = to + groups_ * layout_.code_bytes();
+  const size_t dots = layout_.halves ? 2 : 1;
+  const size_t rows = std::min(kBlockRows, outputs_ - block * kBlockRows);
+  for (size_t row = 0; row < rows; ++row) {
+    read_groups(view, block * kBlockRows + row, groups);
+    for (size_t g = 0; g < groups_; ++g) {
+      uint8_t* const codes = to + g * layout_.code_bytes();
+      if (layout_.codes == Codes::kBytes) {
+        put_bytes(groups[g], row, codes);
+      } else {
+        put_nibbles(groups[g], row, codes);
+      }
+      uint8_t* const own = scales + g * layout_.scale_bytes() + row * sizeof(uint16_t);
+      for (size_t d = 0; d < dots; ++d) {
+        std::memcpy(own + d * kScalesBytes, &groups[g].scale[d], sizeof(uint16_t));
+        if (!layout_.has_minimum) continue;
+        std::memcpy(own + (dots + d) * kScalesBytes, &groups[g].minimum[d], sizeof(uint16_t));
+      }
+    }
+  }
+}
+
+void PackedPart::pack_bf16(const WeightView& view, size_t block, uint8_t* to) const {
+  const auto* tensor = std::get_if<TensorView>(&view);
+  const size_t columns =
+      tensor != nullptr ? tensor->shape.columns() : std::get<AffineView>(view).shape().columns();
+  std::vector<float> values(columns);
+  const size_t rows = std::min(kBlockRows, outputs_ - block * kBlockRows);
+  for (size_t row = 0; row < rows; ++row) {
+    dequantize_row(view, block * kBlockRows + row, values);
+    for (size_t k = 0; k < columns; ++k) {
+      const uint16_t bits = arithmetic::round_to_bf16(values[k]);
+      std::memcpy(to + ((k / 2 * kBlockRows + row) * 2 + k % 2) * sizeof bits, &bits, sizeof bits);
+    }
+  }
+}
+
+template <class Record>
+PackedMultiply<Record> PackedPart::complete(PackedMultiply<Record> args, size_t first, size_t count,
+                                            const float* bias) const {
+  const size_t begin = first * kBlockRows;
+  args.weights = memory_ + first * block_stride_;
+  args.block_stride = block_stride_;
+  args.outputs = std::min(count * kBlockRows, outputs_ - begin);
+  args.groups = groups_;
+  args.first_output = first_output_ + begin;
+  args.bias = bias == nullptr ? nullptr : bias + args.first_output;
+  return args;
+}
+
+void PackedPart::multiply(PackedMultiply<QuantizedRecord> args, size_t first, size_t count,
+                          const float* bias) const {
+  g32_({complete(args, first, count, bias), table_, bfloat16_scales_});
+}
+
+void PackedPart::multiply(PackedMultiply<Bf16Record> args, size_t first, size_t count,
+                          const float* bias) const {
+  bf16_(complete(args, first, count, bias));
+}
+
+}  // namespace skein::cpu

@@ -1,0 +1,58 @@
+// PackedPart: one part of a matrix in a layout of linear_kernels.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "backend/cpu/linear_kernels.h"
+#include "backend/weight_groups.h"
+#include "backend/weight_parts.h"
+
+namespace skein::cpu {
+
+class PackedPart {
+ public:
+  // A part of definition kG32 or kBF16, at row `first_output` of its matrix; nothing is packed yet.
+  PackedPart(const WeightView& view, Definition definition, size_t inputs, size_t first_output,
+             const LinearKernels& kernels);
+
+  Definition definition() const { return definition_; }
+  size_t outputs() const { return outputs_; }
+  size_t first_output() const { return first_output_; }  // in the matrix
+  size_t row_blocks() const { return (outputs_ + kBlockRows - 1) / kBlockRows; }
+  size_t bytes() const { return row_blocks() * block_stride_; }
+  size_t block_stride() const { return block_stride_; }
+
+  // Where it shall lie: bytes() zeroed bytes that outlive it, aligned to 64.
+  void place(uint8_t* memory) { memory_ = memory; }
+  // Row block `block`. Different ones may be packed at the same time; subnormals must be flushed.
+  void pack(const WeightView& view, size_t block) const;
+
+  // Multiplies `count` row blocks from `first` on with the rows of `args` (x, rows, out); `bias` is
+  // the matrix's or nullptr.
+  void multiply(PackedMultiply<QuantizedRecord> args, size_t first, size_t count,
+                const float* bias) const;
+  void multiply(PackedMultiply<Bf16Record> args, size_t first, size_t count,
+                const float* bias) const;
+
+ private:
+  void pack_g32(const WeightView& view, size_t block, uint8_t* to) const;
+  void pack_bf16(const WeightView& view, size_t block, uint8_t* to) const;
+  template <class Record>
+  PackedMultiply<Record> complete(PackedMultiply<Record> args, size_t first, size_t count,
+                                  const float* bias) const;
+
+  Definition definition_;
+  size_t outputs_, first_output_;
+  size_t groups_;  // of 32 inputs
+  size_t block_stride_ = 0;
+  G32Layout layout_;
+  bool bfloat16_scales_ = false;
+  alignas(16) uint8_t table_[16] = {};
+  LinearKernels::G32 g32_ = nullptr;
+  void (*bf16_)(const Bf16Multiply& args);
+  uint8_t* memory_ = nullptr;
+};
+
+}  // namespace skein::cpu

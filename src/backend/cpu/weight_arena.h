@@ -1,0 +1,36 @@
+// WeightArena: memory for packed weights, many matrices to a huge page. What is taken stays until
+// the arena goes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/host_memory.h"
+
+namespace skein::cpu {
+
+class WeightArena {
+ public:
+  // Zeroed and aligned to 64 bytes. kResourceExhausted with the size when it cannot be had.
+  Result<uint8_t*> take(size_t bytes) {
+    const size_t needed = (bytes + kLine - 1) / kLine * kLine;
+    if (chunks_.empty() || needed > chunks_.back().bytes() - used_) {
+      SKEIN_ASSIGN(Buffer chunk, allocate_host(needed < kChunk ? kChunk : needed));
+      chunks_.push_back(std::move(chunk));
+      used_ = 0;
+    }
+    auto* const taken = reinterpret_cast<uint8_t*>(chunks_.back().data()) + used_;
+    used_ += needed;
+    return taken;
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  static constexpr size_t kChunk = size_t{32} << 20;  // pages are taken when they are touched
+
+  std::vector<Buffer> chunks_;
+  size_t used_ = 0;  // of the last chunk
+};
+
+}  // namespace skein::cpu

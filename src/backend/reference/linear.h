@@ -1,0 +1,15 @@
+// Products of rows with one row of a matrix, as arithmetic.h defines them.
+#pragma once
+
+#include <span>
+
+#include "backend/backend.h"
+#include "backend/weight_parts.h"
+
+namespace skein::reference {
+
+// out[i] = x[i] * row `row` of a part, without bias. `out` has x.rows elements.
+void multiply_row(Definition definition, const WeightView& part, size_t row, Rows x,
+                  std::span<float> out);
+
+}  // namespace skein::reference
