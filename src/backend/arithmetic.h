@@ -10,8 +10,7 @@
 // matrix is made, never by what it is multiplied with (definition_of in weight_parts.h). The bias
 // is added last in all of them.
 //   F32   The exact weights in float32 and the activations as they are: a sum as above.
-//   G32   The integers of a quantized file, as weight_groups.h reads them, and activations of 8
-//   bits
+//   G32   The integers of a quantized file, as weight_groups.h reads them, and activations of 8 bits
 //         with a scale per 32 (quantize_group). For each 32 columns, in order, and where a format
 //         has scales for 16 columns for each 16 of them: the exact integer dot of both, then
 //           acc = fma(float(dot) * weight scale, activation scale, acc)
@@ -79,16 +78,6 @@ inline float float_of_bits(uint32_t bits) {
 }
 inline uint32_t bits_of_float(float x) {
   return __builtin_bit_cast(uint32_t, x);
-}
-
-// To the nearest bfloat16, ties to even. NaN stays NaN.
-inline uint16_t round_to_bf16(float x) {
-  const uint32_t bits = bits_of_float(x);
-  if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-inline float from_bf16(uint16_t x) {
-  return float_of_bits(uint32_t{x} << 16);
 }
 
 // Within 1 ulp. 0 below kExpLowest, +inf above kExpHighest.

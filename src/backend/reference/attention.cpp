@@ -36,7 +36,7 @@ struct Head {
   float at(uint32_t token, size_t index) const {
     const std::byte* const block = cache.head(blocks[token / kBlockTokens], head);
     if (cache.type == KvType::kF32) return reinterpret_cast<const float*>(block)[index];
-    return arithmetic::from_bf16(reinterpret_cast<const uint16_t*>(block)[index]);
+    return arithmetic::float_of_bf16(reinterpret_cast<const uint16_t*>(block)[index]);
   }
 };
 
