@@ -1,11 +1,14 @@
-// The CPU backend on SmolLM2-135M's shapes, with as many threads as the machine has cores.
+// The CPU backend on SmolLM2-135M's shapes.
 //
-// Linear: all matrices of one token's pass (30 layers and the head, each with weights of its own,
-// so that they come from where they would come from in a real step). Attention: all 30 layers.
+// Product: one shape on one thread, measured in time of that thread, so that others on the machine
+// disturb it less; as many matrices of the shape as a model has, so that weights come from where
+// they would come from in a real step. Step: all matrices of one pass, on all threads. Attention:
+// all 30 layers. `weights` is what is read of them a second, `ops` are two per weight and row.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
@@ -24,7 +27,7 @@ struct Weights {
   std::unique_ptr<Matrix> matrix;
 };
 
-// Bytes of no meaning but with scales of 1, so that no product overflows.
+// Bytes of no meaning, but in blocks that begin with a scale it is 1, so that no product overflows.
 Weights make_weights(Backend& backend, ElementType type, uint64_t outputs, uint64_t inputs) {
   Weights weights;
   const Shape shape{outputs, inputs};
@@ -32,6 +35,7 @@ Weights make_weights(Backend& backend, ElementType type, uint64_t outputs, uint6
   Rng rng(outputs);
   for (std::byte& byte : weights.bytes) byte = static_cast<std::byte>(rng.next());
   for (size_t at = 0; at < weights.bytes.size(); at += info(type).block_bytes) {
+    if (type == ElementType::kQ6_K) continue;
     weights.bytes[at] = std::byte{0};
     weights.bytes[at + 1] = std::byte{0x3c};
     if (type == ElementType::kQ4_1) weights.bytes[at + 2] = weights.bytes[at + 3] = std::byte{0};
@@ -57,52 +61,108 @@ size_t threads() {
   return std::max(1U, std::thread::hardware_concurrency());
 }
 
-void BM_Linear(benchmark::State& state, ElementType type, const char* isa) {
-  const auto chosen = choose_isa(isa);
-  if (!chosen.ok()) return state.SkipWithError(chosen.message().c_str());
-  ComputePool pool(threads());
-  const auto backend = make_cpu_backend(pool, *chosen, Precision::kDefault);
-  const std::vector<Weights> model = make_model(*backend, type);
-  const auto rows = static_cast<size_t>(state.range(0));
-  const Buffer x = backend->allocate(rows * kFfn * sizeof(float)).value();
-  const Buffer out = backend->allocate(rows * kVocabulary * sizeof(float)).value();
-  std::fill_n(x.floats(), rows * kFfn, 0.5F);
-  uint64_t bytes = 0;
-  for (const Weights& weights : model) bytes += weights.matrix->bytes();
+// Multiplies with all of `model` again and again, and counts.
+void run_products(benchmark::State& state, Backend& backend, const std::vector<Weights>& model,
+                  size_t rows) {
+  size_t most_inputs = 0, most_outputs = 0;
+  double bytes = 0, weights_count = 0;
+  for (const Weights& weights : model) {
+    most_inputs = std::max(most_inputs, weights.matrix->inputs());
+    most_outputs = std::max(most_outputs, weights.matrix->outputs());
+    bytes += static_cast<double>(weights.matrix->bytes());
+    weights_count += static_cast<double>(weights.matrix->inputs() * weights.matrix->outputs());
+  }
+  const Buffer x = backend.allocate(rows * most_inputs * sizeof(float)).value();
+  const Buffer out = backend.allocate(rows * most_outputs * sizeof(float)).value();
+  Rng rng(rows);
+  for (size_t i = 0; i < rows * most_inputs; ++i) {
+    x.floats()[i] = static_cast<float>(rng.below(2001)) / 1000 - 1;
+  }
   for (auto _ : state) {
     for (const Weights& weights : model) {
       const Matrix& matrix = *weights.matrix;
-      backend->linear({x.floats(), rows, matrix.inputs(), kFfn}, matrix, nullptr,
-                      {out.floats(), rows, matrix.outputs(), matrix.outputs()});
+      backend.linear({x.floats(), rows, matrix.inputs(), most_inputs}, matrix, nullptr,
+                     {out.floats(), rows, matrix.outputs(), most_outputs});
     }
   }
-  state.counters["weights/s"] =
-      benchmark::Counter(static_cast<double>(bytes), benchmark::Counter::kIsIterationInvariantRate,
-                         benchmark::Counter::kIs1024);
-  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(rows));
+  constexpr auto kRate = benchmark::Counter::kIsIterationInvariantRate;
+  state.counters["weights"] = benchmark::Counter(bytes, kRate);
+  state.counters["ops"] = benchmark::Counter(2 * weights_count * static_cast<double>(rows), kRate);
 }
-BENCHMARK_CAPTURE(BM_Linear, q4_1_avx512, ElementType::kQ4_1, "avx512")
+
+struct ProductCase {
+  ElementType type;
+  const char* isa;
+  Precision precision;
+};
+
+constexpr ProductCase kQ4_1 = {ElementType::kQ4_1, "avx512", Precision::kDefault};
+constexpr ProductCase kQ4_0 = {ElementType::kQ4_0, "avx512", Precision::kDefault};
+constexpr ProductCase kQ8_0 = {ElementType::kQ8_0, "avx512", Precision::kDefault};
+constexpr ProductCase kQ6_K = {ElementType::kQ6_K, "avx512", Precision::kDefault};
+constexpr ProductCase kBf16 = {ElementType::kQ4_1, "avx512", Precision::kHigh};
+constexpr ProductCase kF32 = {ElementType::kQ4_1, "avx512", Precision::kF32};
+constexpr ProductCase kQ4_1Avx2 = {ElementType::kQ4_1, "avx2", Precision::kDefault};
+constexpr ProductCase kQ8_0Avx2 = {ElementType::kQ8_0, "avx2", Precision::kDefault};
+
+void BM_Product(benchmark::State& state, const ProductCase& how) {
+  const auto isa = choose_isa(how.isa);
+  if (!isa.ok()) return state.SkipWithError(isa.message().c_str());
+  ComputePool pool(1);
+  const auto backend = make_cpu_backend(pool, *isa, how.precision);
+  std::vector<Weights> model;
+  const auto inputs = static_cast<uint64_t>(state.range(0)),
+             outputs = static_cast<uint64_t>(state.range(1));
+  const size_t copies = outputs == kVocabulary ? 1 : kLayers;
+  for (size_t i = 0; i < copies; ++i) {
+    model.push_back(make_weights(*backend, how.type, outputs, inputs));
+  }
+  run_products(state, *backend, model, static_cast<size_t>(state.range(2)));
+}
+
+void every_shape(benchmark::internal::Benchmark* bench) {
+  const std::pair<uint32_t, uint32_t> shapes[] = {{kHidden, (kHeads + 2 * kKvHeads) * kHeadDim},
+                                                  {kHidden, kHidden},
+                                                  {kHidden, 2 * kFfn},
+                                                  {kFfn, kHidden},
+                                                  {kHidden, kVocabulary}};
+  bench->ArgNames({"inputs", "outputs", "rows"})->Unit(benchmark::kMillisecond);
+  for (const auto& [inputs, outputs] : shapes) {
+    for (const int rows : {1, 2, 4, 8, 16, 32, 64, 256}) bench->Args({inputs, outputs, rows});
+  }
+}
+// The widest of a layer's.
+void one_shape(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"inputs", "outputs", "rows"})->Unit(benchmark::kMillisecond);
+  for (const int rows : {1, 2, 4, 8, 32, 256}) bench->Args({kHidden, 2 * kFfn, rows});
+}
+BENCHMARK_CAPTURE(BM_Product, q4_1, kQ4_1)->Apply(every_shape);
+BENCHMARK_CAPTURE(BM_Product, q8_0, kQ8_0)->Apply(every_shape);
+BENCHMARK_CAPTURE(BM_Product, q4_0, kQ4_0)->Apply(one_shape);
+BENCHMARK_CAPTURE(BM_Product, q6_k, kQ6_K)
+    ->ArgNames({"inputs", "outputs", "rows"})
+    ->ArgsProduct({{768}, {2048}, {1, 8, 32}})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_Product, bf16, kBf16)->Apply(one_shape);
+BENCHMARK_CAPTURE(BM_Product, f32, kF32)->Apply(one_shape);
+BENCHMARK_CAPTURE(BM_Product, q4_1_avx2, kQ4_1Avx2)->Apply(one_shape);
+BENCHMARK_CAPTURE(BM_Product, q8_0_avx2, kQ8_0Avx2)->Apply(one_shape);
+
+void BM_Step(benchmark::State& state, Precision precision) {
+  ComputePool pool(threads());
+  const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt), precision);
+  const std::vector<Weights> model = make_model(*backend, ElementType::kQ4_1);
+  run_products(state, *backend, model, static_cast<size_t>(state.range(0)));
+}
+BENCHMARK_CAPTURE(BM_Step, default, Precision::kDefault)
     ->ArgName("rows")
-    ->Arg(1)
-    ->Arg(4)
-    ->Arg(8)
-    ->Arg(32)
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64}})
     ->Unit(benchmark::kMillisecond)
     ->MeasureProcessCPUTime()
     ->UseRealTime();
-BENCHMARK_CAPTURE(BM_Linear, q4_1_avx2, ElementType::kQ4_1, "avx2")
+BENCHMARK_CAPTURE(BM_Step, high, Precision::kHigh)
     ->ArgName("rows")
-    ->Arg(1)
-    ->Arg(8)
-    ->Unit(benchmark::kMillisecond)
-    ->MeasureProcessCPUTime()
-    ->UseRealTime();
-BENCHMARK_CAPTURE(BM_Linear, q8_0_avx512, ElementType::kQ8_0, "avx512")
-    ->ArgName("rows")
-    ->Arg(1)
-    ->Arg(4)
-    ->Arg(8)
-    ->Arg(32)
+    ->ArgsProduct({{1, 8, 32}})
     ->Unit(benchmark::kMillisecond)
     ->MeasureProcessCPUTime()
     ->UseRealTime();

@@ -23,7 +23,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   model->kv_type_ =
       options.kv_type.value_or(options.precision == Precision::kF32 ? KvType::kF32 : KvType::kBf16);
   model->load_text();
-  model->backend_ = make_cpu_backend(pool, isa, Precision::kF32);
+  model->backend_ = make_cpu_backend(pool, isa, options.precision);
   auto decoder = Decoder::load(model->source_, *model->backend_,
                                {.limits = options.limits, .max_context = options.max_context});
   if (!decoder.ok()) {

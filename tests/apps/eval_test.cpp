@@ -67,7 +67,7 @@ TEST_F(EvalCommand, LogitsAsJson) {
     EXPECT_EQ(item.at("greedy").size(), 5u);
     EXPECT_EQ(item.at("greedy")[0], std::max_element(last.begin(), last.end()) - last.begin());
   }
-  for (const char* variant : {"--cpu-isa scalar", "--threads 1", "--precision f32"}) {
+  for (const char* variant : {"--cpu-isa scalar", "--threads 1", "--precision default"}) {
     EXPECT_EQ(logits("[[1, 2, 3], [4]]", std::string("--greedy 5 --json ") + variant), text);
   }
   const auto alone = nlohmann::json::parse(logits("[[4]]", "--greedy 5 --json"));
@@ -77,6 +77,7 @@ TEST_F(EvalCommand, LogitsAsJson) {
       nlohmann::json::parse(logits(fmt::format("[[4, {}]]", first), "--greedy 4 --json"));
   EXPECT_EQ(next[0].at("greedy")[0], json[1].at("greedy")[1]);
   EXPECT_TRUE(nlohmann::json::parse(logits("[[4]]", "--json"))[0].at("greedy").empty());
+  EXPECT_NE(logits("[[1, 2, 3], [4]]", "--greedy 5 --json --precision f32"), text);
 }
 
 TEST_F(EvalCommand, LogitsAsATable) {
@@ -141,7 +142,9 @@ TEST_F(EvalCommand, KlToItselfIsZero) {
   EXPECT_EQ(json.at("same_top"), 1);
   EXPECT_EQ(json.at("perplexity"), json.at("reference_perplexity"));
   EXPECT_GT(json.at("perplexity"), 1);
-  EXPECT_THAT(kl("[[1, 2]]", "").output, HasSubstr("same top token        100.00 %\n"));
+  EXPECT_THAT(kl("[[1, 2]]", "--precision f32").output,
+              HasSubstr("same top token        100.00 %\n"));
+  EXPECT_GT(nlohmann::json::parse(kl("[[1, 2]]", "--json").output).at("mean_kl"), 0);
 }
 
 TEST_F(EvalCommand, KlToAFile) {

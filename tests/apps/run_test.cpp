@@ -58,7 +58,7 @@ TEST_F(RunCommand, GreedyIsWhatDirectInferenceSays) {
   EXPECT_GT(expected.size(), 20u);
   EXPECT_EQ(text("-p 'Once upon' -n 60 --temperature 0 --ignore-eos"), expected);
   for (const char* variant :
-       {"--threads 1", "--threads 3", "--cpu-isa scalar", "--precision f32"}) {
+       {"--threads 1", "--threads 3", "--cpu-isa scalar", "--precision default"}) {
     EXPECT_EQ(text("-p 'Once upon' -n 60 --temperature 0 --ignore-eos " + std::string(variant)),
               expected)
         << variant;

@@ -102,9 +102,11 @@ template <class Fn>
 void for_each_family(const Fn& fn) {
   for (const Golden& golden : testing::goldens()) {
     SCOPED_TRACE(golden.name);
-    Runner runner(golden.model());
-    ASSERT_TRUE(runner.status().ok()) << runner.status().message();
-    fn(runner, golden);
+    for (const Precision precision : {Precision::kF32, Precision::kDefault}) {
+      Runner runner(golden.model(), precision);
+      ASSERT_TRUE(runner.status().ok()) << runner.status().message();
+      fn(runner, golden);
+    }
   }
 }
 
@@ -201,12 +203,14 @@ TEST(Determinism, ThreadsGiveTheBitsOfTheReference) {
   for (const Golden& golden : testing::goldens()) {
     SCOPED_TRACE(golden.name);
     const Tokens tokens(longest(golden).begin(), longest(golden).begin() + 40);
-    Runner reference(golden.model(), Runner::Arithmetic::kReference);
-    Runner threads(golden.model(), Runner::Arithmetic::kCpuThreads);
-    ASSERT_TRUE(reference.status().ok()) << reference.status().message();
-    ASSERT_TRUE(threads.status().ok()) << threads.status().message();
-    expect_same(run(threads, tokens, {33}, in_order(tokens)),
-                run(reference, tokens, {}, in_order(tokens)), "threads");
+    for (const Precision precision : {Precision::kF32, Precision::kDefault}) {
+      Runner reference(golden.model(), precision, Runner::Arithmetic::kReference);
+      Runner threads(golden.model(), precision, Runner::Arithmetic::kCpuThreads);
+      ASSERT_TRUE(reference.status().ok()) << reference.status().message();
+      ASSERT_TRUE(threads.status().ok()) << threads.status().message();
+      expect_same(run(threads, tokens, {33}, in_order(tokens)),
+                  run(reference, tokens, {}, in_order(tokens)), "threads");
+    }
   }
 }
 

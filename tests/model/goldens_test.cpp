@@ -55,7 +55,7 @@ void check_case(Runner& runner, const GoldenCase& golden, double& worst) {
 
 void check_file(const Golden& golden, const std::string& path) {
   SCOPED_TRACE(path);
-  Runner runner(path);
+  Runner runner(path, Precision::kF32);
   ASSERT_TRUE(runner.status().ok()) << runner.status().message();
   ASSERT_EQ(golden.cases.size(), 7u);
   double worst = 0;

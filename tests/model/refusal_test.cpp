@@ -68,7 +68,7 @@ struct SmallModel {
     const std::string path = testing::write_folder(folder, "m", config.dump(), tensors);
     const auto source = open_model(path);
     if (!source.ok()) return source.status();
-    const auto backend = make_reference_backend();
+    const auto backend = make_reference_backend(Precision::kF32);
     return Decoder::load(*source, *backend, options).status();
   }
 };
@@ -245,7 +245,7 @@ TEST(Refusal, SixteenGigabytesInAMoment) {
     const auto start = std::chrono::steady_clock::now();
     const auto source = open_model(folder / "m");
     ASSERT_TRUE(source.ok()) << source.message();
-    const auto backend = make_reference_backend();
+    const auto backend = make_reference_backend(Precision::kF32);
     const auto loaded = Decoder::load(
         *source, *backend, {.limits = {}, .max_context = 0, .memory_bytes = uint64_t{8} << 30});
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
@@ -261,7 +261,7 @@ TEST(Refusal, SixteenGigabytesInAMoment) {
 }
 
 TEST(KvPoolTest, BlocksOfAllLayersLieTogether) {
-  const auto backend = make_reference_backend();
+  const auto backend = make_reference_backend(Precision::kF32);
   ModelSpec spec;
   spec.kv_heads = 2;
   spec.head_dim = 16;

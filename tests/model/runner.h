@@ -30,8 +30,9 @@ class Runner {
 
   enum class Arithmetic : uint8_t { kCpu, kCpuThreads, kReference };
 
-  explicit Runner(const std::string& path, Arithmetic arithmetic = Arithmetic::kCpu)
-      : threads_(arithmetic == Arithmetic::kCpuThreads ? 2 : 1), status_(load(path, arithmetic)) {}
+  Runner(const std::string& path, Precision precision, Arithmetic arithmetic = Arithmetic::kCpu)
+      : threads_(arithmetic == Arithmetic::kCpuThreads ? 2 : 1),
+        status_(load(path, precision, arithmetic)) {}
 
   const Status& status() const { return status_; }
   Decoder& decoder() { return *decoder_; }
@@ -92,14 +93,14 @@ class Runner {
     return out;
   }
 
-  Status load(const std::string& path, Arithmetic arithmetic) {
+  Status load(const std::string& path, Precision precision, Arithmetic arithmetic) {
     SKEIN_ASSIGN(WeightSource source, open_model(path));
     source_ = std::make_unique<WeightSource>(std::move(source));
     if (arithmetic == Arithmetic::kReference) {
-      backend_ = make_reference_backend();
+      backend_ = make_reference_backend(precision);
     } else {
       SKEIN_ASSIGN(const CpuIsa isa, choose_isa(std::nullopt));
-      backend_ = make_cpu_backend(threads_, isa);
+      backend_ = make_cpu_backend(threads_, isa, precision);
     }
     SKEIN_ASSIGN(decoder_, Decoder::load(*source_, *backend_, {.limits = {kRows, kRows}}));
     SKEIN_ASSIGN(KvPool pool, KvPool::create(*backend_, decoder_->spec(), kBlocks));

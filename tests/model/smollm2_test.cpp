@@ -62,7 +62,7 @@ TEST(SmolLm2, ContinuesAsTheFloat32RunDoes) {
   if (!std::filesystem::exists(model)) {
     GTEST_SKIP() << model << " is not there; tools/get_model.sh fetches it";
   }
-  Runner runner(model, Runner::Arithmetic::kCpuThreads);
+  Runner runner(model, Precision::kF32, Runner::Arithmetic::kCpuThreads);
   ASSERT_TRUE(runner.status().ok()) << runner.status().message();
   std::ifstream in(reference);
   const Json cases = Json::parse(in)["cases"];
