@@ -1,4 +1,5 @@
 // /tokenize, /detokenize, /apply-template, count_tokens, /v1/embeddings, /v1/models.
+#include <fstream>
 #include <gtest/gtest.h>
 
 #include "server/live_server.h"
@@ -103,6 +104,33 @@ TEST(TextEndpoints, ModelsThatAreNotThere) {
   EXPECT_EQ(live.post("/v1/embeddings", {{"input", "x"}}).error_code(), "\"not_supported\"");
   EXPECT_EQ(live.post("/v1/embeddings", {{"input", "x"}}).status, 501);
   EXPECT_EQ(live.post("/v1/embeddings", Json::object()).status, 400);
+}
+
+// The client is told what the model lacks; why is for the log, for it may name paths.
+TEST(TextEndpoints, ModelsWithoutTokenizerOrTemplate) {
+  LiveServer live;
+  const std::string tiny = live.folder() / "tiny";
+  std::ofstream(tiny + "/chat_template.jinja") << "{% for m in messages %}no end";
+  live.start();
+  const Json chat = {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"max_tokens", 1}};
+  for (const char* path :
+       {"/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/apply-template"}) {
+    const HttpAnswer answer = live.post(path, chat);
+    EXPECT_EQ(answer.status, 501) << path << answer.text;
+    EXPECT_NE(answer.text.find("chat template"), std::string::npos) << answer.text;
+    EXPECT_EQ(answer.text.find(tiny), std::string::npos) << "a path leaks";
+  }
+  EXPECT_EQ(live.post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 1}}).status, 200);
+  std::ofstream(tiny + "/tokenizer.json") << "{}";
+  const std::string other = "org/other";  // not loaded yet
+  EXPECT_EQ(live.post("/apply-template", {{"messages", chat["messages"]}, {"model", other}}).status,
+            501);
+  for (const char* path : {"/v1/completions", "/tokenize"}) {
+    const HttpAnswer answer = live.post(path, {{"prompt", "x"}, {"model", other}});
+    EXPECT_EQ(answer.status, 501) << path << answer.text;
+    EXPECT_NE(answer.text.find("tokenizer"), std::string::npos) << answer.text;
+  }
+  EXPECT_EQ(live.post("/detokenize", {{"tokens", {5}}, {"model", other}}).status, 501);
 }
 
 // The first request for a model waits for its load on another thread; its text work comes back to a
