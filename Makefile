@@ -6,12 +6,14 @@ PREFIX ?= /usr/local
 SEEDS  ?= 1000
 STEPS  ?= 10000
 SECONDS ?= 600
+PEER   ?=
+ROUNDS ?= 3
 JOBS   ?= $(shell nproc)
 
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure throughput overhead kill storm overload fairness bench fuzz format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure figures overhead kill storm overload fairness bench fuzz format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -53,11 +55,9 @@ pressure: ## 200 requests on 64 KV blocks in every setting, against the same run
 	@tools/get_model.sh >/dev/null
 	@$(RELEASE)/tests/engine/skein_pressure --gtest_brief=1
 
-throughput: ## tokens per second of the engine at 1, 8 and 32 requests, beside the memory's limit
-	@tools/setup.sh build test
-	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
-	@cmake --build --preset release --target skein_throughput -j $(JOBS)
-	@$(RELEASE)/microbench/skein_throughput "$$(tools/get_model.sh)"
+figures: build ## measure every figure of README and docs/PERFORMANCE.md anew (PEER=llama-server, ROUNDS=3)
+	@tools/get_model.sh >/dev/null
+	@tools/figures.py --rounds $(ROUNDS) $(if $(PEER),--peer $(PEER))
 
 kill: build ## T10: a batch of 500 lines on a server that is killed 20 times
 	@python3 tests/server/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20

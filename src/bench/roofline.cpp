@@ -14,16 +14,17 @@ namespace skein::bench {
 namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
-constexpr int kRounds = 7;
+constexpr int kRounds = 9;
+constexpr int kFewRounds = 4;  // of what takes long
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 template <class Work>
-double best_seconds(const Work& work) {
+double best_seconds(int rounds, const Work& work) {
   double best = 1e9;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     const double before = seconds_now();
     work();
     best = std::min(best, seconds_now() - before);
@@ -61,7 +62,8 @@ double BandwidthProbe::gb_per_second(uint64_t bytes) {
   // Enough to be timed: small sizes are read many times over.
   const auto repeats = static_cast<size_t>(std::max<uint64_t>(1, (uint64_t{1} << 28) / bytes));
   std::vector<uint64_t> sums(parts * 8);
-  const double best = best_seconds([&] {
+  const int rounds = bytes > kMaxBytes / 2 ? kFewRounds : kRounds;
+  const double best = best_seconds(rounds, [&] {
     pool_.run(parts, [&](size_t part) {
       for (size_t i = 0; i < repeats; ++i) {
         sums[part * 8] += read_all(memory_.get() + part * share, share);
@@ -84,9 +86,9 @@ MachineLimits measure_limits(ComputePool& pool, BandwidthProbe& probe, const Mac
   limits.memory_gb_per_second = probe.gb_per_second(BandwidthProbe::kMaxBytes);
   const size_t threads = pool.threads();
   for (const PeakKernel& kernel : peak_kernels()) {
-    constexpr uint64_t kIterations = 2'000'000;
+    constexpr uint64_t kIterations = 400'000;
     std::vector<uint64_t> sinks(threads * 8);
-    const double best = best_seconds([&] {
+    const double best = best_seconds(kRounds, [&] {
       pool.run(threads, [&](size_t part) { sinks[part * 8] += kernel.run(kIterations); });
     });
     const double operations = static_cast<double>(kernel.operations_per_iteration) *

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Measures every figure of README.md and docs/PERFORMANCE.md anew and puts it in its place.
+
+  tools/figures.py [--peer /path/to/llama-server] [--rounds 3] [--only batching,peer,roofline,sim]
+
+A place is what stands between `<!-- figures: NAME -->` and `<!-- end -->`. The plot goes to docs/img/bench.svg. Takes
+about a quarter of an hour; leave the machine alone meanwhile.
+"""
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SKEIN = ROOT / "build/skein"
+PAGES = [ROOT / "README.md", ROOT / "docs/PERFORMANCE.md"]
+
+
+def output(*line):
+    print("figures:", *line, file=sys.stderr)
+    return subprocess.run([str(word) for word in line], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+
+
+def measured(text):
+    """The header as prose, the tables as they are."""
+    lines = [line if line.startswith("|") or not line else line + "  " for line in text.strip().splitlines()]
+    return "\n".join(lines).rstrip()
+
+
+def put(name, text):
+    """-> how many places there were for it"""
+    places = 0
+    pattern = re.compile(rf"(<!-- figures: {name} -->\n).*?(\n<!-- end -->)", re.S)
+    for page in PAGES:
+        before = page.read_text()
+        after, count = pattern.subn(lambda m: m[1] + text + m[2], before)
+        places += count
+        if after != before:
+            page.write_text(after)
+    return places
+
+
+def short_table(report):
+    """README's: the columns that fit."""
+    lines = ["| requests at once | tokens/s | speedup | of the hardware's limit | first token p50 | between tokens p50 |",
+             "|---|---:|---:|---:|---:|---:|"]
+    for result in report["results"]:
+        level = "one at a time" if result["mode"] == "single" else str(result["concurrency"])
+        lines.append(f"| {level} | {result['tokens_per_second']:.1f} | {result['speedup']:.2f}x | "
+                     f"{result.get('percent_of_limit', 0):.1f} % | {result['ttft_p50_ms']:.0f} ms | "
+                     f"{result['itl_p50_ms']:.1f} ms |")
+    machine = report["machine"]
+    return (f"{report['model']['name']} on {machine['threads']} threads of {machine['cpu']} "
+            f"(`skein bench --rounds {report['workload']['rounds']}`):\n\n" + "\n".join(lines))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", help="path of a llama-server binary")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="batching,peer,roofline,sim", help="names, separated by commas")
+    arguments = parser.parse_args()
+    wanted = set(arguments.only.split(","))
+    if not arguments.peer:
+        wanted.discard("peer")
+    if "roofline" in wanted:
+        put("roofline", measured(output(SKEIN, "bench", "roofline", "--model", "default", "--markdown")))
+    if "sim" in wanted:
+        put("sim", measured(output(SKEIN, "bench", "sim", "--rate", "2.5", "--requests", "1000", "--markdown")))
+    if "batching" in wanted:
+        with tempfile.TemporaryDirectory() as folder:
+            saved = pathlib.Path(folder, "bench.json")
+            table = output(SKEIN, "bench", "--model", "default", "--rounds", arguments.rounds, "--markdown", "--save",
+                           saved, "--plot", ROOT / "docs/img/bench.svg")
+            put("batching", measured(table))
+            put("summary", short_table(json.loads(saved.read_text())))
+    if "peer" in wanted:
+        put("peer", measured(output(ROOT / "tools/bench_peer.py", arguments.peer, "--rounds", arguments.rounds)))
+    print(f"figures: {', '.join(sorted(wanted))} measured")
+
+
+if __name__ == "__main__":
+    main()
