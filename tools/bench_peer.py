@@ -58,7 +58,9 @@ class Server:
         until = time.monotonic() + START_S
         while not self.ready():
             if self.process.poll() is not None or time.monotonic() > until:
-                sys.exit(f"bench_peer: {name} did not start; see {log.name}")
+                last = pathlib.Path(log.name).read_text(errors="replace").splitlines()[-20:]
+                self.process.kill()
+                sys.exit("\n".join([*last, f"bench_peer: {name} did not start"]))
             time.sleep(0.2)
         self.pause()
 
@@ -167,7 +169,7 @@ def main():
                     "--no-log-requests"], port, log))
             port = free_port()
             # Its context is that of all slots together; -np given, each slot has its own part of it.
-            with open(folder / "llama-server.log", "w") as log:
+            with open(pathlib.Path(scratch, "llama-server.log"), "w") as log:
                 servers.append(Server("llama-server", [
                     arguments.llama_server, "-m", model, "--host", "127.0.0.1", "--port", port, "-t", arguments.threads,
                     "-np", slots, "-c", arguments.context * slots], port, log))

@@ -100,7 +100,7 @@ class Panel {
                                   kPanelTop - 12, escaped(title_));
     out += axes();
     for (const PlotLine& line : lines_) out += draw_line(line);
-    return out + legend();
+    return out + values() + legend();
   }
 
  private:
@@ -158,11 +158,25 @@ class Panel {
       out += fmt::format("<circle class=\"d{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"/>\n", colour,
                          x_of(point.x), y_of(point.y));
     }
-    const PlotPoint& last = line.points.back();
-    return out +
-           fmt::format(
-               "<text class=\"value\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n",
-               x_of(last.x) + 10, y_of(last.y) - 9, readable(last.y));
+    return out;
+  }
+
+  // The last value of every line, beside its end; those that would overlap move apart.
+  std::string values() const {
+    std::vector<std::pair<double, std::string>> labels;
+    for (const PlotLine& line : lines_) {
+      if (!line.dots || line.points.empty()) continue;
+      labels.emplace_back(y_of(line.points.back().y), readable(line.points.back().y));
+    }
+    std::sort(labels.begin(), labels.end());
+    std::string out;
+    double lowest = 0;
+    for (const auto& [y, label] : labels) {
+      lowest = std::max(y + 4, lowest + 14);
+      out += fmt::format("<text class=\"value\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
+                         x_of(xs_.back()) + 10, lowest, label);
+    }
+    return out;
   }
 
   std::string legend() const {
