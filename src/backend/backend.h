@@ -107,6 +107,10 @@ class Buffer {
 
 // How a cache keeps keys and values: as they are, or rounded to the nearest bfloat16.
 enum class KvType : uint8_t { kF32, kBf16 };
+// Where nobody says otherwise.
+constexpr KvType default_kv_type(Precision precision) {
+  return precision == Precision::kF32 ? KvType::kF32 : KvType::kBf16;
+}
 
 // One layer of a paged cache. Block b, head h holds its keys, then as many bytes of values:
 //   kF32   keys [head_dim][kBlockTokens] (a token is a column), values [kBlockTokens][head_dim]

@@ -20,8 +20,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(source)));
   model->isa_ = isa;
   model->precision_ = options.precision;
-  model->kv_type_ =
-      options.kv_type.value_or(options.precision == Precision::kF32 ? KvType::kF32 : KvType::kBf16);
+  model->kv_type_ = options.kv_type.value_or(default_kv_type(options.precision));
   model->load_text();
   model->backend_ = make_cpu_backend(pool, isa, options.precision);
   auto decoder = Decoder::load(model->source_, *model->backend_,

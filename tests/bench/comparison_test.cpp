@@ -19,10 +19,10 @@ constexpr auto kStepTime = std::chrono::milliseconds(2);
 class TimedRunner final : public StepRunner {
  public:
   explicit TimedRunner(std::shared_ptr<FakeModel> model) : inner_(std::move(model)) {}
-  void run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
-           std::span<RowOutput> outputs) override {
+  TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
+             std::span<RowOutput> outputs) override {
     std::this_thread::sleep_for(kStepTime);
-    inner_.run(rows, tasks, outputs);
+    return inner_.run(rows, tasks, outputs);
   }
 
  private:

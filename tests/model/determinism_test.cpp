@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "backend/arithmetic.h"
 #include "model/goldens.h"
 #include "model/runner.h"
 
@@ -46,11 +47,16 @@ std::vector<float> kv_of(Runner& runner, const Feed& feed) {
     const KvLayer layer = runner.pool().layer(l);
     for (uint32_t t = 0; t < feed.computed; ++t) {
       for (uint32_t h = 0; h < layer.heads; ++h) {
-        const float* head = layer.head(feed.blocks[t / kBlockTokens], h);
+        const std::byte* head = layer.head(feed.blocks[t / kBlockTokens], h);
         const uint32_t slot = t % kBlockTokens;
-        for (uint32_t d = 0; d < layer.head_dim; ++d) out.push_back(head[d * kBlockTokens + slot]);
-        const float* value = head + (layer.head_dim * kBlockTokens) + slot * layer.head_dim;
-        out.insert(out.end(), value, value + layer.head_dim);
+        const auto push = [&](size_t index) {
+          out.push_back(
+              layer.type == KvType::kF32
+                  ? reinterpret_cast<const float*>(head)[index]
+                  : arithmetic::float_of_bf16(reinterpret_cast<const uint16_t*>(head)[index]));
+        };
+        for (uint32_t d = 0; d < layer.head_dim; ++d) push(layer.key_index(slot, d));
+        for (uint32_t d = 0; d < layer.head_dim; ++d) push(layer.value_index(slot, d));
       }
     }
   }
@@ -58,10 +64,7 @@ std::vector<float> kv_of(Runner& runner, const Feed& feed) {
 }
 
 void poison(Runner& runner) {
-  const KvLayer layer = runner.pool().layer(0);
-  auto* all = reinterpret_cast<float*>(layer.data);
-  std::fill(all, all + runner.pool().bytes() / sizeof(float),
-            std::numeric_limits<float>::quiet_NaN());
+  std::memset(runner.pool().layer(0).data, 0xff, runner.pool().bytes());  // NaN in every format
 }
 
 // Feeds `tokens` in chunks of these sizes (the rest in one).

@@ -272,9 +272,10 @@ TEST(KvPoolTest, BlocksOfAllLayersLieTogether) {
   EXPECT_EQ(pool->bytes(), 5 * KvPool::bytes_per_block(spec));
   const KvLayer first = pool->layer(0);
   const KvLayer second = pool->layer(1);
-  EXPECT_EQ(reinterpret_cast<std::byte*>(first.head(BlockId(1), 0)) - first.data,
+  EXPECT_EQ(first.head(BlockId(1), 0) - first.data,
             static_cast<std::ptrdiff_t>(KvPool::bytes_per_block(spec)));
-  EXPECT_EQ(second.head(BlockId(4), 1) - first.head(BlockId(4), 1), 2 * 2 * 32 * 16);
+  EXPECT_EQ(second.head(BlockId(4), 1) - first.head(BlockId(4), 1), 2 * 2 * 32 * 16 * 4);
+  EXPECT_EQ(KvPool::bytes_per_block(spec, KvType::kBf16), 3u * 2 * 2 * 32 * 16 * 2);
   EXPECT_EQ(KvPool::create(*backend, spec, 0).status().code(), Code::kInvalidArgument);
   spec.layers.resize(1024);
   spec.kv_heads = 4096;

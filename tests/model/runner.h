@@ -103,7 +103,8 @@ class Runner {
       backend_ = make_cpu_backend(threads_, isa, precision);
     }
     SKEIN_ASSIGN(decoder_, Decoder::load(*source_, *backend_, {.limits = {kRows, kRows}}));
-    SKEIN_ASSIGN(KvPool pool, KvPool::create(*backend_, decoder_->spec(), kBlocks));
+    SKEIN_ASSIGN(KvPool pool,
+                 KvPool::create(*backend_, decoder_->spec(), kBlocks, default_kv_type(precision)));
     pool_ = std::make_unique<KvPool>(std::move(pool));
     return ok_status();
   }
