@@ -116,11 +116,12 @@ Status eval_kl(const KlOptions& options) {
   Divergence divergence;
   if (!options.reference.empty()) {
     SKEIN_TRY(compare_with_file(*model, lists, options.reference, divergence));
-  } else if (model->precision() == Precision::kF32) {
+  } else if (model->precision() == Precision::kF32 && model->kv_type() == KvType::kF32) {
     SKEIN_TRY(compare_with_run(*model, *model, lists, divergence));
   } else {
     ModelFlags flags = options.model;
     flags.precision = "f32";
+    flags.kv_dtype = "f32";
     SKEIN_ASSIGN(const auto reference, load_model(flags, kAllLogits, *pool));
     SKEIN_TRY(compare_with_run(*model, *reference, lists, divergence));
   }

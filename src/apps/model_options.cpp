@@ -20,7 +20,7 @@ void add_model_options(CLI::App& command, ModelFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--kv-dtype", flags.kv_dtype,
-                  "Numbers in the KV cache: f32, bf16, or auto: bf16 unless --precision is f32")
+                  "Numbers in the KV cache: f32, bf16, or auto: bf16 at the default precision")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();
   command

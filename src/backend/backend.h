@@ -109,7 +109,7 @@ class Buffer {
 enum class KvType : uint8_t { kF32, kBf16 };
 // Where nobody says otherwise.
 constexpr KvType default_kv_type(Precision precision) {
-  return precision == Precision::kF32 ? KvType::kF32 : KvType::kBf16;
+  return precision == Precision::kDefault ? KvType::kBf16 : KvType::kF32;
 }
 
 // One layer of a paged cache. Block b, head h holds its keys, then as many bytes of values:

@@ -29,7 +29,7 @@ namespace skein {
 
 struct ModelOptions {
   Precision precision = Precision::kDefault;
-  std::optional<KvType> kv_type;   // bfloat16 unless the precision is kF32
+  std::optional<KvType> kv_type;   // default_kv_type() if absent
   std::optional<std::string> isa;  // as choose_isa takes it
   uint32_t max_context = 0;        // 0: what the model was made for
   BatchLimits limits;

@@ -211,7 +211,7 @@ TEST_F(EngineModelTest, SiblingsShareTheirPromptAndDrawDifferently) {
 TEST_F(EngineModelTest, StopTokensEndChatsAndPlainTextAndAreNotEmitted) {
   start();
   nlohmann::ordered_json context;
-  context["messages"] = {{{"role", "user"}, {"content", "What is the capital of France?"}}};
+  context["messages"] = {{{"role", "user"}, {"content", "What is 2+2?"}}};
   context["add_generation_prompt"] = true;
   const auto rendered = model().chat_template()->render(context, {});
   ASSERT_TRUE(rendered.ok()) << rendered.message();
@@ -227,7 +227,7 @@ TEST_F(EngineModelTest, StopTokensEndChatsAndPlainTextAndAreNotEmitted) {
   EXPECT_EQ(answer.end.reason, FinishReason::kStop);
   for (const TokenId stop : stops) EXPECT_THAT(answer.tokens, Each(Not(stop)));
   const auto text = tokenizer.decode(answer.tokens, {.skip_special = false});
-  EXPECT_THAT(*text, ::testing::HasSubstr("Paris"));
+  EXPECT_THAT(*text, ::testing::HasSubstr("4"));
   EXPECT_THAT(*text, Not(::testing::HasSubstr("<|im_end|>")));
 
   // Plain text: the same stops count, unless they are told not to.
