@@ -63,13 +63,14 @@ Result<const float*> Maker::floats(std::span<const TensorView> parts, float plus
     const size_t first = values.size();
     values.resize(first + part.elements());
     dequantize(part.type, part.bytes, std::span(values).subspan(first));
+    source_.release(part.bytes);
   }
   for (float& value : values) value += plus;
   return keep(values);
 }
 
-// What was packed is not read from the file again; dropping its pages at once keeps the memory that
-// loading takes near that of the weights.
+// What was packed is not read from the file again; giving its pages back at once keeps the memory
+// that loading takes near that of the weights.
 Result<std::unique_ptr<Matrix>> Maker::matrix(std::span<const WeightView> parts) {
   SKEIN_ASSIGN(std::unique_ptr<Matrix> made, backend_.make_matrix(parts));
   if (made->reads_views()) return made;

@@ -11,6 +11,8 @@ struct DotAvx2 : VecAvx2 {
   using W = I;
 
   static constexpr size_t kMaxRows = 2;
+  static constexpr size_t kBlocks = 1;
+  static constexpr size_t kBlocksOfOneRow = 1;
 
   static W load_bytes(const uint8_t* at) {
     const auto* registers = reinterpret_cast<const __m256i*>(at);
@@ -40,17 +42,19 @@ struct DotAvx2 : VecAvx2 {
     const __m256i all = _mm256_set1_epi32(-*minus_sum * 128);
     return {all, all};
   }
-  template <bool kSmall>
-  static I dot_add(I sum, W w, const int8_t* x) {
+  static I load_four(const int8_t* x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
-    const __m256i all = _mm256_set1_epi32(four);
+    return {_mm256_set1_epi32(four), _mm256_set1_epi32(four)};
+  }
+  template <bool kSmall>
+  static I dot_add(I sum, W w, I four) {
     if constexpr (kSmall) {
-      return {_mm256_add_epi16(sum.low, _mm256_maddubs_epi16(w.low, all)),
-              _mm256_add_epi16(sum.high, _mm256_maddubs_epi16(w.high, all))};
+      return {_mm256_add_epi16(sum.low, _mm256_maddubs_epi16(w.low, four.low)),
+              _mm256_add_epi16(sum.high, _mm256_maddubs_epi16(w.high, four.high))};
     } else {
-      return {_mm256_add_epi32(sum.low, signed_dot(w.low, all)),
-              _mm256_add_epi32(sum.high, signed_dot(w.high, all))};
+      return {_mm256_add_epi32(sum.low, signed_dot(w.low, four.low)),
+              _mm256_add_epi32(sum.high, signed_dot(w.high, four.high))};
     }
   }
   template <bool kSmall, bool kSigned>

@@ -9,7 +9,11 @@ namespace {
 struct DotAvx512 : VecAvx512 {
   using W = I;
 
-  static constexpr size_t kMaxRows = 8;
+  // Loads of 64 bytes, broadcasts among them, are what limits this: four rows share those of
+  // weights and two blocks those of activations, which with their sums fills the registers.
+  static constexpr size_t kMaxRows = 4;
+  static constexpr size_t kBlocks = 2;
+  static constexpr size_t kBlocksOfOneRow = 4;
 
   static W load_bytes(const uint8_t* at) { return _mm512_loadu_si512(at); }
   static W low_nibbles(W w) { return _mm512_and_si512(w, _mm512_set1_epi8(0xf)); }
@@ -24,11 +28,14 @@ struct DotAvx512 : VecAvx512 {
     if constexpr (!kSigned) return _mm512_setzero_si512();
     return _mm512_slli_epi32(_mm512_set1_epi32(*minus_sum), kSmall ? 3 : 7);
   }
-  template <bool kSmall>
-  static I dot_add(I sum, W w, const int8_t* x) {
+  static I load_four(const int8_t* x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
-    return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(four));
+    return _mm512_set1_epi32(four);
+  }
+  template <bool kSmall>
+  static I dot_add(I sum, W w, I four) {
+    return _mm512_dpbusd_epi32(sum, w, four);
   }
   template <bool kSmall, bool kSigned>
   static I dot_finish(I sum, const int32_t*) {

@@ -1,4 +1,4 @@
-// What linear_kernels.inl needs beyond a Vec: dots of bytes, rounding, and a tile size.
+// What linear_kernels.inl needs beyond a Vec: dots of bytes, rounding, and sizes of tiles.
 //
 // Bytes W are 64: four codes of each of 16 outputs. A dot of codes with the activations of a record
 // goes start, add for each four columns, finish, and ends as 16 exact 32-bit integers; kSmall:
@@ -15,7 +15,10 @@ struct DotScalar : VecScalar {
     uint8_t byte[64];
   };
 
-  static constexpr size_t kMaxRows = 1;  // of a tile in registers
+  // What is in registers at once: rows of a tile, and row blocks beside several rows or one.
+  static constexpr size_t kMaxRows = 1;
+  static constexpr size_t kBlocks = 1;
+  static constexpr size_t kBlocksOfOneRow = 1;
 
   static W load_bytes(const uint8_t* at) {
     W w;
@@ -44,11 +47,16 @@ struct DotScalar : VecScalar {
   static I dot_start(const int32_t* minus_sum) {
     return each_int([&](size_t) { return kSigned ? *minus_sum * (kSmall ? 8 : 128) : 0; });
   }
+  // Four activations for all outputs.
+  static I load_four(const int8_t* x) {
+    return each_int([&](size_t l) { return int32_t{x[l % 4]}; });
+  }
   template <bool kSmall>
-  static I dot_add(I sum, W w, const int8_t* x) {
+  static I dot_add(I sum, W w, I four) {
     return each_int([&](size_t l) {
-      const uint8_t* const code = w.byte + 4 * l;
-      return sum.lane[l] + code[0] * x[0] + code[1] * x[1] + code[2] * x[2] + code[3] * x[3];
+      int32_t dot = sum.lane[l];
+      for (size_t c = 0; c < 4; ++c) dot += w.byte[4 * l + c] * four.lane[c];
+      return dot;
     });
   }
   template <bool kSmall, bool kSigned>

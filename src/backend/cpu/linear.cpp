@@ -16,6 +16,8 @@ constexpr size_t kChunk = 2 * kLargePanel;
 // Of packed matrices a worker takes a run of row blocks at a time: few runs, so that memory is read
 // in long stretches, but some more than there are workers, for the case that one is held up.
 constexpr size_t kRunsPerSlot = 4;
+// Runs are whole numbers of what the kernels take at once.
+constexpr size_t kBlocksTogether = 4;
 // Activations that come by for each row block should come from the second-level cache.
 constexpr size_t kCachedBytes = size_t{512} << 10;
 
@@ -78,7 +80,8 @@ void Linear::list_items() {
   for (const Group& group : groups_)
     blocks += (group.matrix->outputs() + kBlockRows - 1) / kBlockRows;
   const size_t runs = workers_.slots() == 1 ? 1 : kRunsPerSlot * workers_.slots();
-  const size_t most = (blocks + runs - 1) / runs;
+  const size_t most =
+      (blocks + runs * kBlocksTogether - 1) / (runs * kBlocksTogether) * kBlocksTogether;
   items_.clear();
   for (const Group& group : groups_) {
     for (const PackedPart& part : group.matrix->packed()) {

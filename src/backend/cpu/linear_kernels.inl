@@ -64,12 +64,12 @@ void round_rows(const float* const* x, size_t rows, size_t inputs, Bf16Record* o
   }
 }
 
-// One row block with kRows rows of a tile, from `row` on: the sums stay in registers over all
-// columns.
-template <class V, Codes kCodes, bool kHalves, bool kMinimum, size_t kRows>
-void g32_tile(const G32Multiply& a, const uint8_t* codes, const QuantizedRecord* x,
-              size_t first_row, typename V::F* sums) {
-  const size_t row = kRows == kTileRows ? 0 : first_row;  // a constant where registers are few
+// kBlocks row blocks, each at its address, with kRows rows of a tile from `row` on. All sums stay in
+// registers over all columns. Several blocks share the loads of activations, several rows those of
+// weights.
+template <class V, Codes kCodes, bool kHalves, bool kMinimum, size_t kRows, size_t kBlocks>
+void g32_tile(const G32Multiply& a, const uint8_t* const* blocks, const QuantizedRecord* x,
+              size_t row, typename V::F* sums) {
   using F = typename V::F;
   using I = typename V::I;
   using W = typename V::W;
@@ -77,145 +77,192 @@ void g32_tile(const G32Multiply& a, const uint8_t* codes, const QuantizedRecord*
   constexpr bool kSmall = kCodes == Codes::kNibbles;
   constexpr bool kSigned = !kMinimum;
   constexpr size_t kDots = kHalves ? 2 : 1;
-  const uint8_t* scales = codes + a.groups * kLayout.code_bytes();
   const W table = kCodes == Codes::kTable ? V::load_table(a.table) : W();
-  F sum[kRows];
-  repeat<kRows>([&](auto r) { sum[r] = V::splat(0.0F); });
+  const uint8_t* codes[kBlocks];
+  const uint8_t* scales[kBlocks];
+  F sum[kBlocks][kRows];
+  repeat<kBlocks>([&](auto b) {
+    codes[b] = blocks[b];
+    scales[b] = blocks[b] + a.groups * kLayout.code_bytes();
+    repeat<kRows>([&](auto r) { sum[b][r] = V::splat(0.0F); });
+  });
   for (size_t g = 0; g < a.groups; ++g) {
     const QuantizedRecord& in = x[g];
+    I dots[kBlocks][kDots][kRows];
     const auto sum_of = [](size_t dot) { return kHalves ? kFirstHalf + dot : size_t{kWhole}; };
-    I dots[kDots][kRows];
     repeat<kDots>([&](auto d) {
       repeat<kRows>([&](auto r) {
-        dots[d][r] =
-            V::template dot_start<kSmall, kSigned>(&in.minus_sum[sum_of(d)][row + r]);
+        const I start = V::template dot_start<kSmall, kSigned>(&in.minus_sum[sum_of(d)][row + r]);
+        repeat<kBlocks>([&](auto b) { dots[b][d][r] = start; });
       });
     });
-    const auto add = [&](W w, size_t column) __attribute__((always_inline)) {
-      I* const to = dots[kHalves ? column / 16 : 0];
+    const auto add = [&](const W* w, size_t column) __attribute__((always_inline)) {
       repeat<kRows>([&](auto r) {
-        to[r] = V::template dot_add<kSmall>(to[r], w, &in.q[row + r][column]);
+        const I four = V::load_four(&in.q[row + r][column]);
+        repeat<kBlocks>([&](auto b) {
+          I& dot = dots[b][kHalves ? column / 16 : 0][r];
+          dot = V::template dot_add<kSmall>(dot, w[b], four);
+        });
       });
     };
     if constexpr (kCodes == Codes::kBytes) {
-      repeat<8>([&](auto j) { add(V::load_bytes(codes + 64 * j), 4 * j); });
+      repeat<8>([&](auto j) {
+        W w[kBlocks];
+        repeat<kBlocks>([&](auto b) { w[b] = V::load_bytes(codes[b] + 64 * j); });
+        add(w, 4 * j);
+      });
     } else {
       repeat<4>([&](auto j) {
-        const W pairs = V::load_bytes(codes + 64 * j);
-        W low = V::low_nibbles(pairs), high = V::high_nibbles(pairs);
-        if constexpr (kCodes == Codes::kTable) {
-          low = V::lookup_bytes(table, low);
-          high = V::lookup_bytes(table, high);
-        }
+        W low[kBlocks], high[kBlocks];
+        repeat<kBlocks>([&](auto b) {
+          const W pairs = V::load_bytes(codes[b] + 64 * j);
+          low[b] = V::low_nibbles(pairs);
+          high[b] = V::high_nibbles(pairs);
+          if constexpr (kCodes == Codes::kTable) {
+            low[b] = V::lookup_bytes(table, low[b]);
+            high[b] = V::lookup_bytes(table, high[b]);
+          }
+        });
         add(low, 4 * j);
         add(high, 16 + 4 * j);
       });
     }
-    const auto load_scales = [&](size_t i) {
-      const uint8_t* const at = scales + i * kScalesBytes;
-      return a.bfloat16_scales ? V::load_bf16(at) : V::load_f16(at);
-    };
     repeat<kDots>([&](auto d) {
-      const F scale = load_scales(d);
-      const F minimum = kMinimum ? load_scales(kDots + d) : scale;
+      F scale[kBlocks], minimum[kBlocks];
+      repeat<kBlocks>([&](auto b) {
+        const auto load_scales = [&](size_t i) {
+          const uint8_t* const at = scales[b] + i * kScalesBytes;
+          return a.bfloat16_scales ? V::load_bf16(at) : V::load_f16(at);
+        };
+        scale[b] = load_scales(d);
+        minimum[b] = kMinimum ? load_scales(kDots + d) : scale[b];
+      });
       repeat<kRows>([&](auto r) {
-        const I dot = V::template dot_finish<kSmall, kSigned>(
-            dots[d][r], &in.minus_sum[sum_of(d)][row + r]);
-        sum[r] = V::fma(V::mul(V::to_float(dot), scale), V::splat(in.scale[row + r]), sum[r]);
-        if constexpr (kMinimum) {
-          sum[r] = V::fma(minimum, V::splat(in.scaled_sum[sum_of(d)][row + r]), sum[r]);
-        }
+        const F x_scale = V::splat(in.scale[row + r]);
+        const F x_sum = V::splat(in.scaled_sum[sum_of(d)][row + r]);
+        repeat<kBlocks>([&](auto b) {
+          const I dot = V::template dot_finish<kSmall, kSigned>(
+              dots[b][d][r], &in.minus_sum[sum_of(d)][row + r]);
+          sum[b][r] = V::fma(V::mul(V::to_float(dot), scale[b]), x_scale, sum[b][r]);
+          if constexpr (kMinimum) sum[b][r] = V::fma(minimum[b], x_sum, sum[b][r]);
+        });
       });
     });
-    codes += kLayout.code_bytes();
-    scales += kLayout.scale_bytes();
+    repeat<kBlocks>([&](auto b) {
+      codes[b] += kLayout.code_bytes();
+      scales[b] += kLayout.scale_bytes();
+    });
   }
-  repeat<kRows>([&](auto r) { sums[r] = sum[r]; });
+  repeat<kBlocks>([&](auto b) {
+    repeat<kRows>([&](auto r) { sums[b * kRows + r] = sum[b][r]; });
+  });
 }
 
-template <class V, size_t kRows>
-void bf16_tile(const Bf16Multiply& a, const uint8_t* weights, const Bf16Record* x,
-               size_t first_row, typename V::F* sums) {
-  const size_t row = kRows == kTileRows ? 0 : first_row;
+template <class V, size_t kRows, size_t kBlocks>
+void bf16_tile(const Bf16Multiply& a, const uint8_t* const* blocks, const Bf16Record* x, size_t row,
+               typename V::F* sums) {
   using F = typename V::F;
-  F sum[kRows];
-  repeat<kRows>([&](auto r) { sum[r] = V::splat(0.0F); });
+  F sum[kBlocks][kRows];
+  repeat<kBlocks>([&](auto b) {
+    repeat<kRows>([&](auto r) { sum[b][r] = V::splat(0.0F); });
+  });
+  size_t at = 0;
   for (size_t g = 0; g < a.groups; ++g) {
-    F even[kRows], odd[kRows];
-    repeat<kRows>([&](auto r) { even[r] = odd[r] = V::splat(0.0F); });
-    for (size_t k = 0; k < arithmetic::kGroup; k += 2, weights += 64) {
-      const auto pairs = V::load_bytes(weights);
-      const F w0 = V::even_halves(pairs), w1 = V::odd_halves(pairs);
+    F even[kBlocks][kRows], odd[kBlocks][kRows];
+    repeat<kBlocks>([&](auto b) {
+      repeat<kRows>([&](auto r) { even[b][r] = odd[b][r] = V::splat(0.0F); });
+    });
+    for (size_t k = 0; k < arithmetic::kGroup; k += 2, at += 64) {
+      F w0[kBlocks], w1[kBlocks];
+      repeat<kBlocks>([&](auto b) {
+        const auto pairs = V::load_bytes(blocks[b] + at);
+        w0[b] = V::even_halves(pairs);
+        w1[b] = V::odd_halves(pairs);
+      });
       repeat<kRows>([&](auto r) {
-        const float* const in = x[g].x[row + r] + k;
-        even[r] = V::fma(V::splat(in[0]), w0, even[r]);
-        odd[r] = V::fma(V::splat(in[1]), w1, odd[r]);
+        const F x0 = V::splat(x[g].x[row + r][k]), x1 = V::splat(x[g].x[row + r][k + 1]);
+        repeat<kBlocks>([&](auto b) {
+          even[b][r] = V::fma(x0, w0[b], even[b][r]);
+          odd[b][r] = V::fma(x1, w1[b], odd[b][r]);
+        });
       });
     }
-    repeat<kRows>([&](auto r) { sum[r] = V::add(sum[r], V::add(even[r], odd[r])); });
+    repeat<kBlocks>([&](auto b) {
+      repeat<kRows>(
+          [&](auto r) { sum[b][r] = V::add(sum[b][r], V::add(even[b][r], odd[b][r])); });
+    });
   }
-  repeat<kRows>([&](auto r) { sums[r] = sum[r]; });
+  repeat<kBlocks>([&](auto b) {
+    repeat<kRows>([&](auto r) { sums[b * kRows + r] = sum[b][r]; });
+  });
 }
 
-// Which of the tile functions: tile.template run<kRows>(args, weights, x, row, sums).
+// Which of the tile functions.
 template <class V, Codes kCodes, bool kHalves, bool kMinimum>
 struct G32Tile {
-  template <size_t kRows, class... Args>
+  template <size_t kRows, size_t kBlocks, class... Args>
   static void run(Args... args) {
-    g32_tile<V, kCodes, kHalves, kMinimum, kRows>(args...);
+    g32_tile<V, kCodes, kHalves, kMinimum, kRows, kBlocks>(args...);
   }
 };
 template <class V>
 struct Bf16Tile {
-  template <size_t kRows, class... Args>
+  template <size_t kRows, size_t kBlocks, class... Args>
   static void run(Args... args) {
-    bf16_tile<V, kRows>(args...);
+    bf16_tile<V, kRows, kBlocks>(args...);
   }
 };
 
-// The rows of a tile from `row` on that the next call takes, as a power of two: more than there are
-// where that is faster than a call for each; the tile has memory for them.
-template <class V>
-size_t rows_at_once(size_t left) {
-  const size_t wanted = left > 5 ? 8 : left > 2 ? 4 : left;
-  return wanted < V::kMaxRows ? wanted : V::kMaxRows;
-}
-
-template <class V, class Tile, class Multiply>
-void multiply_tile_rows(const Multiply& a, const uint8_t* weights, size_t tile, size_t block) {
-  using F = typename V::F;
-  const size_t first = tile * kTileRows, left = a.rows - first;
-  const size_t rows = left < kTileRows ? left : kTileRows;
-  const size_t n = block * kBlockRows, lanes = a.outputs - n < 16 ? a.outputs - n : 16;
-  const auto* const x = a.x + tile * a.groups;
-  for (size_t row = 0; row < rows;) {
-    F sums[kTileRows];
-    const size_t taken = rows_at_once<V>(rows - row);
-    if constexpr (V::kMaxRows >= 8) {
-      if (taken == 8) Tile::template run<8>(a, weights, x, row, sums);
-      if (taken == 4) Tile::template run<4>(a, weights, x, row, sums);
+// Rows [row, row + kRows) of a tile with `count` of kBlocks row blocks from `block` on; those past
+// the count repeat the first, and rows past `rows` are what the tile's memory holds: neither is
+// stored.
+template <class V, class Tile, size_t kRows, size_t kBlocks, class Multiply>
+void multiply_rows_of_tile(const Multiply& a, size_t block, size_t count, size_t tile, size_t row,
+                           size_t rows) {
+  const uint8_t* blocks[kBlocks];
+  for (size_t b = 0; b < kBlocks; ++b) {
+    blocks[b] = a.weights + (block + (b < count ? b : 0)) * a.block_stride;
+  }
+  typename V::F sums[kBlocks * kRows];
+  Tile::template run<kRows, kBlocks>(a, blocks, a.x + tile * a.groups, row, sums);
+  for (size_t b = 0; b < count; ++b) {
+    const size_t n = (block + b) * kBlockRows, lanes = a.outputs - n < 16 ? a.outputs - n : 16;
+    for (size_t r = 0; r < kRows && row + r < rows; ++r) {
+      typename V::F sum = sums[b * kRows + r];
+      if (a.bias != nullptr) sum = V::add(sum, load_lanes<V>(a.bias + n, lanes));
+      store_lanes<V>(a.out[tile * kTileRows + row + r] + a.first_output + n, sum, lanes);
     }
-    if constexpr (V::kMaxRows >= 2) {
-      if (taken == 2) Tile::template run<2>(a, weights, x, row, sums);
-    }
-    if (taken == 1) Tile::template run<1>(a, weights, x, row, sums);
-    for (size_t i = 0; i < taken && row + i < rows; ++i) {
-      if (a.bias != nullptr) sums[i] = V::add(sums[i], load_lanes<V>(a.bias + n, lanes));
-      store_lanes<V>(a.out[first + row + i] + a.first_output + n, sums[i], lanes);
-    }
-    row += taken;
   }
 }
 
-// Row blocks outermost: the weights of one stay in the cache while the tiles come by.
+// Row blocks outermost: the weights of a few stay in the cache while the tiles come by. A single row
+// wants more blocks at once, because it has fewer sums to keep the arithmetic units busy.
 template <class V, class Tile, class Multiply>
 void multiply_packed(const Multiply& a) {
   const size_t blocks = (a.outputs + kBlockRows - 1) / kBlockRows;
-  const size_t tiles = (a.rows + kTileRows - 1) / kTileRows;
-  const uint8_t* weights = a.weights;
-  for (size_t block = 0; block < blocks; ++block, weights += a.block_stride) {
-    for (size_t tile = 0; tile < tiles; ++tile) {
-      multiply_tile_rows<V, Tile>(a, weights, tile, block);
+  if (a.rows == 1) {
+    constexpr size_t kBlocks = V::kBlocksOfOneRow;
+    for (size_t block = 0; block < blocks; block += kBlocks) {
+      const size_t count = blocks - block < kBlocks ? blocks - block : kBlocks;
+      multiply_rows_of_tile<V, Tile, 1, kBlocks>(a, block, count, 0, 0, 1);
+    }
+    return;
+  }
+  constexpr size_t kBlocks = V::kBlocks, kRows = V::kMaxRows;
+  for (size_t block = 0; block < blocks; block += kBlocks) {
+    const size_t count = blocks - block < kBlocks ? blocks - block : kBlocks;
+    for (size_t first = 0; first < a.rows; first += kTileRows) {
+      const size_t tile = first / kTileRows;
+      const size_t rows = a.rows - first < kTileRows ? a.rows - first : kTileRows;
+      size_t row = 0;
+      for (; row + kRows / 2 < rows; row += kRows) {
+        multiply_rows_of_tile<V, Tile, kRows, kBlocks>(a, block, count, tile, row, rows);
+      }
+      if constexpr (kRows > 1) {
+        if (row < rows) {
+          multiply_rows_of_tile<V, Tile, kRows / 2, kBlocks>(a, block, count, tile, row, rows);
+        }
+      }
     }
   }
 }
