@@ -13,7 +13,8 @@ import unittest
 
 VENV = pathlib.Path(__file__).resolve().parents[2] / "build/venv"
 if (VENV / "bin/python").exists() and pathlib.Path(sys.prefix) != VENV:
-    os.execv(VENV / "bin/python", [str(VENV / "bin/python"), "-B", *sys.argv])
+    # The packages come uncompiled, for most of what is in them is never imported.
+    os.execv(VENV / "bin/python", [str(VENV / "bin/python"), "-X", f"pycache_prefix={VENV}/pycache", *sys.argv])
 
 import serving
 

@@ -88,9 +88,12 @@ class OverloadTest(unittest.TestCase):
         return {"prompt": words(rng, self.PROMPT), "max_tokens": self.ANSWER, "ignore_eos": True}
 
     async def peak(self, server, key):
-        """Answers a second when there is always work, and nobody is refused."""
-        rng, done, begun = random.Random(1), 0, time.monotonic()
-        until = begun + self.SECONDS / 3
+        """Answers a second when there is always work, and nobody is refused; the better of two turns."""
+        return max([await self.peak_of(server, key, turn) for turn in range(2)])
+
+    async def peak_of(self, server, key, turn):
+        rng, done, begun = random.Random(turn), 0, time.monotonic()
+        until = begun + self.SECONDS / 6
 
         async def client():
             nonlocal done
@@ -137,13 +140,13 @@ class OverloadTest(unittest.TestCase):
             idle, probe, peak, replies, goodput, longest = asyncio.run(self.run_all(server, keys))
         refused = [reply for reply in replies if reply.status in (429, 503)]
         self.assertEqual(len(refused) + sum(reply.status == 200 for reply in replies), len(replies))
-        self.assertGreater(len(refused), len(replies) / 2)
         self.assertTrue(all(1 <= int(reply.headers["retry-after"]) <= 60 for reply in refused))
         self.assertLessEqual(longest, self.QUEUE)
         late = percentile([reply.latency for reply in refused], 0.99)
         print(f"T8: {len(replies)} requests in {self.SECONDS} s, {len(refused)} refused, p99 within {1e3 * late:.1f} ms; "
               f"{goodput:.2f} answers a second of at most {peak:.2f}; queue at most {longest:.0f}")
         print(f"T8: HIGH {probe.says(idle)}")
+        self.assertGreater(len(refused), len(replies) / 2)
         self.assertGreaterEqual(len(replies) - len(refused), self.QUEUE)
         if FULL:
             self.assertGreaterEqual(goodput, 0.9 * peak)

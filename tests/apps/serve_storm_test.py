@@ -211,6 +211,34 @@ class SlowReaderTest(unittest.TestCase):
 
 
 @needs_model
+class IdleStreamTest(unittest.TestCase):
+    """A stream that waits for its turn costs less than 64 KiB."""
+
+    STREAMS = 1000 if FULL else 200
+
+    def test_waiting_streams_are_small(self):
+        if not load.allow_files(self.STREAMS + 100):
+            self.skipTest("too few files are allowed")
+        with Server("--batch-max-batch-size", "1") as server:
+            running = server.stream(max_tokens=8000).read(until_first=True)
+            before = server.resident_bytes()
+            body = {"prompt": "Once upon a time", "max_tokens": 100, "stream": True}
+            request = load.request_bytes("POST", COMPLETIONS, body)
+            sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(self.STREAMS)]
+            for sock in sockets:
+                sock.sendall(request)
+            waiting = lambda: server.gauge("vllm:num_requests_waiting")
+            self.assertTrue(server.settle(lambda: waiting() == self.STREAMS), waiting())
+            each = (server.resident_bytes() - before) / self.STREAMS
+            for sock in sockets:
+                sock.close()
+            self.assertTrue(server.settle(lambda: waiting() == 0), waiting())
+            running.close()
+            print(f"{self.STREAMS} streams that wait cost {each / 1024:.1f} KiB each")
+            self.assertLess(each, 64 << 10)
+
+
+@needs_model
 class StallTest(unittest.TestCase):
     """T7: a row whose reader takes nothing for the stall timeout is ended, and its blocks are free."""
 
