@@ -319,12 +319,12 @@ Result<std::string> first_model(const HttpTarget& target) {
   const auto where =
       tcp::resolver(io).resolve(target.url.host, std::to_string(target.url.port), error);
   if (error) return unavailable("{}: {}", target.url.host, error.message());
+  std::string key;  // any of them will do
+  for (const std::string& one : target.keys) key = one.empty() ? key : one;
   Status ended;
   const auto session = std::make_shared<Session>(
-      io,
-      request_text(target, "GET", "/models", target.keys[static_cast<size_t>(Priority::NORMAL)],
-                   ""),
-      [](std::string_view) {}, target.patience_us);
+      io, request_text(target, "GET", "/models", key, ""), [](std::string_view) {},
+      target.patience_us);
   session->start(where, [&](const Status& status) { ended = status; });
   io.run();
   SKEIN_TRY(std::move(ended));

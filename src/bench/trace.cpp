@@ -109,10 +109,12 @@ Result<std::optional<WorkItem>> read_log_line(std::string_view line, TimeUs ende
   return std::optional<WorkItem>(std::move(item));
 }
 
-Result<std::optional<WorkItem>> read_line(std::string_view line, uint32_t max_tokens) {
+// A line of a trace: nullopt where there is nothing on it. A log's other lines are none of ours.
+Result<std::optional<WorkItem>> read_line(std::string_view line, bool is_log, uint32_t max_tokens) {
   if (line.find_first_not_of(" \t\r") == std::string_view::npos) return std::optional<WorkItem>();
-  if (const std::optional<TimeUs> time = log_time(line)) {
-    return read_log_line(line, *time, max_tokens);
+  if (is_log) {
+    const std::optional<TimeUs> time = log_time(line);
+    return time ? read_log_line(line, *time, max_tokens) : std::optional<WorkItem>();
   }
   const TraceJson object = TraceJson::parse(line, nullptr, false);
   if (object.is_discarded()) return invalid_argument("not a JSON object");
@@ -120,25 +122,33 @@ Result<std::optional<WorkItem>> read_line(std::string_view line, uint32_t max_to
   return std::optional<WorkItem>(std::move(item));
 }
 
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
 }  // namespace
 
 Result<std::vector<WorkItem>> parse_trace(std::string_view text, uint32_t max_tokens) {
+  const std::vector<std::string_view> lines = lines_of(text);
+  const bool is_log = std::any_of(lines.begin(), lines.end(),
+                                  [](std::string_view line) { return log_time(line).has_value(); });
   std::vector<WorkItem> items;
-  bool from_log = false;
-  for (size_t number = 1; !text.empty(); ++number) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    auto item = read_line(line, max_tokens);
-    if (!item.ok()) return invalid_argument("line {}: {}", number, item.message());
-    from_log = from_log || log_time(line).has_value();
+  for (size_t i = 0; i < lines.size(); ++i) {
+    auto item = read_line(lines[i], is_log, max_tokens);
+    if (!item.ok()) return invalid_argument("line {}: {}", i + 1, item.message());
     if (item->has_value()) items.push_back(std::move(**item));
-    text.remove_prefix(std::min(end + 1, text.size()));
   }
   if (items.empty()) return invalid_argument("the trace holds no request");
   std::stable_sort(items.begin(), items.end(), [](const WorkItem& a, const WorkItem& b) {
     return a.arrival_us < b.arrival_us;
   });
-  if (from_log) {
+  if (is_log) {
     const TimeUs first = items.front().arrival_us;
     for (WorkItem& item : items) item.arrival_us -= first;
   }

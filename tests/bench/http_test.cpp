@@ -313,9 +313,11 @@ TEST(HttpLoad, TheFirstModelIsTheServersOwn) {
     return {"HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
             body};
   });
+  server.target.keys[static_cast<size_t>(Priority::LOW)] = "sk-low";
   const auto model = first_model(server.target);
   ASSERT_TRUE(model.ok()) << model.message();
   EXPECT_EQ(*model, "org/name");
+  EXPECT_THAT(server.requests[0], HasSubstr("Bearer sk-low"));
 }
 
 }  // namespace

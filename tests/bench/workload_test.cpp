@@ -74,6 +74,7 @@ TEST(Trace, TakesTextsIdsAndCounts) {
 
 TEST(Trace, AServersLogIsOne) {
   const auto items = parse_trace(
+      "skein listens on http://127.0.0.1:8080\n"
       "2026-02-28T23:59:59.900Z info ready\n"
       "2026-03-01T00:00:02.000Z info {\"id\":\"cmpl-2\",\"class\":\"low\",\"prompt_tokens\":12,"
       "\"output_tokens\":4,\"total_ms\":500.0}\n"
