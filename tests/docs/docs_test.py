@@ -97,6 +97,8 @@ def tearDownModule():
 
 
 class Commands(unittest.TestCase):
+    done = set()  # commands that only look, so that once is enough
+
     def run_block(self, block):
         with tempfile.TemporaryDirectory() as folder:
             home = pathlib.Path(folder)
@@ -107,6 +109,10 @@ class Commands(unittest.TestCase):
             for command in block.commands():
                 if block.kind.endswith("small"):
                     command = shrunk(command)
+                if re.match(r"build/skein (inspect|bench roofline)", command):
+                    if command in self.done:
+                        continue
+                    self.done.add(command)
                 if block.kind.startswith("server"):
                     command = command.replace("http://127.0.0.1:8080", Server.url())
                 if command.lstrip().startswith("curl"):
