@@ -173,7 +173,7 @@ void BM_Attention(benchmark::State& state) {
   const auto context = static_cast<uint32_t>(state.range(0));
   const auto rows = static_cast<uint32_t>(state.range(1));  // decoding sequences
   const size_t blocks_each = blocks_for(context);
-  const size_t layer_bytes = kKvHeads * KvLayer::head_floats(kHeadDim) * sizeof(float);
+  const size_t layer_bytes = kKvHeads * KvLayer::head_bytes(kHeadDim, KvType::kBf16);
   auto memory = backend->allocate(rows * blocks_each * kLayers * layer_bytes);
   if (!memory.ok()) return state.SkipWithError(memory.message().c_str());
   std::fill_n(memory->floats(), memory->bytes() / sizeof(float), 0.25F);
@@ -190,7 +190,7 @@ void BM_Attention(benchmark::State& state) {
   for (auto _ : state) {
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       const KvLayer cache{memory->data() + layer * layer_bytes, kLayers * layer_bytes, kKvHeads,
-                          kHeadDim};
+                          kHeadDim, KvType::kBf16};
       backend->attention(in, sequences, cache, {kHeads, 0.125F, 0, 0, nullptr}, to);
     }
   }

@@ -23,9 +23,10 @@ void check_precision(Precision precision) {
   const WeightView rows = w.view;
   const auto table = backend->make_table({&rows, 1}).value();
 
-  std::vector<float> memory(100 * KvLayer::head_floats(32));
-  const KvLayer cache{reinterpret_cast<std::byte*>(memory.data()),
-                      2 * KvLayer::head_floats(32) * sizeof(float), 2, 32};
+  const KvType kv_type = default_kv_type(precision);
+  const size_t head_bytes = KvLayer::head_bytes(32, kv_type);
+  std::vector<std::byte> memory(100 * head_bytes);
+  const KvLayer cache{memory.data(), 2 * head_bytes, 2, 32, kv_type};
   std::vector<BlockId> blocks;
   for (uint32_t i = 0; i < 40; ++i) blocks.push_back(BlockId{i});
   const OwnedRows x = OwnedRows::random(33, 64, rng), out(33, 96), expert_out(66, 96), q(33, 128),

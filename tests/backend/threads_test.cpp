@@ -1,5 +1,6 @@
 // The CPU backend's threads: any number of them gives the bits of one. Small, for ThreadSanitizer;
 // backend_conformance_test compares with the reference.
+#include "backend/arithmetic.h"
 #include "backend/conformance.h"
 
 namespace skein {
@@ -13,9 +14,13 @@ std::vector<float> run_layer(Precision precision, size_t threads, uint32_t rows,
   const OwnedTensor w = random_tensor(ElementType::kQ4_1, 3 * 128, 128, rng);
   const WeightView part = w.view;
   const auto matrix = backend->make_matrix({&part, 1}).value();
-  std::vector<float> memory = random_floats(40 * 2 * KvLayer::head_floats(64), rng);
-  const KvLayer cache{reinterpret_cast<std::byte*>(memory.data()),
-                      2 * KvLayer::head_floats(64) * sizeof(float), 2, 64};
+  const KvType kv_type = default_kv_type(precision);
+  const size_t head_bytes = KvLayer::head_bytes(64, kv_type);
+  std::vector<float> memory = random_floats(40 * 2 * head_bytes / sizeof(float), rng);
+  if (kv_type == KvType::kBf16) {  // pairs of zero and a number
+    for (float& x : memory) x = arithmetic::float_of_bf16(arithmetic::round_to_bf16(x));
+  }
+  const KvLayer cache{reinterpret_cast<std::byte*>(memory.data()), 2 * head_bytes, 2, 64, kv_type};
   std::vector<BlockId> blocks;
   for (uint32_t i = 0; i < 40; ++i) blocks.push_back(BlockId{39 - i});
   const Sequence sequence{0, rows, start, true, blocks};
