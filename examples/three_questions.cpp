@@ -14,8 +14,8 @@ int main(int argc, char** argv) {
   }
   try {
     skein::Model model = skein::Model::load(argv[1]);
-    const std::vector<std::string> questions = {"What is the capital of France?",
-                                                "Why is the sky blue?", "Name three birds."};
+    const std::vector<std::string> questions = {"What is 2+2?", "Why is the sky blue?",
+                                                "Name three birds."};
     skein::GenerateOptions options;
     options.max_tokens = 40;
     options.temperature = 0;

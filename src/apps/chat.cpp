@@ -36,7 +36,7 @@ constexpr const char* kChatManual =
     "  /reset  forget the conversation     /help  show this     /exit  leave\n\n"
     "  skein chat --model default\n"
     "  skein chat --model default --system 'You answer in one sentence.' --temperature 0.2\n"
-    "  echo 'What is the capital of France?' | skein chat --model default --temperature 0";
+    "  echo 'What is 2+2?' | skein chat --model default --temperature 0";
 
 constexpr const char* kHelp =
     "/reset  forget the conversation\n"

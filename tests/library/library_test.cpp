@@ -29,14 +29,14 @@ class LibraryTest : public ::testing::Test {
 };
 
 TEST_F(LibraryTest, ThreadsGetTheAnswersTheyGetAlone) {
-  skein::Stream alone = model_->chat({{"user", "What is the capital of France?"}}, options_);
+  skein::Stream alone = model_->chat({{"user", "What is 2+2?"}}, options_);
   const std::string expected = read(alone);
-  EXPECT_NE(expected.find("Paris"), std::string::npos) << expected;
+  EXPECT_NE(expected.find("4"), std::string::npos) << expected;
   EXPECT_GT(alone.summary().generated_tokens, 0U);
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
-      skein::Stream stream = model_->chat({{"user", "What is the capital of France?"}}, options_);
+      skein::Stream stream = model_->chat({{"user", "What is 2+2?"}}, options_);
       EXPECT_EQ(read(stream), expected);
       EXPECT_EQ(stream.summary().finish_reason, alone.summary().finish_reason);
     });
