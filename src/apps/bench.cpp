@@ -74,8 +74,8 @@ bench::BenchmarkReport report_of(const LoadedModel& model, const BenchModelFlags
   return report;
 }
 
-void add_limits(bench::BenchmarkReport& report, const bench::ModelCosts& costs,
-                bench::BandwidthProbe& probe) {
+void add_limits(bench::BenchmarkReport& report, const bench::ModelCosts& costs, ComputePool& pool) {
+  bench::BandwidthProbe probe(pool);
   for (bench::BenchmarkResult& result : report.results) {
     const bench::StepLimit limit =
         bench::step_limit(costs, static_cast<uint32_t>(result.concurrency),
@@ -112,15 +112,15 @@ Result<CommandResult> compare_modes(const CompareModesOptions& options) {
                      .max_tokens = flags.max_tokens,
                      .rounds = options.rounds,
                      .url = {}};
-  bench::BandwidthProbe probe(*loaded.pool);
   if (!options.no_limits) {
+    bench::BandwidthProbe probe(*loaded.pool);
     report.limits = bench::measure_limits(*loaded.pool, probe, report.machine);
   }
   const InterruptFlag interrupt;
   BenchProgress progress;
   SKEIN_ASSIGN(report.results, bench::run_benchmark(*target, requests, levels, clock, progress,
                                                     interrupt.pressed()));
-  if (report.limits) add_limits(report, costs, probe);
+  if (report.limits) add_limits(report, costs, *loaded.pool);
   if (interrupt.pressed() && report.results.empty()) return CommandResult::interrupted();
   SKEIN_TRY(show_report(report, options.output, "batched"));
   return interrupt.pressed() ? CommandResult::interrupted() : CommandResult();
@@ -130,7 +130,8 @@ Result<CommandResult> compare_modes(const CompareModesOptions& options) {
 
 std::string BenchModelFlags::name() const {
   if (!dummy_config.empty()) {
-    return fmt::format("{} with random {} weights", dummy_config, dummy_quant);
+    return fmt::format("{} with random {} weights",
+                       std::filesystem::path(dummy_config).filename().string(), dummy_quant);
   }
   const auto path = model_path(model.model);
   return path.ok() ? std::filesystem::path(*path).filename().string() : model.model;

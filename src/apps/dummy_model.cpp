@@ -281,19 +281,23 @@ void write_tensor(std::ofstream& file, const DummyTensor& tensor) {
 
 }  // namespace
 
-Result<TemporaryFile> TemporaryFile::create(const std::string& suffix) {
+Result<TemporaryFile> TemporaryFile::create() {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
   if (error) return unavailable("no folder for temporary files: {}", error.message());
-  std::string path = folder / ("skein-XXXXXX" + suffix);
-  const int file = ::mkstemps(path.data(), static_cast<int>(suffix.size()));
+  std::string path = folder / "skein-XXXXXX";
+  const int file = ::mkstemp(path.data());
   if (file < 0) return unavailable("{}: {}", path, std::strerror(errno));
-  ::close(file);
-  return TemporaryFile(std::move(path));
+  ::unlink(path.c_str());
+  return TemporaryFile(file);
 }
 
 TemporaryFile::~TemporaryFile() {
-  if (!path_.empty()) ::unlink(path_.c_str());
+  if (file_ >= 0) ::close(file_);
+}
+
+std::string TemporaryFile::path() const {
+  return fmt::format("/proc/self/fd/{}", file_);
 }
 
 Result<TemporaryFile> write_dummy_model(const std::string& config, const std::string& quant) {
@@ -308,13 +312,13 @@ Result<TemporaryFile> write_dummy_model(const std::string& config, const std::st
   }
   SKEIN_ASSIGN(const std::string_view architecture, architecture_of(blueprint->spec.family));
   const std::vector<DummyTensor> tensors = DummyTensors(*blueprint, *type).take();
-  SKEIN_ASSIGN(TemporaryFile file, TemporaryFile::create(".gguf"));
+  SKEIN_ASSIGN(TemporaryFile file, TemporaryFile::create());
   std::ofstream out(file.path(), std::ios::binary);
   const std::string header = header_of(metadata_of(blueprint->spec, architecture), tensors);
   out.write(header.data(), static_cast<std::streamsize>(header.size()));
   for (const DummyTensor& tensor : tensors) write_tensor(out, tensor);
   out.close();
-  if (!out) return resource_exhausted("{}: it could not be written to the end", file.path());
+  if (!out) return resource_exhausted("no room for {} of random weights", config);
   return file;
 }
 

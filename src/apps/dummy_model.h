@@ -3,27 +3,26 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 
 namespace skein::apps {
 
-// A file that is gone with its owner.
+// A file without a name: it is gone with its owner, however the process ends.
 class TemporaryFile {
  public:
   // In the system's folder for such files.
-  static Result<TemporaryFile> create(const std::string& suffix);
+  static Result<TemporaryFile> create();
   ~TemporaryFile();
-  TemporaryFile(TemporaryFile&& other) noexcept : path_(std::move(other.path_)) {
-    other.path_.clear();
-  }
+  TemporaryFile(TemporaryFile&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
   TemporaryFile& operator=(TemporaryFile&&) = delete;
 
-  const std::string& path() const { return path_; }
+  std::string path() const;  // by which this process can open it
 
  private:
-  explicit TemporaryFile(std::string path) : path_(std::move(path)) {}
-  std::string path_;
+  explicit TemporaryFile(int file) : file_(file) {}
+  int file_;
 };
 
 // `config` is a config.json of the families llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe;

@@ -33,7 +33,7 @@ class BenchCommand : public ::testing::Test {
 
 TEST_F(BenchCommand, JsonHasMachineModelAndResults) {
   const auto run = run_skein_quietly(dummy() + "--prompts 2 -n 3 --concurrency 1,4 --json --plot " +
-                                    (folder_ / "p.svg") + " --save " + (folder_ / "a.json"));
+                                     (folder_ / "p.svg") + " --save " + (folder_ / "a.json"));
   ASSERT_EQ(run.status, 0) << run.output;
   const auto json = nlohmann::json::parse(run.output);
   EXPECT_EQ(json["machine"]["threads"], 1);
@@ -47,7 +47,7 @@ TEST_F(BenchCommand, JsonHasMachineModelAndResults) {
   EXPECT_EQ(json["results"][2]["prefix_hit_tokens"], 0);
   EXPECT_TRUE(std::filesystem::exists(folder_ / "p.svg"));
   const auto compared = run_skein("bench compare " + (folder_ / "a.json") + " " +
-                                 (folder_ / "a.json") + " --markdown");
+                                  (folder_ / "a.json") + " --markdown");
   EXPECT_EQ(compared.status, 0) << compared.output;
   EXPECT_THAT(compared.output, HasSubstr("| 4 at once"));
   EXPECT_THAT(compared.output, HasSubstr("1.00x"));
@@ -55,7 +55,7 @@ TEST_F(BenchCommand, JsonHasMachineModelAndResults) {
 
 TEST_F(BenchCommand, CtrlCPrintsWhatThereIs) {
   const auto run = run_command("timeout -s INT --preserve-status 3 " SKEIN_BINARY " " + dummy() +
-                              "--prompts 400 -n 1500 --concurrency 8 2>&1");
+                               "--prompts 400 -n 1500 --concurrency 8 2>&1");
   EXPECT_EQ(run.status, 130);
   EXPECT_THAT(run.output, HasSubstr("one at a time (cut short)"));
   EXPECT_THAT(run.output, Not(HasSubstr("8 at once")));
@@ -69,8 +69,8 @@ TEST_F(BenchCommand, EveryShapeThatIsNamedCanBeMadeUp) {
     const std::string name = family;
     const bool sparse = name == "mixtral" || name == "qwen3_moe";
     const auto run = run_skein("bench --threads 1 --no-limits --dummy-weights " +
-                              config(name, sparse ? experts : "") +
-                              " --dummy-quant Q4_K --prompts 1 -n 2 --concurrency 2");
+                               config(name, sparse ? experts : "") +
+                               " --dummy-quant Q4_K --prompts 1 -n 2 --concurrency 2");
     EXPECT_EQ(run.status, 0) << family << ": " << run.output;
   }
   const auto refused = run_skein("bench --dummy-weights " + config("gemma2"));
