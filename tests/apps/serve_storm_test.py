@@ -75,7 +75,7 @@ class DisconnectTest(unittest.TestCase):
 class PrefillTest(unittest.TestCase):
     """T6: others leave while one long prompt is being read."""
 
-    PROMPT = 8000 if FULL else 600
+    PROMPT = 8000 if FULL else 400
     OTHERS = 50 if FULL else 12
 
     async def run_with_others(self, server):
@@ -104,7 +104,8 @@ class PrefillTest(unittest.TestCase):
         return await long, left
 
     def test_a_long_prompt_survives_others_that_leave(self):
-        with Server("--batch-max-batch-size", "64") as server:
+        # A machine that is busy with other things must not make a step of this prompt count as hung.
+        with Server("--batch-max-batch-size", "64", "--step-timeout", "600") as server:
             reply, left = asyncio.run(self.run_with_others(server))
             self.assertEqual((reply.status, reply.done, reply.error), (200, True, None))
             self.assertGreaterEqual(left, self.OTHERS if FULL else 1)
