@@ -98,7 +98,8 @@ class OverloadTest(unittest.TestCase):
         async def client():
             nonlocal done
             while time.monotonic() < until or done < 2 * self.ROWS:
-                done += (await load.ask(server, COMPLETIONS, self.body(rng), key)).status == 200
+                reply = await load.ask(server, COMPLETIONS, self.body(rng), key)
+                done += reply.status == 200
 
         await asyncio.gather(*(client() for _ in range(2 * self.ROWS)))
         return done / (time.monotonic() - begun)
