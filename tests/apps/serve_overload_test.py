@@ -142,7 +142,8 @@ class OverloadTest(unittest.TestCase):
         refused = [reply for reply in replies if reply.status in (429, 503)]
         self.assertEqual(len(refused) + sum(reply.status == 200 for reply in replies), len(replies))
         self.assertTrue(all(1 <= int(reply.headers["retry-after"]) <= 60 for reply in refused))
-        self.assertLessEqual(longest, self.QUEUE)
+        # HIGH may use an eighth and one more; what it preempts waits again.
+        self.assertLessEqual(longest, self.QUEUE + self.QUEUE // 8 + 1 + self.ROWS)
         late = percentile([reply.latency for reply in refused], 0.99)
         print(f"T8: {len(replies)} requests in {self.SECONDS} s, {len(refused)} refused, p99 within {1e3 * late:.1f} ms; "
               f"{goodput:.2f} answers a second of at most {peak:.2f}; queue at most {longest:.0f}")
