@@ -225,6 +225,8 @@ class Backend {
   virtual Result<Buffer> allocate(size_t bytes) = 0;
   virtual Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) = 0;
   virtual Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) = 0;
+  // What a part will take in a matrix, by its type and shape; its bytes are not looked at.
+  virtual uint64_t matrix_bytes(const WeightView& part) const = 0;
   virtual void write(float* to, std::span<const float> from) = 0;  // host to backend memory
   virtual void read(std::span<float> to, const float* from) = 0;   // and back
 

@@ -21,12 +21,6 @@ Status check_type(const WeightView& view) {
   return ok_status();
 }
 
-uint64_t bytes_of(const WeightView& view) {
-  if (const auto* tensor = std::get_if<TensorView>(&view)) return tensor->bytes.size();
-  const auto& affine = std::get<AffineView>(view);
-  return affine.packed().bytes.size() + affine.scales().bytes.size() + affine.biases().bytes.size();
-}
-
 }  // namespace
 
 Definition definition_of(Precision precision, const WeightView& view) {
@@ -41,11 +35,23 @@ Definition definition_of(Precision precision, const WeightView& view) {
   return Definition::kBF16;
 }
 
+size_t columns_of(const WeightView& view) {
+  return shape_of(view).columns();
+}
+
 size_t rows_of(const WeightView& view) {
   const Shape& shape = shape_of(view);
   size_t rows = 1;
   for (size_t i = 0; i + 1 < shape.rank(); ++i) rows *= shape[i];
   return rows;
+}
+
+uint64_t bytes_of(const WeightView& view) {
+  if (const auto* tensor = std::get_if<TensorView>(&view)) {
+    return tensor->rows() * tensor->row_bytes();
+  }
+  const auto& affine = std::get<AffineView>(view);
+  return affine.packed().bytes.size() + affine.scales().bytes.size() + affine.biases().bytes.size();
 }
 
 void dequantize_row(const WeightView& view, size_t row, std::span<float> out) {

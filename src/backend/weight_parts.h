@@ -15,8 +15,12 @@ enum class Definition : uint8_t { kF32, kG32, kBF16 };
 
 Definition definition_of(Precision precision, const WeightView& view);
 
-// Outputs of a view: all dimensions but the last.
+// Outputs of a view, which are all dimensions but the last, and inputs.
 size_t rows_of(const WeightView& view);
+size_t columns_of(const WeightView& view);
+
+// In the file.
+uint64_t bytes_of(const WeightView& view);
 
 // Row `row` of a view, as tensor/dequantize.h and tensor/quant/affine.h define it. `out` has as
 // many elements as the view has columns.

@@ -49,7 +49,8 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backe
   SKEIN_ASSIGN(Blueprint blueprint, blueprint_of(source, options.max_context));
   SKEIN_ASSIGN(const uint32_t context, context_of(blueprint.spec, options.max_context));
   SKEIN_ASSIGN(const ModelTensors tensors, resolve_tensors(source, blueprint));
-  SKEIN_TRY(check_memory(tensors.bytes, Workspace::bytes_for(blueprint.spec, options.limits),
+  SKEIN_TRY(check_memory(memory_for(tensors, backend),
+                         Workspace::bytes_for(blueprint.spec, options.limits),
                          options.memory_bytes));
   std::unique_ptr<Decoder> decoder(new Decoder(backend));
   SKEIN_ASSIGN(Weights weights, make_weights(tensors, blueprint, source, backend));

@@ -66,14 +66,12 @@ class Resolver {
   const TensorNames& names_;
   const ModelSpec& spec_;
   std::vector<bool> taken_;
-  uint64_t bytes_ = 0;
 };
 
 bool Resolver::mark(std::string_view name) {
   const NamedTensor* tensor = source_.find(name);
   if (tensor == nullptr) return false;
   taken_[static_cast<size_t>(tensor - source_.tensors().data())] = true;
-  bytes_ += tensor->view.bytes.size();
   return true;
 }
 
@@ -295,7 +293,6 @@ Result<ModelTensors> Resolver::resolve() {
     }
     SKEIN_TRY(spec_.layers[i].experts ? experts(i, layer) : dense(i, layer));
   }
-  out.bytes = bytes_;
   for (const std::string& name : names_.others) mark(name);
   SKEIN_TRY(check_left_overs());
   return out;

@@ -44,7 +44,6 @@ struct ModelTensors {
   LinearTensors head;  // no parts: the embedding
   NormTensors final_norm;
   std::vector<LayerTensors> layers;
-  uint64_t bytes = 0;  // of all of them
 };
 
 // kNotFound names a tensor that is missing; kInvalidArgument names one whose shape or element type

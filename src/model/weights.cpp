@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "backend/weight_parts.h"
 #include "model/expert_packing.h"
 #include "tensor/dequantize.h"
 
@@ -31,13 +32,15 @@ class Maker {
   Result<const float*> floats(std::span<const TensorView> parts, float plus = 0);
   Result<const float*> keep(std::span<const float> values);
   Status layer(const LayerTensors& tensors, LayerWeights& out);
+  void release_finished();
 
   const ModelSpec& spec_;
   const TensorNames& names_;
   const WeightSource& source_;
   Backend& backend_;
   Weights weights_;
-  size_t chunk_used_ = kChunkFloats;  // of the last buffer
+  size_t chunk_used_ = kChunkFloats;                  // of the last buffer
+  std::vector<std::span<const std::byte>> finished_;  // of the file
 };
 
 // Small vectors share buffers.
@@ -63,25 +66,29 @@ Result<const float*> Maker::floats(std::span<const TensorView> parts, float plus
     const size_t first = values.size();
     values.resize(first + part.elements());
     dequantize(part.type, part.bytes, std::span(values).subspan(first));
-    source_.release(part.bytes);
+    finished_.push_back(part.bytes);
   }
   for (float& value : values) value += plus;
   return keep(values);
 }
 
-// What was packed is not read from the file again; giving its pages back at once keeps the memory
-// that loading takes near that of the weights.
 Result<std::unique_ptr<Matrix>> Maker::matrix(std::span<const WeightView> parts) {
   SKEIN_ASSIGN(std::unique_ptr<Matrix> made, backend_.make_matrix(parts));
   if (made->reads_views()) return made;
   for (const WeightView& part : parts) {
-    if (const auto* tensor = std::get_if<TensorView>(&part)) {
-      source_.release(tensor->bytes);
-    } else {
-      source_.release(std::get<AffineView>(part).packed().bytes);
-    }
+    const auto* tensor = std::get_if<TensorView>(&part);
+    finished_.push_back(tensor != nullptr ? tensor->bytes
+                                          : std::get<AffineView>(part).packed().bytes);
   }
   return made;
+}
+
+// What was copied is not read from the file again. Giving its pages back layer by layer keeps the
+// memory that loading takes near that of the weights; not sooner, because reading a small tensor
+// takes pages of its neighbours too.
+void Maker::release_finished() {
+  for (const std::span<const std::byte> bytes : finished_) source_.release(bytes);
+  finished_.clear();
 }
 
 Result<Linear> Maker::linear(const LinearTensors& tensors) {
@@ -171,11 +178,34 @@ Result<Weights> Maker::make(const ModelTensors& tensors) {
   SKEIN_ASSIGN(weights_.embedding, backend_.make_table(tensors.embedding.parts));
   SKEIN_ASSIGN(weights_.head, matrix(weights_.tied ? tensors.embedding.parts : tensors.head.parts));
   SKEIN_ASSIGN(weights_.final_norm, norm(tensors.final_norm));
+  release_finished();
   weights_.layers.resize(tensors.layers.size());
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
     SKEIN_TRY(layer(tensors.layers[i], weights_.layers[i]));
+    release_finished();
   }
   return std::move(weights_);
+}
+
+uint64_t memory_for(std::span<const WeightView> parts, const Backend& backend) {
+  uint64_t bytes = 0;
+  for (const WeightView& part : parts) bytes += backend.matrix_bytes(part);
+  return bytes;
+}
+
+// Experts that have to be repacked are counted as one matrix of all of them.
+uint64_t memory_for(const ExpertTensors& tensors, const Backend& backend) {
+  uint64_t bytes = 0;
+  for (const auto& parts : tensors.experts) bytes += memory_for(parts, backend);
+  const Shape& shape = tensors.values.shape;
+  if (tensors.packing == ExpertPacking::kMxfp4) {
+    bytes += backend.matrix_bytes(
+        TensorView{ElementType::kMXFP4, {shape[0] * shape[1], shape[2] * 32}, {}});
+  } else if (tensors.packing == ExpertPacking::kTransposed) {
+    bytes +=
+        backend.matrix_bytes(TensorView{tensors.values.type, {shape[0] * shape[2], shape[1]}, {}});
+  }
+  return bytes;
 }
 
 uint64_t bytes_of(const Linear& linear) {
@@ -191,6 +221,20 @@ uint64_t bytes_of(const Experts& experts, uint64_t used) {
 Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
                              const WeightSource& source, Backend& backend) {
   return Maker(blueprint, source, backend).make(tensors);
+}
+
+uint64_t memory_for(const ModelTensors& tensors, const Backend& backend) {
+  const bool tied = tensors.head.parts.empty();
+  uint64_t bytes = memory_for(tied ? tensors.embedding.parts : tensors.head.parts, backend);
+  for (const WeightView& part : tensors.embedding.parts) bytes += tied ? 0 : bytes_of(part);
+  for (const LayerTensors& layer : tensors.layers) {
+    for (const LinearTensors* linear :
+         {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
+      bytes += memory_for(linear->parts, backend);
+    }
+    bytes += memory_for(layer.expert_gate_up, backend) + memory_for(layer.expert_down, backend);
+  }
+  return bytes;
 }
 
 uint64_t bytes_per_row(const Weights& weights, const ModelSpec& spec) {

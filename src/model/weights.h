@@ -52,6 +52,9 @@ struct Weights {
 Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
                              const WeightSource& source, Backend& backend);
 
+// The memory that the matrices will take; vectors are not worth counting.
+uint64_t memory_for(const ModelTensors& tensors, const Backend& backend);
+
 // Bytes that a step of one row reads: all matrices, but of experts only those that a row uses, and
 // of an embedding that is not the output matrix one row.
 uint64_t bytes_per_row(const Weights& weights, const ModelSpec& spec);

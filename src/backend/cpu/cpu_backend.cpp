@@ -75,6 +75,11 @@ class CpuBackend final : public Backend {
   Result<Buffer> allocate(size_t bytes) override { return allocate_host(bytes); }
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) override;
   Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override;
+  uint64_t matrix_bytes(const WeightView& part) const override {
+    const Definition definition = definition_of(precision_, part);
+    if (definition == Definition::kF32) return bytes_of(part);
+    return cpu::PackedPart(part, definition, 0, linear_kernels_).bytes();
+  }
   void write(float* to, std::span<const float> from) override {
     std::copy(from.begin(), from.end(), to);
   }

@@ -64,8 +64,7 @@ Result<std::unique_ptr<CpuMatrix>> CpuMatrix::pack(const WeightParts& parts, Pre
   uint64_t bytes = 0;
   for (size_t i = 0; i < parts.parts().size(); ++i) {
     const WeightView& view = parts.parts()[i];
-    PackedPart part(view, definition_of(precision, view), parts.inputs(), parts.first_row(i),
-                    kernels);
+    PackedPart part(view, definition_of(precision, view), parts.first_row(i), kernels);
     SKEIN_ASSIGN(uint8_t* const memory, arena.take(part.bytes()));
     part.place(memory);
     workers.run(part.row_blocks(), part.outputs() * parts.inputs(),

@@ -54,12 +54,12 @@ void put_bytes(const WeightGroup& group, size_t row, uint8_t* block) {
 
 }  // namespace
 
-PackedPart::PackedPart(const WeightView& view, Definition definition, size_t inputs,
-                       size_t first_output, const LinearKernels& kernels)
+PackedPart::PackedPart(const WeightView& view, Definition definition, size_t first_output,
+                       const LinearKernels& kernels)
     : definition_(definition),
       outputs_(rows_of(view)),
       first_output_(first_output),
-      groups_((inputs + kGroup - 1) / kGroup),
+      groups_((columns_of(view) + kGroup - 1) / kGroup),
       bf16_(kernels.bf16) {
   if (definition == Definition::kBF16) {
     block_stride_ = groups_ * kBf16BlockBytes;
@@ -110,9 +110,7 @@ void PackedPart::pack_g32(const WeightView& view, size_t block, uint8_t* to) con
 }
 
 void PackedPart::pack_bf16(const WeightView& view, size_t block, uint8_t* to) const {
-  const auto* tensor = std::get_if<TensorView>(&view);
-  const size_t columns =
-      tensor != nullptr ? tensor->shape.columns() : std::get<AffineView>(view).shape().columns();
+  const size_t columns = columns_of(view);
   std::vector<float> values(columns);
   const size_t rows = std::min(kBlockRows, outputs_ - block * kBlockRows);
   for (size_t row = 0; row < rows; ++row) {

@@ -14,7 +14,7 @@ namespace skein::cpu {
 class PackedPart {
  public:
   // A part of definition kG32 or kBF16, at row `first_output` of its matrix; nothing is packed yet.
-  PackedPart(const WeightView& view, Definition definition, size_t inputs, size_t first_output,
+  PackedPart(const WeightView& view, Definition definition, size_t first_output,
              const LinearKernels& kernels);
 
   Definition definition() const { return definition_; }

@@ -93,6 +93,7 @@ class ReferenceBackend final : public Backend {
   Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override {
     return make_matrix(parts);
   }
+  uint64_t matrix_bytes(const WeightView& part) const override { return bytes_of(part); }
 
   void write(float* to, std::span<const float> from) override {
     std::copy(from.begin(), from.end(), to);
