@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import sys
+import termios
 import time
 
 
@@ -45,6 +46,14 @@ class Terminal:
 
     def send(self, text):
         os.write(self.fd, text.encode())
+
+    def wait_for_raw_mode(self):
+        """The prompt is shown before keys are read one by one; until then Ctrl-C is a signal."""
+        deadline = time.monotonic() + 30
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            if time.monotonic() > deadline:
+                sys.exit("the terminal does not go into raw mode")
+            time.sleep(0.01)
 
     def wait_for_answer(self):
         """Some text of an answer that has no end."""
@@ -90,6 +99,7 @@ def main():
     os.kill(terminal.pid, signal.SIGINT)
     terminal.expect(r"\n[^\n]*" + prompt, "and so does the signal")
 
+    terminal.wait_for_raw_mode()
     terminal.send("half a line\x03")
     terminal.expect(r"\n[^\n]*" + prompt, "Ctrl-C drops a line")
     terminal.send("/help\n")

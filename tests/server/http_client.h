@@ -31,6 +31,7 @@ class RawClient {
   RawClient& operator=(RawClient&&) = delete;
 
   bool connected() const { return connected_; }
+  int fd() const { return fd_; }
   void close() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
