@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <pthread.h>
 #include <utility>
 
 #include "base/log.h"
@@ -150,6 +151,7 @@ Result<std::unique_ptr<BatchInferenceEngine>> BatchInferenceEngine::create(
       new BatchInferenceEngine(std::make_shared<EngineCore>(std::move(runner), std::move(scheduler),
                                                             std::move(options), clock)));
   engine->thread_ = std::thread([core = engine->core_] { core->run(); });
+  pthread_setname_np(engine->thread_.native_handle(), "engine");  // for top and debuggers
   engine->watchdog_ = std::thread([&self = *engine] { self.watch(); });
   return engine;
 }
