@@ -155,7 +155,7 @@ class SlowReaderTest(unittest.TestCase):
     """T7: half-open connections and readers of a byte a second, beside healthy clients."""
 
     HALF_OPEN = 500 if FULL else 60
-    SLOW = 64 if FULL else 16
+    SLOW = 64 if FULL else 32
     PROBES = 300 if FULL else 40
 
     def half_open(self, server):
@@ -182,9 +182,11 @@ class SlowReaderTest(unittest.TestCase):
     def test_those_who_do_not_read_harm_nobody(self):
         if not load.allow_files(self.HALF_OPEN + self.SLOW + 100):
             self.skipTest("too few files are allowed")
-        server = tiny_server(self, "--batch-max-batch-size", "64", "--batch-block-pool-size", "900")
+        # A pool that one crowd fills, and a crowd before the one that counts: so all of its pages, and what
+        # the allocator keeps, are there already.
+        server = tiny_server(self, "--batch-max-batch-size", "64", "--batch-block-pool-size", str(14 * self.SLOW))
         body = {"prompt": "Slow", "max_tokens": 400}
-        for _ in range(2):  # so that what a crowd leaves in the pool and the allocator is there already
+        for _ in range(2):
             asyncio.run(self.read_fast(server, body))
         idle = self.probe(server)
         files, before = server.files(), server.resident_bytes()
