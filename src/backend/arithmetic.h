@@ -10,10 +10,10 @@
 // matrix is made, never by what it is multiplied with (definition_of in weight_parts.h). The bias
 // is added last in all of them.
 //   F32   The exact weights in float32 and the activations as they are: a sum as above.
-//   G32   The integers of a quantized file, as weight_groups.h reads them, and activations of 8
-//   bits
-//         with a scale per 32 (quantize_group). For each 32 columns, in order, and where a format
-//         has scales for 16 columns for each 16 of them: the exact integer dot of both, then
+//   G32   The integers of a quantized file, as weight_groups.h reads them, and activations as
+//         integers of 8 bits with a scale per 32 (quantize_group). For each 32 columns, in order,
+//         and where a format has scales for 16 columns for each 16 of them: the exact integer dot
+//         of both, then
 //           acc = fma(float(dot) * weight scale, activation scale, acc)
 //           acc = fma(weight minimum, activation scale * float(sum of activations), acc)
 //         the second only for formats with a minimum. acc starts at +0.
