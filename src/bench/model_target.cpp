@@ -100,7 +100,7 @@ ModelCosts costs_of(const LoadedModel& model) {
   }
   ModelCosts costs;
   costs.weight_bytes = model.decoder().weight_bytes();
-  costs.kv_bytes_per_token = KvPool::bytes_per_block(spec) / kBlockTokens;
+  costs.kv_bytes_per_token = KvPool::bytes_per_block(spec, model.kv_type()) / kBlockTokens;
   costs.operations_per_row = 2 * weights;
   // A product with the key, a product with the value.
   costs.operations_per_pair = 4ULL * spec.q_width() * spec.layers.size();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/compute_pool.h"
@@ -30,6 +31,7 @@ class BandwidthProbe {
   ComputePool& pool_;
   std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, nullptr};
   uint64_t bytes_ = 0;
+  std::vector<std::pair<uint64_t, double>> measured_;  // bytes, GB/s
 };
 
 // One kind of arithmetic, from registers.
