@@ -14,6 +14,7 @@
 #include "format/hf_documents.h"
 #include "model/families/family.h"
 #include "tensor/element_type.h"
+#include "tensor/quant/scale_offsets.h"
 
 namespace skein::apps {
 namespace {
@@ -35,32 +36,6 @@ Result<std::string_view> architecture_of(const std::string& family) {
       family);
 }
 
-// Where a block has numbers that must be of a sane size: 16-bit scales.
-std::vector<size_t> scale_places(ElementType type) {
-  switch (type) {
-    case ElementType::kF16:
-    case ElementType::kQ4_0:
-    case ElementType::kQ5_0:
-    case ElementType::kQ8_0:
-    case ElementType::kIQ4_NL:
-    case ElementType::kIQ4_XS:
-      return {0};
-    case ElementType::kQ4_1:
-    case ElementType::kQ5_1:
-    case ElementType::kQ4_K:
-    case ElementType::kQ5_K:
-      return {0, 2};
-    case ElementType::kQ2_K:
-      return {80, 82};
-    case ElementType::kQ3_K:
-      return {108};
-    case ElementType::kQ6_K:
-      return {208};
-    default:
-      return {};
-  }
-}
-
 std::vector<std::byte> random_blocks(ElementType type, size_t count, uint64_t seed) {
   const size_t size = info(type).block_bytes;
   std::vector<std::byte> out(size * count);
@@ -69,10 +44,9 @@ std::vector<std::byte> random_blocks(ElementType type, size_t count, uint64_t se
   for (size_t block = 0; block < count; ++block) {
     std::byte* const at = out.data() + block * size;
     const auto noise = static_cast<uint16_t>(rng.below(0x400) | (rng.next() & 0x8000));
-    for (const size_t place : scale_places(type)) {
-      const auto half = static_cast<uint16_t>(0x1c00 + noise);  // 2^-8 to 2^-7, either sign
-      std::memcpy(at + place, &half, sizeof half);
-    }
+    const auto half = static_cast<uint16_t>(0x1c00 + noise);  // 2^-8 to 2^-7, either sign
+    for (const size_t offset : scale_offsets(type)) std::memcpy(at + offset, &half, sizeof half);
+    if (type == ElementType::kF16) std::memcpy(at, &half, sizeof half);
     if (type == ElementType::kMXFP4) at[0] = std::byte{118};
     if (type == ElementType::kBF16) {
       const auto bits = static_cast<uint16_t>(0x3c00 + (noise & 0x80ff));

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "tensor/dequantize.h"
 #include "tensor/quant/affine.h"
+#include "tensor/quant/scale_offsets.h"
 #include "tensor/tensor.h"
 
 namespace skein {
@@ -28,31 +29,6 @@ struct OwnedTensor {
   std::vector<std::byte> bytes;
   TensorView view;
 };
-
-// Where a block of the type has float16 scales.
-inline std::vector<size_t> scale_offsets(ElementType type) {
-  switch (type) {
-    case ElementType::kQ4_0:
-    case ElementType::kQ5_0:
-    case ElementType::kQ8_0:
-    case ElementType::kIQ4_NL:
-    case ElementType::kIQ4_XS:
-      return {0};
-    case ElementType::kQ4_1:
-    case ElementType::kQ5_1:
-    case ElementType::kQ4_K:
-    case ElementType::kQ5_K:
-      return {0, 2};
-    case ElementType::kQ2_K:
-      return {80, 82};
-    case ElementType::kQ3_K:
-      return {108};
-    case ElementType::kQ6_K:
-      return {208};
-    default:
-      return {};
-  }
-}
 
 // Random bytes; unless `wild`, with scales between 2^-9 and 2^-5 instead of anything at all.
 inline OwnedTensor random_tensor(ElementType type, uint64_t rows, uint64_t columns, Rng& rng,
