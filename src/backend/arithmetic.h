@@ -14,7 +14,7 @@
 //         integers of 8 bits with a scale per 32 (quantize_group). For each 32 columns, in order,
 //         and where a format has scales for 16 columns for each 16 of them: the exact integer dot
 //         of both, then
-//           acc = fma(float(dot) * weight scale, activation scale, acc)
+//           acc = fma(dot * weight scale, activation scale, acc)       (product_of_dot)
 //           acc = fma(weight minimum, activation scale * float(sum of activations), acc)
 //         the second only for formats with a minimum. acc starts at +0.
 //   BF16  Weights and activations rounded to bfloat16 (round_to_bf16). For each 32 columns, in
@@ -202,6 +202,16 @@ inline QuantizedGroup quantize_group(const float* x) {
     group.q[k] = static_cast<int8_t>((x[k] * inverse + kRound) - kRound);
   }
   return group;
+}
+
+// Adding an integer below 2^22 to the bits of this float adds it to the float.
+constexpr float kDotBias = 0x1.8p23F;
+constexpr int32_t kDotBiasBits = 0x4b400000;
+
+// dot * scale, rounded once: scales have 11 bits at most, so that kDotBias * scale is exact. NaN
+// where it is too large for a float.
+inline float product_of_dot(int32_t dot, float scale) {
+  return fma(kDotBias + static_cast<float>(dot), scale, -kDotBias * scale);
 }
 
 inline float float_of_bf16(uint16_t bits) {

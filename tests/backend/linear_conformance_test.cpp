@@ -105,7 +105,7 @@ TEST_P(LinearOps, ARowIsTheSameAmongAnyNumberOfOthers) {
 // Tiles, what is left over of them, and passes over more rows than the cache holds.
 TEST_P(LinearOps, EveryFormatAndEveryNumberOfRows) {
   constexpr size_t kOutputs = 37, kInputs = 256, kMost = 256;
-  if (GetParam().precision == Precision::kF32) GTEST_SKIP() << "has no tiles of eight rows";
+  if (GetParam().precision == Precision::kF32) GTEST_SKIP() << "has no tiles of rows";
   const OwnedRows x = OwnedRows::random(kMost, kInputs, rng_, 3);
   const auto check = [&](const WeightView& view) {
     const auto mine = matrix(*backend_, {view}), theirs = matrix(*reference_, {view});

@@ -2,6 +2,7 @@
 // one.
 #pragma once
 
+#include "backend/arithmetic.h"
 #include "backend/cpu/vec_avx2.h"
 
 namespace skein::cpu {
@@ -12,7 +13,9 @@ struct DotAvx2 : VecAvx2 {
 
   static constexpr size_t kMaxRows = 2;
   static constexpr size_t kBlocks = 1;
+  static constexpr size_t kBf16Blocks = 1;
   static constexpr size_t kBlocksOfOneRow = 1;
+  static constexpr size_t kPanelRows = 0;
 
   static W load_bytes(const uint8_t* at) {
     const auto* registers = reinterpret_cast<const __m256i*>(at);
@@ -37,9 +40,10 @@ struct DotAvx2 : VecAvx2 {
   // Sums of small codes stay in 16 bits until the end: 8 times 2 * 15 * 127 is below 2^15. Others
   // are multiplied as the signed numbers code - 128.
   template <bool kSmall, bool kSigned>
-  static I dot_start(const int32_t* minus_sum) {
-    if constexpr (kSmall || kSigned) return {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    const __m256i all = _mm256_set1_epi32(-*minus_sum * 128);
+  static I dot_start(const int32_t* start) {
+    if constexpr (kSmall) return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    constexpr int32_t kBias = arithmetic::kDotBiasBits;
+    const __m256i all = _mm256_set1_epi32(kSigned ? kBias : kBias + (kBias - *start));
     return {all, all};
   }
   static I load_four(const int8_t* x) {
@@ -58,11 +62,14 @@ struct DotAvx2 : VecAvx2 {
     }
   }
   template <bool kSmall, bool kSigned>
-  static I dot_finish(I sum, const int32_t* minus_sum) {
-    if constexpr (!kSmall) return sum;
-    const __m256i ones = _mm256_set1_epi16(1);
-    const I wide = {_mm256_madd_epi16(sum.low, ones), _mm256_madd_epi16(sum.high, ones)};
-    return kSigned ? VecAvx2::sub(wide, -*minus_sum * 8) : wide;
+  static F dot_finish(I dot, const int32_t* start) {
+    if constexpr (kSmall) {
+      const __m256i ones = _mm256_set1_epi16(1);
+      const __m256i bias = _mm256_set1_epi32(kSigned ? *start : arithmetic::kDotBiasBits);
+      dot = {_mm256_add_epi32(_mm256_madd_epi16(dot.low, ones), bias),
+             _mm256_add_epi32(_mm256_madd_epi16(dot.high, ones), bias)};
+    }
+    return {_mm256_castsi256_ps(dot.low), _mm256_castsi256_ps(dot.high)};
   }
 
   static F even_halves(W w) {

@@ -1,6 +1,7 @@
 // dot_scalar.h says what this is. One register is the 64 bytes; needs VNNI.
 #pragma once
 
+#include "backend/arithmetic.h"
 #include "backend/cpu/vec_avx512.h"
 
 namespace skein::cpu {
@@ -10,12 +11,15 @@ struct DotAvx512 : VecAvx512 {
   using W = I;
 
   // Loads of 64 bytes, broadcasts among them, are what limits this: four rows share those of
-  // weights and two blocks those of activations, which with their sums fills the registers.
+  // weights and three blocks those of activations, which with their sums fills the registers.
   static constexpr size_t kMaxRows = 4;
-  static constexpr size_t kBlocks = 2;
+  static constexpr size_t kBlocks = 3;
+  static constexpr size_t kBf16Blocks = 2;
   static constexpr size_t kBlocksOfOneRow = 4;
+  static constexpr size_t kPanelRows = 12;
 
   static W load_bytes(const uint8_t* at) { return _mm512_loadu_si512(at); }
+  static void store_bytes(uint8_t* at, W w) { _mm512_storeu_si512(at, w); }
   static W low_nibbles(W w) { return _mm512_and_si512(w, _mm512_set1_epi8(0xf)); }
   static W high_nibbles(W w) { return low_nibbles(_mm512_srli_epi16(w, 4)); }
   static W load_table(const uint8_t* at) {
@@ -24,9 +28,8 @@ struct DotAvx512 : VecAvx512 {
   static W lookup_bytes(W table, W index) { return _mm512_shuffle_epi8(table, index); }
 
   template <bool kSmall, bool kSigned>
-  static I dot_start(const int32_t* minus_sum) {
-    if constexpr (!kSigned) return _mm512_setzero_si512();
-    return _mm512_slli_epi32(_mm512_set1_epi32(*minus_sum), kSmall ? 3 : 7);
+  static I dot_start(const int32_t* start) {
+    return _mm512_set1_epi32(kSigned ? *start : arithmetic::kDotBiasBits);
   }
   static I load_four(const int8_t* x) {
     int32_t four;
@@ -38,9 +41,10 @@ struct DotAvx512 : VecAvx512 {
     return _mm512_dpbusd_epi32(sum, w, four);
   }
   template <bool kSmall, bool kSigned>
-  static I dot_finish(I sum, const int32_t*) {
-    return sum;
+  static F dot_finish(I dot, const int32_t*) {
+    return bits_to_float(dot);
   }
+  static F bits_to_float(I bits) { return _mm512_castsi512_ps(bits); }
 
   static F even_halves(W w) { return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)); }
   static F odd_halves(W w) {

@@ -1,10 +1,12 @@
 // What linear_kernels.inl needs beyond a Vec: dots of bytes, rounding, and sizes of tiles.
 //
 // Bytes W are 64: four codes of each of 16 outputs. A dot of codes with the activations of a record
-// goes start, add for each four columns, finish, and ends as 16 exact 32-bit integers; kSmall:
-// codes have four bits; kSigned: they stand for code - 8 or, unless kSmall, code - 128.
+// goes start, add for each four columns, finish, and ends as 16 floats, kDotBias plus the exact
+// dot; kSmall: codes have four bits; kSigned: they stand for code - 8 or, unless kSmall, code -
+// 128. `start` is that of the record for signed codes (linear_kernels.h).
 #pragma once
 
+#include "backend/arithmetic.h"
 #include "backend/cpu/vec_scalar.h"
 
 namespace skein::cpu {
@@ -15,10 +17,13 @@ struct DotScalar : VecScalar {
     uint8_t byte[64];
   };
 
-  // What is in registers at once: rows of a tile, and row blocks beside several rows or one.
+  // What is in registers at once: rows, and row blocks beside several rows or one.
   static constexpr size_t kMaxRows = 1;
   static constexpr size_t kBlocks = 1;
+  static constexpr size_t kBf16Blocks = 1;
   static constexpr size_t kBlocksOfOneRow = 1;
+  // From how many rows on panels pay; 0: never.
+  static constexpr size_t kPanelRows = 0;
 
   static W load_bytes(const uint8_t* at) {
     W w;
@@ -44,8 +49,8 @@ struct DotScalar : VecScalar {
   }
 
   template <bool kSmall, bool kSigned>
-  static I dot_start(const int32_t* minus_sum) {
-    return each_int([&](size_t) { return kSigned ? *minus_sum * (kSmall ? 8 : 128) : 0; });
+  static I dot_start(const int32_t* start) {
+    return each_int([&](size_t) { return kSigned ? *start : arithmetic::kDotBiasBits; });
   }
   // Four activations for all outputs.
   static I load_four(const int8_t* x) {
@@ -60,8 +65,8 @@ struct DotScalar : VecScalar {
     });
   }
   template <bool kSmall, bool kSigned>
-  static I dot_finish(I sum, const int32_t*) {
-    return sum;
+  static F dot_finish(I dot, const int32_t*) {
+    return each([&](size_t l) { return __builtin_bit_cast(float, dot.lane[l]); });
   }
 
   // Pairs of bfloat16: the first of each, the second of each.

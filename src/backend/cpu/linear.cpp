@@ -16,13 +16,28 @@ constexpr size_t kChunk = 2 * kLargePanel;
 // Of packed matrices a worker takes a run of row blocks at a time: few runs, so that memory is read
 // in long stretches, but some more than there are workers, for the case that one is held up.
 constexpr size_t kRunsPerSlot = 4;
-// Runs are whole numbers of what the kernels take at once.
-constexpr size_t kBlocksTogether = 4;
+// Runs are whole numbers of what the kernels take at once, of one row or of several.
+constexpr size_t kBlocksOfOneRow = 4, kBlocksOfRows = 3;
 // Activations that come by for each row block should come from the second-level cache.
 constexpr size_t kCachedBytes = size_t{512} << 10;
 
 constexpr size_t groups_of(size_t inputs) {
   return (inputs + arithmetic::kGroup - 1) / arithmetic::kGroup;
+}
+
+// Row blocks of a run: such that the slots are busy until the end, and then as many as possible.
+size_t run_length(size_t blocks, size_t unit, size_t slots) {
+  if (slots == 1) return blocks;
+  size_t best = unit, shortest = SIZE_MAX;
+  for (size_t length = unit; length == unit || length * kRunsPerSlot * slots <= blocks + length;
+       length += unit) {
+    const size_t runs = (blocks + length - 1) / length;
+    const size_t time = (runs + slots - 1) / slots * length;
+    if (time > shortest) continue;
+    best = length;
+    shortest = time;
+  }
+  return best;
 }
 
 }  // namespace
@@ -67,11 +82,11 @@ void Linear::prepare_activations(size_t inputs) {
   if (quantizes) quantized_.ensure(records * sizeof(QuantizedRecord) / sizeof(float));
   if (rounds) rounded_.ensure(records * sizeof(Bf16Record) / sizeof(float));
   workers_.run(tiles_.size(), x_.size() * inputs, [&](size_t, size_t i) {
-    const float* const* const x = x_.data() + tiles_[i].begin;
-    if (quantizes) {
-      packed_kernels_.quantize(x, tiles_[i].rows, groups, quantized() + i * groups);
+    for (size_t row = 0; row < tiles_[i].rows; ++row) {
+      const float* const x = x_[tiles_[i].begin + row];
+      if (quantizes) packed_kernels_.quantize(x, groups, row, quantized() + i * groups);
+      if (rounds) packed_kernels_.round(x, inputs, row, rounded() + i * groups);
     }
-    if (rounds) packed_kernels_.round(x, tiles_[i].rows, inputs, rounded() + i * groups);
   });
 }
 
@@ -79,14 +94,13 @@ void Linear::list_items() {
   size_t blocks = 0;
   for (const Group& group : groups_)
     blocks += (group.matrix->outputs() + kBlockRows - 1) / kBlockRows;
-  const size_t runs = workers_.slots() == 1 ? 1 : kRunsPerSlot * workers_.slots();
-  const size_t most =
-      (blocks + runs * kBlocksTogether - 1) / (runs * kBlocksTogether) * kBlocksTogether;
+  const size_t unit = x_.size() == 1 ? kBlocksOfOneRow : kBlocksOfRows;
+  const size_t length = run_length(blocks, unit, workers_.slots());
   items_.clear();
   for (const Group& group : groups_) {
     for (const PackedPart& part : group.matrix->packed()) {
-      for (size_t first = 0; first < part.row_blocks(); first += most) {
-        items_.push_back({&group, &part, first, std::min(most, part.row_blocks() - first)});
+      for (size_t first = 0; first < part.row_blocks(); first += length) {
+        items_.push_back({&group, &part, first, std::min(length, part.row_blocks() - first)});
       }
     }
   }

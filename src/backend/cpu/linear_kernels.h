@@ -13,7 +13,7 @@
 // Of definition BF16 it is [columns / 2][16 outputs][2], columns up to a multiple of 32.
 // Four codes of each of 16 outputs are what one instruction multiplies with four activations.
 //
-// Activations. 8 rows are a tile, 32 columns of it one record, records in the order of columns.
+// Activations. 16 rows are a tile, 32 columns of it one record, records in the order of columns.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 namespace skein::cpu {
 
 inline constexpr size_t kBlockRows = 16;
-inline constexpr size_t kTileRows = 8;
+inline constexpr size_t kTileRows = 16;
 inline constexpr size_t kCodes4Bytes = kBlockRows * arithmetic::kGroup / 2;
 inline constexpr size_t kCodes8Bytes = kBlockRows * arithmetic::kGroup;
 inline constexpr size_t kScalesBytes = kBlockRows * sizeof(uint16_t);
@@ -46,22 +46,31 @@ struct G32Layout {
   }
 };
 
-// Sums of a record: of all columns, of the first 16, of the others.
-enum SumOf : uint8_t { kWhole, kFirstHalf, kSecondHalf, kSums };
+// Which columns of a record: all, the first 16, the others.
+enum Columns : uint8_t { kWhole, kFirstHalf, kSecondHalf, kColumns };
 
-struct alignas(64) QuantizedRecord {
-  int8_t q[kTileRows][arithmetic::kGroup];
-  float scale[kTileRows];
-  float scaled_sum[kSums][kTileRows];  // scale * float(sum of q)
-  int32_t minus_sum[kSums][kTileRows];
+// 32 columns of a row of activations, in one cache line. Dots start with a float's bits, so that
+// they end as one (arithmetic.h, product_of_dot): with those of kDotBias less the offset of the
+// codes, 8 or 128, times the sum of q.
+struct alignas(64) QuantizedRow {
+  int8_t q[arithmetic::kGroup];
+  float scale;
+  float scaled_sum;  // scale * float(sum of q)
+  int32_t start_8[kColumns], start_128[kColumns];
+};
+static_assert(sizeof(QuantizedRow) == 64);
+
+struct QuantizedRecord {
+  QuantizedRow row[kTileRows];
 };
 
+// Rounded to bfloat16, as floats.
 struct alignas(64) Bf16Record {
   float x[kTileRows][arithmetic::kGroup];
 };
 
 // out[i][first_output + n] = x[i] * weights[n] + bias[n] for i < rows and n < outputs; row i is row
-// i % 8 of tile i / 8.
+// i % 16 of tile i / 16.
 template <class Record>
 struct PackedMultiply {
   const uint8_t* weights;  // of the first row block
@@ -83,10 +92,10 @@ struct G32Multiply : PackedMultiply<QuantizedRecord> {
 using Bf16Multiply = PackedMultiply<Bf16Record>;
 
 struct LinearKernels {
-  // One tile of `rows` rows of `groups` * 32 columns.
-  void (*quantize)(const float* const* x, size_t rows, size_t groups, QuantizedRecord* out);
-  // One tile of `rows` rows of `inputs` columns.
-  void (*round)(const float* const* x, size_t rows, size_t inputs, Bf16Record* out);
+  // One row of a tile: `x` has `groups` * 32 columns, `out` the tile's records.
+  void (*quantize)(const float* x, size_t groups, size_t row, QuantizedRecord* out);
+  // The same for `inputs` columns.
+  void (*round)(const float* x, size_t inputs, size_t row, Bf16Record* out);
 
   using G32 = void (*)(const G32Multiply& args);
   G32 nibbles, nibbles_minimum, table, bytes, bytes_minimum;

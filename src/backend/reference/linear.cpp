@@ -19,7 +19,7 @@ float add_dot(const GroupFormat& format, const WeightGroup& weights, size_t half
     dot += format.value(weights.code[k]) * x.q[k];
     x_sum += x.q[k];
   }
-  sum = fma(static_cast<float>(dot) * format.scale(weights.scale[half]), x.scale, sum);
+  sum = fma(arithmetic::product_of_dot(dot, format.scale(weights.scale[half])), x.scale, sum);
   if (!format.has_minimum) return sum;
   return fma(format.scale(weights.minimum[half]), x.scale * static_cast<float>(x_sum), sum);
 }

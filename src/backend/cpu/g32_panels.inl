@@ -1,0 +1,129 @@
+// Products of definition G32 for many rows: a few row blocks, some columns of them at a time, are
+// unpacked into a panel that stays in the first-level cache while all rows come by.
+#pragma once
+
+#include "backend/cpu/g32_tiles.inl"
+
+namespace skein::cpu {
+namespace {
+
+// Loops over registers: gcc keeps their arrays out of memory if told to write them out.
+#define SKEIN_WRITE_OUT _Pragma("GCC unroll 16")
+
+// Weights that will be wanted after the panel at hand, brought nearer a few lines at a time:
+// reading them and computing shall not take turns.
+struct Ahead {
+  const uint8_t* at;
+  size_t bytes_a_group;
+};
+
+// Codes start from 8 (kSmall) or 128 below where there is no minimum.
+template <class V, bool kSmall, bool kHalves, bool kMinimum>
+struct G32Panel {
+  using F = typename V::F;
+  using I = typename V::I;
+  using W = typename V::W;
+  static constexpr size_t kDots = kHalves ? 2 : 1;
+  static constexpr size_t kMost = 20;  // groups: three row blocks of them are about 40 KiB
+
+  // 32 columns of a row block. Of each dot: scales, scales * -kDotBias, minimums.
+  struct alignas(64) Cell {
+    uint8_t codes[kCodes8Bytes];
+    float scales[kDots][kMinimum ? 3 : 2][kBlockRows];
+  };
+
+  // Groups [first, first + count) of a row block, `step` cells apart.
+  template <Codes kCodes>
+  static void unpack(const G32Multiply& a, const uint8_t* block, size_t first, size_t count,
+                     Cell* to, size_t step) {
+    constexpr G32Layout kLayout = {kCodes, kHalves, kMinimum};
+    const uint8_t* codes = block + first * kLayout.code_bytes();
+    const uint8_t* scales = block + a.groups * kLayout.code_bytes() + first * kLayout.scale_bytes();
+    for (size_t g = 0; g < count; ++g, to += step) {
+      unpack_codes<kCodes>(codes, a.table, to->codes);
+      for (size_t d = 0; d < kDots; ++d) {
+        const F scale = load_scales<V>(scales + d * kScalesBytes, a.bfloat16_scales);
+        V::store(to->scales[d][0], scale);
+        V::store(to->scales[d][1], V::mul(scale, V::splat(-arithmetic::kDotBias)));
+        if constexpr (kMinimum) {
+          V::store(to->scales[d][2],
+                   load_scales<V>(scales + (kDots + d) * kScalesBytes, a.bfloat16_scales));
+        }
+      }
+      codes += kLayout.code_bytes();
+      scales += kLayout.scale_bytes();
+    }
+  }
+
+  // Adds the products of kRows rows from x on with kBlocks cells a group.
+  template <size_t kRows, size_t kBlocks>
+  static void add(const Cell* cells, size_t groups, const QuantizedRow* x, Ahead& ahead, F* sums) {
+    F sum[kBlocks][kRows];
+    SKEIN_WRITE_OUT for (size_t b = 0; b < kBlocks; ++b) {
+      SKEIN_WRITE_OUT for (size_t r = 0; r < kRows; ++r) sum[b][r] = sums[b * kRows + r];
+    }
+    for (size_t g = 0; g < groups; ++g, cells += kBlocks, x += kTileRows) {
+      for (size_t i = 0; i < ahead.bytes_a_group; i += 64) __builtin_prefetch(ahead.at + i);
+      ahead.at += ahead.bytes_a_group;
+      SKEIN_WRITE_OUT for (size_t d = 0; d < kDots; ++d) {
+        I dots[kBlocks][kRows];
+        SKEIN_WRITE_OUT for (size_t r = 0; r < kRows; ++r) {
+          const I start = V::template dot_start<kSmall, !kMinimum>(
+              dot_start<kSmall>(x[r], columns_of<kHalves>(d)));
+          SKEIN_WRITE_OUT for (size_t b = 0; b < kBlocks; ++b) dots[b][r] = start;
+        }
+        SKEIN_WRITE_OUT for (size_t j = d * 8 / kDots; j < (d + 1) * 8 / kDots; ++j) {
+          W w[kBlocks];
+          SKEIN_WRITE_OUT for (size_t b = 0; b < kBlocks; ++b) {
+            w[b] = V::load_bytes(cells[b].codes + 64 * j);
+          }
+          SKEIN_WRITE_OUT for (size_t r = 0; r < kRows; ++r) {
+            const I four = V::load_four(x[r].q + 4 * j);
+            SKEIN_WRITE_OUT for (size_t b = 0; b < kBlocks; ++b) {
+              dots[b][r] = V::template dot_add<false>(dots[b][r], w[b], four);
+            }
+          }
+        }
+        SKEIN_WRITE_OUT for (size_t b = 0; b < kBlocks; ++b) {
+          const float(*const scales)[kBlockRows] = cells[b].scales[d];
+          SKEIN_WRITE_OUT for (size_t r = 0; r < kRows; ++r) {
+            const F product =
+                V::fma(V::bits_to_float(dots[b][r]), V::load(scales[0]), V::load(scales[1]));
+            sum[b][r] = V::fma(product, V::splat(x[r].scale), sum[b][r]);
+            if constexpr (kMinimum) {
+              const F x_sum = V::splat(scaled_sum<kHalves>(x[r], d));
+              sum[b][r] = V::fma(V::load(scales[2]), x_sum, sum[b][r]);
+            }
+          }
+        }
+      }
+    }
+    SKEIN_WRITE_OUT for (size_t b = 0; b < kBlocks; ++b) {
+      SKEIN_WRITE_OUT for (size_t r = 0; r < kRows; ++r) sums[b * kRows + r] = sum[b][r];
+    }
+  }
+
+ private:
+  template <Codes kCodes>
+  static void unpack_codes(const uint8_t* from, const uint8_t* table, uint8_t* to) {
+    if constexpr (kCodes == Codes::kBytes) {
+      for (size_t j = 0; j < 8; ++j) V::store_bytes(to + 64 * j, V::load_bytes(from + 64 * j));
+      return;
+    }
+    for (size_t j = 0; j < 4; ++j) {
+      const W pairs = V::load_bytes(from + 64 * j);
+      W low = V::low_nibbles(pairs), high = V::high_nibbles(pairs);
+      if constexpr (kCodes == Codes::kTable) {
+        low = V::lookup_bytes(V::load_table(table), low);
+        high = V::lookup_bytes(V::load_table(table), high);
+      }
+      V::store_bytes(to + 64 * j, low);
+      V::store_bytes(to + 256 + 64 * j, high);
+    }
+  }
+};
+
+#undef SKEIN_WRITE_OUT
+
+}  // namespace
+}  // namespace skein::cpu
