@@ -171,7 +171,8 @@ void BM_Attention(benchmark::State& state) {
   ComputePool pool(threads());
   const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt), Precision::kDefault);
   const auto context = static_cast<uint32_t>(state.range(0));
-  const auto rows = static_cast<uint32_t>(state.range(1));  // decoding sequences
+  const auto rows = static_cast<uint32_t>(state.range(1));   // sequences
+  const auto chunk = static_cast<uint32_t>(state.range(2));  // tokens of each
   const size_t blocks_each = blocks_for(context);
   const size_t layer_bytes = kKvHeads * KvLayer::head_bytes(kHeadDim, KvType::kBf16);
   auto memory = backend->allocate(rows * blocks_each * kLayers * layer_bytes);
@@ -181,12 +182,12 @@ void BM_Attention(benchmark::State& state) {
   std::vector<Sequence> sequences;
   for (uint32_t i = 0; i < rows * blocks_each; ++i) blocks.push_back(BlockId{i});
   for (uint32_t i = 0; i < rows; ++i) {
-    sequences.push_back({i, 1, context - 1, true,
+    sequences.push_back({i * chunk, chunk, context - chunk, true,
                          std::span<const BlockId>(blocks).subspan(i * blocks_each, blocks_each)});
   }
-  std::vector<float> q(rows * kHeads * kHeadDim, 0.5F), out(q.size());
-  const Rows in{q.data(), rows, kHeads * kHeadDim, kHeads * kHeadDim};
-  const Rows to{out.data(), rows, kHeads * kHeadDim, kHeads * kHeadDim};
+  std::vector<float> q(size_t{rows} * chunk * kHeads * kHeadDim, 0.5F), out(q.size());
+  const Rows in{q.data(), rows * chunk, kHeads * kHeadDim, kHeads * kHeadDim};
+  const Rows to{out.data(), rows * chunk, kHeads * kHeadDim, kHeads * kHeadDim};
   for (auto _ : state) {
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       const KvLayer cache{memory->data() + layer * layer_bytes, kLayers * layer_bytes, kKvHeads,
@@ -197,11 +198,14 @@ void BM_Attention(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(memory->bytes()));
 }
 BENCHMARK(BM_Attention)
-    ->ArgNames({"context", "rows"})
-    ->Args({128, 1})
-    ->Args({1024, 1})
-    ->Args({128, 8})
-    ->Args({1024, 8})
+    ->ArgNames({"context", "rows", "chunk"})
+    ->Args({128, 1, 1})
+    ->Args({1024, 1, 1})
+    ->Args({128, 8, 1})
+    ->Args({192, 32, 1})
+    ->Args({4096, 8, 1})
+    ->Args({256, 1, 256})
+    ->Args({2048, 1, 256})
     ->Unit(benchmark::kMillisecond)
     ->MeasureProcessCPUTime()
     ->UseRealTime();

@@ -22,6 +22,11 @@
 //           acc = acc + (even + odd)
 //         A row ends with zeros up to a multiple of 32. This is what TDPBF16PS computes.
 //
+// Attention has such sums too: a score over the dimensions in groups of 32, the weighted values
+// over the tokens of each block of 32. Where the cache holds bfloat16, queries and weights are
+// rounded to it as well (and the sum of the weights is that of the rounded ones), so that tiles can
+// do it.
+//
 // Subnormals. Every op runs with FTZ and DAZ set (flush_denormals.h); the functions below reach the
 // same bits either way unless an argument is subnormal.
 //

@@ -21,6 +21,8 @@ struct HeadF32 {
   void keys(size_t d, size_t half, F (&out)[2]) const {
     for (size_t i = 0; i < 2; ++i) out[i] = V::load(at + (d + i) * kKernelBlockTokens + 16 * half);
   }
+  static size_t half_bytes(size_t dim) { return kKernelBlockTokens * dim * sizeof(float); }
+  static F rounded(F p) { return p; }
   // Tokens 2 * pair and the next, `lanes` dimensions from d, a multiple of 16.
   void values(size_t pair, size_t d, size_t lanes, F (&out)[2]) const {
     for (size_t i = 0; i < 2; ++i) {
@@ -41,6 +43,10 @@ struct HeadBf16 {
   void keys(size_t d, size_t half, F (&out)[2]) const {
     split(at + (half * dim / 2 + d / 2) * kPairs, out);
   }
+  static size_t half_bytes(size_t dim) {
+    return kKernelBlockTokens * ((dim + 15) / 16 * 16) * sizeof(uint16_t);
+  }
+  static F rounded(F p) { return V::round_bf16(p); }
   void values(size_t pair, size_t d, size_t, F (&out)[2]) const {
     split(at + (dim + d / 16 * (kKernelBlockTokens / 2) + pair) * kPairs, out);
   }
@@ -53,127 +59,221 @@ struct HeadBf16 {
   }
 };
 
-// Scores of kQ queries with the tokens of one block, scaled and capped; invisible ones too, which
-// nobody reads.
+// What kQ queries from `query` on score with the tokens of one block, scaled and capped; those that
+// the query does not see too, which nobody reads. Sums of earlier dimensions wait in memory, so
+// that the registers are all for chains.
 template <class V, class Head, size_t kQ>
 void score_block(const AttendSpan& a, size_t query, size_t block) {
   using F = typename V::F;
   const Head head(a.blocks[block], a.head_dim);
   const float* const q = a.queries + query * a.head_dim;
-  F low[kQ], high[kQ];
-  for (size_t i = 0; i < kQ; ++i) low[i] = high[i] = V::splat(0.0F);
-  const auto take = [&](size_t d, F k0, F k1) {
-    for (size_t i = 0; i < kQ; ++i) {
-      const F x = V::splat(q[i * a.head_dim + d]);
-      low[i] = V::fma(x, k0, low[i]);
-      high[i] = V::fma(x, k1, high[i]);
+  float* const scores = a.scores + query * arithmetic::kSpanTokens + block * kKernelBlockTokens;
+  for (size_t first = 0; first < a.head_dim; first += arithmetic::kGroup) {
+    const size_t left = a.head_dim - first;
+    const size_t end = first + (left < arithmetic::kGroup ? left : arithmetic::kGroup);
+    F chain[kQ][2][2];  // of even and odd dimensions, with either half of the tokens
+    SKEIN_WRITE_OUT for (size_t i = 0; i < kQ; ++i) {
+      SKEIN_WRITE_OUT for (size_t c = 0; c < 4; ++c) chain[i][c / 2][c % 2] = V::splat(0.0F);
     }
-  };
-  for (size_t d = 0; d < a.head_dim; d += 2) {
-    F k0[2], k1[2];
-    head.keys(d, 0, k0);
-    head.keys(d, 1, k1);
-    take(d, k0[0], k1[0]);
-    if (d + 1 < a.head_dim) take(d + 1, k0[1], k1[1]);
-  }
-  const F scale = V::splat(a.scale);
-  for (size_t i = 0; i < kQ; ++i) {
-    float* const out =
-        a.scores + (query + i) * arithmetic::kSpanTokens + block * kKernelBlockTokens;
-    V::store(out, cap16<V>(V::mul(low[i], scale), a.softcap));
-    V::store(out + 16, cap16<V>(V::mul(high[i], scale), a.softcap));
+    const auto take = [&](size_t d, const F(&k)[2][2], size_t which)
+        __attribute__((always_inline)) {
+      SKEIN_WRITE_OUT for (size_t i = 0; i < kQ; ++i) {
+        const F x = V::splat(q[i * a.head_dim + d]);
+        SKEIN_WRITE_OUT for (size_t half = 0; half < 2; ++half) {
+          chain[i][which][half] = V::fma(x, k[half][which], chain[i][which][half]);
+        }
+      }
+    };
+    size_t d = first;
+    for (; d + 1 < end; d += 2) {
+      F k[2][2];
+      head.keys(d, 0, k[0]);
+      head.keys(d, 1, k[1]);
+      take(d, k, 0);
+      take(d + 1, k, 1);
+    }
+    if (d < end) {
+      F k[2][2];
+      head.keys(d, 0, k[0]);
+      head.keys(d, 1, k[1]);
+      take(d, k, 0);
+    }
+    SKEIN_WRITE_OUT for (size_t i = 0; i < kQ; ++i) {
+      SKEIN_WRITE_OUT for (size_t half = 0; half < 2; ++half) {
+        float* const score = scores + i * arithmetic::kSpanTokens + 16 * half;
+        const F before = first == 0 ? V::splat(0.0F) : V::load(score);
+        const F sum = V::add(before, V::add(chain[i][0][half], chain[i][1][half]));
+        V::store(score,
+                 end < a.head_dim ? sum : cap16<V>(V::mul(sum, V::splat(a.scale)), a.softcap));
+      }
+    }
   }
 }
 
 // Scores to weights, in place; leaves the maximum and the sum in the partial.
-template <class V>
-void weigh(const AttendSpan& a, size_t query) {
+template <class V, class Head>
+void weigh(const AttendSpan& a, size_t query, size_t begin, size_t end) {
   using F = typename V::F;
   float* const scores = a.scores + query * arithmetic::kSpanTokens;
-  const size_t first = a.begin / 16 * 16;
-  const auto visible = [&](size_t t) {
-    return V::between(a.begin > t ? a.begin - t : 0, a.end - t);
-  };
+  const size_t first = begin / 16 * 16;
+  const auto visible = [&](size_t t) { return V::between(begin > t ? begin - t : 0, end - t); };
   F max = V::splat(-arithmetic::kInfinity);
-  for (size_t t = first; t < a.end; t += 16) {
+  for (size_t t = first; t < end; t += 16) {
     max = V::select(visible(t), V::max(max, V::load(scores + t)), max);
   }
-  float lane[16];
-  V::store(lane, max);
-  for (size_t l = 1; l < 16; ++l) lane[0] = lane[0] > lane[l] ? lane[0] : lane[l];
-  const F all = V::splat(lane[0]);
-  F sum = V::splat(0.0F);
-  for (size_t t = first; t < a.end; t += 16) {
-    const F p = V::select(visible(t), exp16<V>(V::sub(V::load(scores + t), all)), V::splat(0.0F));
-    V::store(scores + t, p);
-    sum = V::add(sum, p);
+  const float largest = V::largest(max);  // where one is NaN, all of the result will be
+  const F all = V::splat(largest), zero = V::splat(0.0F);
+  F sum = zero;
+  for (size_t t = first; t < end; t += 16) {
+    const F p = Head::rounded(exp16<V>(V::sub(V::load(scores + t), all)));
+    const F seen = V::select(visible(t), p, zero);
+    V::store(scores + t, seen);
+    sum = V::add(sum, seen);
   }
   float* const partial = a.partials + query * (a.head_dim + 2);
-  partial[a.head_dim] = lane[0];
+  partial[a.head_dim] = largest;
   partial[a.head_dim + 1] = V::sum(sum);
 }
 
-// The weighted sums of values for kQ queries, kD vectors of dimensions from d; the last one may
-// have fewer lanes when kD is 1.
+// Adds tokens [begin, end) of one block, weighted, to the values of kQ queries, kD vectors of
+// dimensions from d; the last one may have fewer lanes when kD is 1. Tokens outside are not
+// touched: what is there may be no number.
 template <class V, class Head, size_t kQ, size_t kD>
-void gather_values(const AttendSpan& a, size_t query, size_t d, size_t lanes) {
+void add_values(const AttendSpan& a, size_t query, size_t block, size_t begin, size_t end, size_t d,
+                size_t lanes) {
   using F = typename V::F;
-  F sums[kQ][kD];
-  for (auto& row : sums) {
-    for (F& sum : row) sum = V::splat(0.0F);
+  const Head head(a.blocks[block], a.head_dim);
+  const float* const weights =
+      a.scores + query * arithmetic::kSpanTokens + block * kKernelBlockTokens;
+  F chain[kQ][kD][2];  // of even and odd tokens
+  SKEIN_WRITE_OUT for (size_t i = 0; i < kQ; ++i) {
+    SKEIN_WRITE_OUT for (size_t j = 0; j < kD; ++j) {
+      chain[i][j][0] = chain[i][j][1] = V::splat(0.0F);
+    }
   }
-  const float* const weights = a.scores + query * arithmetic::kSpanTokens;
-  F v[kD][2];
-  const auto take = [&](size_t t, size_t which) {
-    for (size_t i = 0; i < kQ; ++i) {
+  const auto take = [&](size_t t, const F(&v)[kD][2], size_t which) __attribute__((always_inline)) {
+    SKEIN_WRITE_OUT for (size_t i = 0; i < kQ; ++i) {
       const F p = V::splat(weights[i * arithmetic::kSpanTokens + t]);
-      for (size_t j = 0; j < kD; ++j) sums[i][j] = V::fma(p, v[j][which], sums[i][j]);
+      SKEIN_WRITE_OUT for (size_t j = 0; j < kD; ++j) {
+        chain[i][j][which] = V::fma(p, v[j][which], chain[i][j][which]);
+      }
     }
   };
-  for (size_t t = a.begin / 2 * 2; t < a.end; t += 2) {
-    const Head head(a.blocks[t / kKernelBlockTokens], a.head_dim);
-    for (size_t j = 0; j < kD; ++j) {
-      head.values(t % kKernelBlockTokens / 2, d + 16 * j, kD == 1 ? lanes : 16, v[j]);
+  const auto load = [&](size_t pair, F(&v)[kD][2]) __attribute__((always_inline)) {
+    SKEIN_WRITE_OUT for (size_t j = 0; j < kD; ++j) {
+      head.values(pair, d + 16 * j, kD == 1 ? lanes : 16, v[j]);
     }
-    if (t >= a.begin) take(t, 0);
-    if (t + 1 < a.end) take(t + 1, 1);
+  };
+  F v[kD][2];
+  if (begin == 0 && end == kKernelBlockTokens) {
+    for (size_t t = 0; t < kKernelBlockTokens; t += 2) {
+      load(t / 2, v);
+      take(t, v, 0);
+      take(t + 1, v, 1);
+    }
+  } else {
+    for (size_t t = begin / 2 * 2; t < end; t += 2) {
+      load(t / 2, v);
+      if (t >= begin) take(t, v, 0);
+      if (t + 1 < end) take(t + 1, v, 1);
+    }
   }
-  for (size_t i = 0; i < kQ; ++i) {
+  SKEIN_WRITE_OUT for (size_t i = 0; i < kQ; ++i) {
     float* const out = a.partials + (query + i) * (a.head_dim + 2) + d;
-    for (size_t j = 0; j < kD; ++j) store_lanes<V>(out + 16 * j, sums[i][j], lanes);
+    SKEIN_WRITE_OUT for (size_t j = 0; j < kD; ++j) {
+      const F sum = V::add(chain[i][j][0], chain[i][j][1]);
+      store_lanes<V>(out + 16 * j, V::add(load_lanes<V>(out + 16 * j, lanes), sum), lanes);
+    }
   }
 }
 
 template <class V, class Head, size_t kQ>
-void attend_queries(const AttendSpan& a, size_t query) {
-  for (size_t block = a.begin / kKernelBlockTokens; block * kKernelBlockTokens < a.end; ++block) {
-    score_block<V, Head, kQ>(a, query, block);
-  }
-  for (size_t i = 0; i < kQ; ++i) weigh<V>(a, query + i);
+void add_block(const AttendSpan& a, size_t query, size_t block, size_t begin, size_t end) {
+  constexpr size_t kD = kQ <= V::kChains / 8 ? 4 : kQ <= V::kChains / 4 ? 2 : 1;
   size_t d = 0;
-  for (; d + 64 <= a.head_dim; d += 64) gather_values<V, Head, kQ, 4>(a, query, d, 16);
+  for (; d + 16 * kD <= a.head_dim; d += 16 * kD) {
+    add_values<V, Head, kQ, kD>(a, query, block, begin, end, d, 16);
+  }
   for (; d < a.head_dim; d += 16) {
-    gather_values<V, Head, kQ, 1>(a, query, d, a.head_dim - d < 16 ? a.head_dim - d : 16);
+    add_values<V, Head, kQ, 1>(a, query, block, begin, end, d,
+                               a.head_dim - d < 16 ? a.head_dim - d : 16);
   }
 }
 
-template <class V, class Head>
-void attend_span(const AttendSpan& a) {
-  constexpr size_t kTile = V::kTileRows;
-  size_t query = 0;
-  for (; query + kTile <= a.count; query += kTile) attend_queries<V, Head, kTile>(a, query);
-  if constexpr (kTile == 4) {
-    switch (a.count - query) {
-      case 3:
-        return attend_queries<V, Head, 3>(a, query);
-      case 2:
-        return attend_queries<V, Head, 2>(a, query);
-      case 1:
-        return attend_queries<V, Head, 1>(a, query);
-      default:
-        return;
+// Groups of queries that share loads: as few as there must be, of about the same size. A query
+// takes four chains at least.
+template <class V>
+struct QueryGroups {
+  static constexpr size_t kMost = V::kChains / 4;
+  size_t size;
+
+  explicit QueryGroups(size_t queries) {
+    const size_t groups = (queries + kMost - 1) / kMost;
+    size = (queries + groups - 1) / groups;
+  }
+  // fn(number of queries, first of them) over [first, end).
+  template <class Fn>
+  __attribute__((always_inline)) void run(size_t first, size_t end, Fn fn) const {
+    for (; first < end; first += size) {
+      const size_t count = end - first < size ? end - first : size;
+      repeat<kMost>([&](auto i) {
+        if (count == i + 1) fn(Index<i + 1>(), first);
+      });
     }
   }
+};
+
+// The next block is somewhere else in memory, where no hardware expects it.
+inline void prefetch(const std::byte* at, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
+}
+
+// A block's keys, later its values, stay in the first-level cache while all queries come by.
+template <class V, class Head>
+void attend_span(const AttendSpan& a) {
+  size_t begin = arithmetic::kSpanTokens, end = 0;  // that anybody sees
+  for (size_t row = 0; row < a.rows; ++row) {
+    if (a.begin[row] >= a.end[row]) continue;
+    begin = a.begin[row] < begin ? a.begin[row] : begin;
+    end = a.end[row] > end ? a.end[row] : end;
+  }
+  const size_t first_block = begin / kKernelBlockTokens, queries = a.rows * a.shared;
+  const QueryGroups<V> all(queries), of_row(a.shared);
+  const size_t half_bytes = Head::half_bytes(a.head_dim);
+  for (size_t block = first_block; block * kKernelBlockTokens < end; ++block) {
+    const bool last = (block + 1) * kKernelBlockTokens >= end;
+    // After the last block's keys come the first one's values.
+    prefetch(last ? a.blocks[first_block] + half_bytes : a.blocks[block + 1], half_bytes);
+    all.run(0, queries,
+            [&](auto count, size_t query) { score_block<V, Head, count>(a, query, block); });
+  }
+  for (size_t query = 0; query < queries; ++query) {
+    const size_t row = query / a.shared;
+    if (a.begin[row] >= a.end[row]) continue;
+    weigh<V, Head>(a, query, a.begin[row], a.end[row]);
+    float* const values = a.partials + query * (a.head_dim + 2);
+    for (size_t d = 0; d < a.head_dim; ++d) values[d] = 0.0F;
+  }
+  for (size_t block = first_block; block * kKernelBlockTokens < end; ++block) {
+    const size_t start = block * kKernelBlockTokens;
+    if (start + kKernelBlockTokens < end) prefetch(a.blocks[block + 1] + half_bytes, half_bytes);
+    for (size_t row = 0; row < a.rows; ++row) {
+      const size_t from = a.begin[row] > start ? a.begin[row] - start : 0;
+      const size_t left = a.end[row] > start ? a.end[row] - start : 0;
+      const size_t to = left < kKernelBlockTokens ? left : kKernelBlockTokens;
+      if (from >= to) continue;
+      of_row.run(row * a.shared, (row + 1) * a.shared, [&](auto count, size_t query) {
+        add_block<V, Head, count>(a, query, block, from, to);
+      });
+    }
+  }
+}
+
+template <class V>
+void round_bf16(const float* x, size_t count, float* out) {
+  for_lanes(count, [&](size_t i, size_t lanes) {
+    store_lanes<V>(out + i, V::round_bf16(load_lanes<V>(x + i, lanes)), lanes);
+  });
 }
 
 template <class V>

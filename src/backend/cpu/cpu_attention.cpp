@@ -11,117 +11,169 @@ constexpr size_t kSpan = arithmetic::kSpanTokens;
 constexpr size_t kSpanBlocks = kSpan / kBlockTokens;
 // With fewer items than this for a slot, work is split by span.
 constexpr size_t kItemsPerSlot = 4;
+// Query heads of a tile, where one row does not have more.
+constexpr size_t kTileQueries = 16;
 
 }  // namespace
 
-size_t Attention::Query::first_span() const {
-  return begin / kSpan;
+size_t Attention::Tile::begin(size_t row) const {
+  return window == 0 || end(row) <= window ? 0 : end(row) - window;
 }
 
-size_t Attention::Query::spans() const {
-  return (end + kSpan - 1) / kSpan - first_span();
+size_t Attention::Tile::first_span() const {
+  return begin(0) / kSpan;
 }
 
-void Attention::list_queries(std::span<const Sequence> sequences, uint32_t window) {
-  queries_.clear();
+size_t Attention::Tile::spans() const {
+  return (end(rows - 1) + kSpan - 1) / kSpan - first_span();
+}
+
+void Attention::list_tiles(std::span<const Sequence> sequences, uint32_t window, size_t rows) {
+  tiles_.clear();
   for (const Sequence& sequence : sequences) {
-    for (uint32_t i = 0; i < sequence.rows; ++i) {
-      const size_t end = size_t{sequence.start} + i + 1;
-      const size_t begin = window == 0 || end <= window ? 0 : end - window;
-      queries_.push_back({size_t{sequence.first_row} + i, begin, end, sequence.blocks.data()});
+    for (size_t i = 0; i < sequence.rows; i += rows) {
+      tiles_.push_back({sequence.first_row + i, std::min(rows, sequence.rows - i),
+                        sequence.start + i, window, sequence.blocks.data()});
     }
   }
 }
 
-void Attention::attend_span(const Job& job, const Query& query, uint32_t kv_head, size_t span,
-                            float* scores, float* partials) const {
+Attention::Memory Attention::memory_of(const Job& job, size_t slot) const {
+  float* const queries = slots_.slot(slot);
+  float* const totals = queries + job.query_floats();
+  float* const partials = totals + job.partial_floats;
+  return {queries, totals, partials, partials + job.partial_floats};
+}
+
+// [rows * shared][head_dim], rounded where the cache is.
+const float* Attention::queries_of(const Job& job, const Tile& tile, uint32_t kv_head,
+                                   float* memory) const {
+  const size_t width = job.shared * job.cache.head_dim;
+  for (size_t row = 0; row < tile.rows; ++row) {
+    const float* const from = job.q.row(tile.first_row + row) + kv_head * width;
+    if (job.cache.type == KvType::kF32) {
+      std::copy_n(from, width, memory + row * width);
+    } else {
+      kernels_.round_bf16(from, width, memory + row * width);
+    }
+  }
+  return memory;
+}
+
+void Attention::attend_span(const Job& job, const Tile& tile, uint32_t kv_head, size_t span,
+                            const float* queries, float* scores, float* partials) const {
   const size_t start = span * kSpan;
+  size_t begin[kTileQueries], end[kTileQueries];
+  for (size_t row = 0; row < tile.rows; ++row) {
+    begin[row] = std::max(tile.begin(row), start) - start;
+    end[row] = std::min(std::max(tile.end(row), start) - start, kSpan);
+  }
   AttendSpan args{};
-  args.queries = job.q.row(query.row) + kv_head * job.shared * job.cache.head_dim;
-  args.count = job.shared;
+  args.queries = queries;
+  args.rows = tile.rows;
+  args.shared = job.shared;
   args.head_dim = job.cache.head_dim;
-  args.begin = query.begin > start ? query.begin - start : 0;
-  args.end = std::min(query.end - start, kSpan);
+  args.begin = begin;
+  args.end = end;
   args.scale = job.params.scale;
   args.softcap = job.params.softcap;
   args.scores = scores;
   args.partials = partials;
   const std::byte* blocks[kSpanBlocks] = {};
-  for (size_t b = args.begin / kBlockTokens; b * kBlockTokens < args.end; ++b) {
-    blocks[b] = job.cache.head(query.blocks[span * kSpanBlocks + b], kv_head);
+  // Rows see ever more to the right, and with a window ever less to the left.
+  for (size_t b = begin[0] / kBlockTokens; b * kBlockTokens < end[tile.rows - 1]; ++b) {
+    blocks[b] = job.cache.head(tile.blocks[span * kSpanBlocks + b], kv_head);
   }
   args.blocks = blocks;
   (job.cache.type == KvType::kF32 ? kernels_.attend_span_f32 : kernels_.attend_span_bf16)(args);
 }
 
-void Attention::merge(const Job& job, float* totals, const float* partials) const {
-  const size_t stride = size_t{job.cache.head_dim} + 2;
-  for (size_t h = 0; h < job.shared; ++h) {
-    kernels_.merge_partial(totals + h * stride, partials + h * stride, job.cache.head_dim);
+// The partials of `span` into the totals, of the rows that see it.
+void Attention::merge(const Job& job, const Tile& tile, size_t span, float* totals,
+                      const float* partials) const {
+  const size_t stride = size_t{job.cache.head_dim} + 2, row_floats = job.shared * stride;
+  for (size_t row = 0; row < tile.rows; ++row, totals += row_floats, partials += row_floats) {
+    const size_t first = tile.begin(row) / kSpan;
+    if (span < first || span * kSpan >= tile.end(row)) continue;
+    if (span == first) {
+      std::copy_n(partials, row_floats, totals);
+      continue;
+    }
+    for (size_t h = 0; h < job.shared; ++h) {
+      kernels_.merge_partial(totals + h * stride, partials + h * stride, job.cache.head_dim);
+    }
   }
 }
 
-void Attention::finish(const Job& job, const Query& query, uint32_t kv_head,
+void Attention::finish(const Job& job, const Tile& tile, uint32_t kv_head,
                        const float* totals) const {
   const size_t dim = job.cache.head_dim;
-  for (size_t h = 0; h < job.shared; ++h) {
-    const size_t head = kv_head * job.shared + h;
-    const float* const sink = job.params.sinks == nullptr ? nullptr : job.params.sinks + head;
-    kernels_.finish_attention(totals + h * (dim + 2), sink, dim,
-                              job.out.row(query.row) + head * dim);
+  for (size_t row = 0; row < tile.rows; ++row) {
+    for (size_t h = 0; h < job.shared; ++h, totals += dim + 2) {
+      const size_t head = kv_head * job.shared + h;
+      const float* const sink = job.params.sinks == nullptr ? nullptr : job.params.sinks + head;
+      kernels_.finish_attention(totals, sink, dim, job.out.row(tile.first_row + row) + head * dim);
+    }
   }
 }
 
 void Attention::run_whole(const Job& job, size_t work) {
-  // Heads outermost: neighbouring rows of a sequence read the same keys and values.
-  workers_.run(queries_.size() * job.cache.heads, work, [&](size_t slot, size_t item) {
-    const Query& query = queries_[item % queries_.size()];
-    const auto kv_head = static_cast<uint32_t>(item / queries_.size());
-    float* const totals = slots_.slot(slot);
-    float* const partials = totals + job.partial_floats;
-    float* const scores = partials + job.partial_floats;
-    for (size_t i = 0; i < query.spans(); ++i) {
-      attend_span(job, query, kv_head, query.first_span() + i, scores, i == 0 ? totals : partials);
-      if (i > 0) merge(job, totals, partials);
+  // Heads outermost: neighbouring tiles of a sequence read the same keys and values.
+  workers_.run(tiles_.size() * job.cache.heads, work, [&](size_t slot, size_t item) {
+    const Tile& tile = tiles_[item % tiles_.size()];
+    const auto kv_head = static_cast<uint32_t>(item / tiles_.size());
+    const Memory memory = memory_of(job, slot);
+    const float* const queries = queries_of(job, tile, kv_head, memory.queries);
+    for (size_t i = 0; i < tile.spans(); ++i) {
+      const size_t span = tile.first_span() + i;
+      attend_span(job, tile, kv_head, span, queries, memory.scores, memory.partials);
+      merge(job, tile, span, memory.totals, memory.partials);
     }
-    finish(job, query, kv_head, totals);
+    finish(job, tile, kv_head, memory.totals);
   });
 }
 
 void Attention::run_by_span(const Job& job, size_t work, size_t max_spans) {
-  const size_t items = queries_.size() * job.cache.heads;
+  const size_t items = tiles_.size() * job.cache.heads;
   partials_.ensure(items * max_spans * job.partial_floats);
   const auto partials = [&](size_t item, size_t i) {
     return partials_.slot(0) + (item * max_spans + i) * job.partial_floats;
   };
   workers_.run(items * max_spans, work, [&](size_t slot, size_t part) {
     const size_t item = part / max_spans, i = part % max_spans;
-    const Query& query = queries_[item % queries_.size()];
-    if (i >= query.spans()) return;
-    attend_span(job, query, static_cast<uint32_t>(item / queries_.size()), query.first_span() + i,
-                slots_.slot(slot), partials(item, i));
+    const Tile& tile = tiles_[item % tiles_.size()];
+    if (i >= tile.spans()) return;
+    const auto kv_head = static_cast<uint32_t>(item / tiles_.size());
+    const Memory memory = memory_of(job, slot);
+    attend_span(job, tile, kv_head, tile.first_span() + i,
+                queries_of(job, tile, kv_head, memory.queries), memory.scores, partials(item, i));
   });
-  workers_.run(items, items * max_spans * job.partial_floats, [&](size_t, size_t item) {
-    const Query& query = queries_[item % queries_.size()];
-    for (size_t i = 1; i < query.spans(); ++i) merge(job, partials(item, 0), partials(item, i));
-    finish(job, query, static_cast<uint32_t>(item / queries_.size()), partials(item, 0));
+  workers_.run(items, items * max_spans * job.partial_floats, [&](size_t slot, size_t item) {
+    const Tile& tile = tiles_[item % tiles_.size()];
+    float* const totals = memory_of(job, slot).totals;
+    for (size_t i = 0; i < tile.spans(); ++i) {
+      merge(job, tile, tile.first_span() + i, totals, partials(item, i));
+    }
+    finish(job, tile, static_cast<uint32_t>(item / tiles_.size()), totals);
   });
 }
 
 void Attention::run(Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
                     const AttentionParams& params, Rows out) {
-  list_queries(sequences, params.window);
-  if (queries_.empty()) return;
   const size_t shared = params.heads / cache.heads;
-  const Job job{q, out, cache, params, shared, shared * (size_t{cache.head_dim} + 2)};
-  slots_.ensure(2 * job.partial_floats + shared * kSpan);
+  const size_t tile_rows = std::max<size_t>(1, kTileQueries / shared);
+  list_tiles(sequences, params.window, tile_rows);
+  if (tiles_.empty()) return;
+  const size_t queries = tile_rows * shared;
+  const Job job{q, out, cache, params, shared, queries, queries * (size_t{cache.head_dim} + 2)};
+  slots_.ensure(job.query_floats() + 2 * job.partial_floats + queries * kSpan);
   size_t tokens = 0, max_spans = 0;
-  for (const Query& query : queries_) {
-    tokens += query.end - query.begin;
-    max_spans = std::max(max_spans, query.spans());
+  for (const Tile& tile : tiles_) {
+    tokens += tile.rows * (tile.end(tile.rows - 1) - tile.begin(0));
+    max_spans = std::max(max_spans, tile.spans());
   }
   const size_t work = tokens * q.width;
-  if (max_spans > 1 && queries_.size() * cache.heads < kItemsPerSlot * workers_.slots()) {
+  if (max_spans > 1 && tiles_.size() * cache.heads < kItemsPerSlot * workers_.slots()) {
     run_by_span(job, work, max_spans);
   } else {
     run_whole(job, work);

@@ -1,9 +1,9 @@
 // Attention over a paged cache, over all threads.
 //
-// A work item is one row and one kv head; the query heads that share it share its loads. When there
-// are too few items for the threads, as when one long sequence decodes, an item is one span of the
-// context as well, and the spans' partials are merged afterwards, in order: the same operations
-// either way.
+// A work item is a tile, some rows of one sequence, and one kv head: neighbouring rows see nearly
+// the same keys and values, and so do the query heads that share a kv head. When there are too few
+// items for the threads, as when one long sequence decodes, an item is one span of the context as
+// well, and the spans' partials are merged afterwards, in order: the same operations either way.
 #pragma once
 
 #include <cstddef>
@@ -28,14 +28,17 @@ class Attention {
            const AttentionParams& params, Rows out);
 
  private:
-  // A query row: the tokens [begin, end) of its sequence are visible.
-  struct Query {
-    size_t row;
-    size_t begin, end;
+  // Rows [first_row, first_row + rows) of the step: positions from `position` on.
+  struct Tile {
+    size_t first_row, rows;
+    size_t position;
+    size_t window;
     const BlockId* blocks;
 
-    size_t first_span() const;
-    size_t spans() const;  // that have something visible
+    size_t begin(size_t row) const;  // of what a row sees
+    size_t end(size_t row) const { return position + row + 1; }
+    size_t first_span() const;  // that any row sees
+    size_t spans() const;
   };
   // The op under way.
   struct Job {
@@ -43,22 +46,32 @@ class Attention {
     const KvLayer& cache;
     const AttentionParams& params;
     size_t shared;          // query heads per kv head
-    size_t partial_floats;  // of the `shared` partials of one span
+    size_t tile_queries;    // at most
+    size_t partial_floats;  // of the queries of a tile, for one span
+
+    size_t query_floats() const { return tile_queries * cache.head_dim; }
+  };
+  // What a slot works with.
+  struct Memory {
+    float *queries, *totals, *partials, *scores;
   };
 
-  void list_queries(std::span<const Sequence> sequences, uint32_t window);
-  void attend_span(const Job& job, const Query& query, uint32_t kv_head, size_t span, float* scores,
-                   float* partials) const;
-  void merge(const Job& job, float* totals, const float* partials) const;
-  void finish(const Job& job, const Query& query, uint32_t kv_head, const float* totals) const;
+  void list_tiles(std::span<const Sequence> sequences, uint32_t window, size_t rows);
+  Memory memory_of(const Job& job, size_t slot) const;
+  const float* queries_of(const Job& job, const Tile& tile, uint32_t kv_head, float* memory) const;
+  void attend_span(const Job& job, const Tile& tile, uint32_t kv_head, size_t span,
+                   const float* queries, float* scores, float* partials) const;
+  void merge(const Job& job, const Tile& tile, size_t span, float* totals,
+             const float* partials) const;
+  void finish(const Job& job, const Tile& tile, uint32_t kv_head, const float* totals) const;
   void run_whole(const Job& job, size_t work);
   void run_by_span(const Job& job, size_t work, size_t max_spans);
 
   Workers& workers_;
   const KernelTable& kernels_;
-  Scratch slots_;     // of a slot: scores, and partials of two spans
+  Scratch slots_;
   Scratch partials_;  // of all items and spans
-  std::vector<Query> queries_;
+  std::vector<Tile> tiles_;
 };
 
 }  // namespace skein::cpu

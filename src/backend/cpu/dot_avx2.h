@@ -104,18 +104,6 @@ struct DotAvx2 : VecAvx2 {
     sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x01));
     return _mm_cvtsi128_si32(sum);
   }
-  static F round_bf16(F x) {
-    const auto round = [](__m256 part) {
-      const __m256 flushed = _mm256_mul_ps(part, _mm256_set1_ps(1.0F));
-      const __m256i bits = _mm256_castps_si256(flushed);
-      const __m256i number = _mm256_castps_si256(_mm256_cmp_ps(flushed, flushed, _CMP_ORD_Q));
-      const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-      const __m256i up = _mm256_and_si256(_mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)), number);
-      return _mm256_castsi256_ps(
-          _mm256_and_si256(_mm256_add_epi32(bits, up), _mm256_set1_epi32(-0x10000)));
-    };
-    return {round(x.low), round(x.high)};
-  }
 
  private:
   // Four products each with code - 128. The sign goes over to the activations; a magnitude is 128

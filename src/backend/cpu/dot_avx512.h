@@ -62,15 +62,6 @@ struct DotAvx512 : VecAvx512 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(q));
     return _mm512_reduce_add_epi32(q);
   }
-  static F round_bf16(F x) {
-    const F flushed = _mm512_mul_ps(x, _mm512_set1_ps(1.0F));
-    const __m512i bits = _mm512_castps_si512(flushed);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i up = _mm512_maskz_add_epi32(_mm512_cmp_ps_mask(flushed, flushed, _CMP_ORD_Q), odd,
-                                              _mm512_set1_epi32(0x7fff));
-    return _mm512_castsi512_ps(
-        _mm512_and_si512(_mm512_add_epi32(bits, up), _mm512_set1_epi32(-0x10000)));
-  }
 };
 
 }  // namespace

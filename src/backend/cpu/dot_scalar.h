@@ -96,15 +96,6 @@ struct DotScalar : VecScalar {
     }
     return sum;
   }
-  // As arithmetic::round_to_bf16, still as floats.
-  static F round_bf16(F x) {
-    return each([&](size_t l) {
-      const float flushed = x.lane[l] * 1.0F;
-      const uint32_t bits = __builtin_bit_cast(uint32_t, flushed);
-      const uint32_t up = flushed == flushed ? 0x7fff + (bits >> 16 & 1) : 0;
-      return __builtin_bit_cast(float, (bits + up) & 0xffff0000U);
-    });
-  }
 
  private:
   static float half(const W& w, size_t at) {

@@ -7,9 +7,6 @@
 namespace skein::cpu {
 namespace {
 
-// Loops over registers: gcc keeps their arrays out of memory if told to write them out.
-#define SKEIN_WRITE_OUT _Pragma("GCC unroll 16")
-
 // Weights that will be wanted after the panel at hand, brought nearer a few lines at a time:
 // reading them and computing shall not take turns.
 struct Ahead {
@@ -122,8 +119,6 @@ struct G32Panel {
     }
   }
 };
-
-#undef SKEIN_WRITE_OUT
 
 }  // namespace
 }  // namespace skein::cpu

@@ -7,20 +7,6 @@
 namespace skein::cpu {
 namespace {
 
-template <size_t kValue>
-struct Index {
-  constexpr operator size_t() const { return kValue; }  // NOLINT: meant to be implicit
-};
-
-// fn(Index<0>()), ..., fn(Index<kCount - 1>()), written out: arrays indexed by them are registers.
-template <size_t kCount, class Fn>
-__attribute__((always_inline)) inline void repeat(Fn fn) {
-  if constexpr (kCount > 0) {
-    repeat<kCount - 1>(fn);
-    fn(Index<kCount - 1>());
-  }
-}
-
 // Scales of 16 outputs.
 template <class V>
 __attribute__((always_inline)) inline typename V::F load_scales(const uint8_t* at, bool bfloat16) {

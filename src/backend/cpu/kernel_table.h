@@ -38,16 +38,18 @@ struct Multiply {
 
 inline constexpr size_t kKernelBlockTokens = 32;  // base/ids.h is not for kernel files
 
-// The query heads of one row that share a kv head, over the visible tokens of one span.
+// Some rows of a sequence, each with the query heads that share a kv head, over one span.
 struct AttendSpan {
-  const float* queries;  // [count][head_dim]
-  size_t count;
+  const float* queries;  // [rows * shared][head_dim]; rounded where the cache is
+  size_t rows, shared;
   size_t head_dim;
-  const std::byte* const* blocks;  // the head in each of the span's blocks that are visible
-  size_t begin, end;               // of the visible tokens, from the start of the span; not empty
+  const std::byte* const* blocks;  // the head in each of the span's blocks that somebody sees
+  // [rows] the tokens that a row sees, from the start of the span; none if begin >= end, and then
+  // its partials are not touched.
+  const size_t *begin, *end;
   float scale, softcap;
-  float* scores;    // memory for count * kSpanTokens
-  float* partials;  // [count][head_dim + 2]: values, then the maximum, then the weight
+  float* scores;    // memory for rows * shared * kSpanTokens
+  float* partials;  // [rows * shared][head_dim + 2]: values, then the maximum, then the weight
 };
 
 enum class RowNorm : uint8_t { kRms, kLayer };
@@ -79,6 +81,7 @@ struct KernelTable {
 
   void (*attend_span_f32)(const AttendSpan& args);
   void (*attend_span_bf16)(const AttendSpan& args);
+  void (*round_bf16)(const float* x, size_t count, float* out);  // still as floats
   // Joins the partial of a later span into that of the earlier ones.
   void (*merge_partial)(float* total, const float* span, size_t head_dim);
   // The result; `sink` or nullptr.

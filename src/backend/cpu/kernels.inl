@@ -27,6 +27,7 @@ constexpr KernelTable make_kernels() {
       .multiply = multiply<V>,
       .attend_span_f32 = attend_span<V, HeadF32<V>>,
       .attend_span_bf16 = attend_span<V, HeadBf16<V>>,
+      .round_bf16 = round_bf16<V>,
       .merge_partial = merge_partial<V>,
       .finish_attention = finish_attention<V>,
       .norm = norm<V>,

@@ -58,6 +58,23 @@ typename V::F cap16(typename V::F x, float softcap) {
   return V::mul(V::splat(softcap), tanh16<V>(V::div(x, V::splat(softcap))));
 }
 
+// Loops over registers: gcc keeps their arrays out of memory if told to write them out.
+#define SKEIN_WRITE_OUT _Pragma("GCC unroll 16")
+
+template <size_t kValue>
+struct Index {
+  constexpr operator size_t() const { return kValue; }  // NOLINT: meant to be implicit
+};
+
+// fn(Index<0>()), ..., fn(Index<kCount - 1>()), written out: arrays indexed by them are registers.
+template <size_t kCount, class Fn>
+__attribute__((always_inline)) inline void repeat(Fn fn) {
+  if constexpr (kCount > 0) {
+    repeat<kCount - 1>(fn);
+    fn(Index<kCount - 1>());
+  }
+}
+
 // fn(first, lanes) for the elements [first, first + lanes) of `count`: 16 at a time, then the rest.
 template <class Fn>
 void for_lanes(size_t count, Fn fn) {

@@ -18,6 +18,7 @@ struct VecAvx2 {
   using M = F;  // all bits of a lane
 
   static constexpr size_t kTileRows = 1;
+  static constexpr size_t kChains = 4;
 
   static F splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   static F load(const float* at) { return {_mm256_loadu_ps(at), _mm256_loadu_ps(at + 8)}; }
@@ -51,6 +52,18 @@ struct VecAvx2 {
   static F bits_up16(F a) {
     const I bits = shift_left(ints(a), 16);
     return {_mm256_castsi256_ps(bits.low), _mm256_castsi256_ps(bits.high)};
+  }
+  static F round_bf16(F x) {
+    const auto round = [](__m256 part) {
+      const __m256 flushed = _mm256_mul_ps(part, _mm256_set1_ps(1.0F));
+      const __m256i bits = _mm256_castps_si256(flushed);
+      const __m256i number = _mm256_castps_si256(_mm256_cmp_ps(flushed, flushed, _CMP_ORD_Q));
+      const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+      const __m256i up = _mm256_and_si256(_mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)), number);
+      return _mm256_castsi256_ps(
+          _mm256_and_si256(_mm256_add_epi32(bits, up), _mm256_set1_epi32(-0x10000)));
+    };
+    return {round(x.low), round(x.high)};
   }
   static F bit_or(F a, F b) { return {_mm256_or_ps(a.low, b.low), _mm256_or_ps(a.high, b.high)}; }
   static F add_exponent(F p, F shifted) {
@@ -95,6 +108,12 @@ struct VecAvx2 {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+  static float largest(F x) {
+    const __m256 eight = _mm256_max_ps(x.low, x.high);
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
   }
   // The same tree for four at once.
   static void sum4(const F x[4], float out[4]) {

@@ -14,6 +14,7 @@ struct VecAvx512 {
   using M = __mmask16;
 
   static constexpr size_t kTileRows = 4;
+  static constexpr size_t kChains = 24;
 
   static M first(size_t n) { return static_cast<M>((uint32_t{1} << n) - 1); }
 
@@ -36,6 +37,15 @@ struct VecAvx512 {
   static F bits_up16(F a) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 16));
   }
+  static F round_bf16(F x) {
+    const F flushed = _mm512_mul_ps(x, _mm512_set1_ps(1.0F));
+    const __m512i bits = _mm512_castps_si512(flushed);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_maskz_add_epi32(_mm512_cmp_ps_mask(flushed, flushed, _CMP_ORD_Q), odd,
+                                              _mm512_set1_epi32(0x7fff));
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_add_epi32(bits, up), _mm512_set1_epi32(-0x10000)));
+  }
   static F bit_or(F a, F b) { return _mm512_or_ps(a, b); }
   static F add_exponent(F p, F shifted) {
     return _mm512_castsi512_ps(_mm512_add_epi32(
@@ -57,6 +67,7 @@ struct VecAvx512 {
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
   }
+  static float largest(F x) { return _mm512_reduce_max_ps(x); }
   // The same tree for four at once.
   static void sum4(const F x[4], float out[4]) {
     const F a = halves(x[0], x[1]), b = halves(x[2], x[3]);

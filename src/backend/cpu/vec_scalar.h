@@ -1,7 +1,7 @@
 // 16 lanes, one at a time: for any machine.
 //
 // A Vec has floats F, 32-bit integers I and lane masks M, and tells the kernels how large a tile of
-// a product its registers hold: kTileRows rows of activations.
+// a product its registers hold: kTileRows rows of activations, kChains of attention.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@ struct VecScalar {
   using M = uint32_t;  // bit l: lane l
 
   static constexpr size_t kTileRows = 1;
+  static constexpr size_t kChains = 4;
 
   template <class Fn>
   static F each(Fn fn) {
@@ -90,6 +91,15 @@ struct VecScalar {
       return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, a.lane[l]) << 16);
     });
   }
+  // As arithmetic::round_to_bf16, still as floats.
+  static F round_bf16(F x) {
+    return each([&](size_t l) {
+      const float flushed = x.lane[l] * 1.0F;
+      const uint32_t bits = __builtin_bit_cast(uint32_t, flushed);
+      const uint32_t up = flushed == flushed ? 0x7fff + (bits >> 16 & 1) : 0;
+      return __builtin_bit_cast(float, (bits + up) & 0xffff0000U);
+    });
+  }
   static F bit_or(F a, F b) {
     return each([&](size_t l) {
       return __builtin_bit_cast(
@@ -127,6 +137,12 @@ struct VecScalar {
       for (size_t l = 0; l < half; ++l) x.lane[l] = x.lane[l] + x.lane[l + half];
     }
     return x.lane[0];
+  }
+  // Of numbers.
+  static float largest(F x) {
+    float most = x.lane[0];
+    for (const float lane : x.lane) most = most > lane ? most : lane;
+    return most;
   }
   static void sum4(const F x[4], float out[4]) {
     for (size_t i = 0; i < 4; ++i) out[i] = sum(x[i]);

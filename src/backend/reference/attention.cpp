@@ -40,13 +40,36 @@ struct Head {
   }
 };
 
+// The sum over k in [begin, end) of a(k) * b(k), in groups of 32 from the one that begin is in: the
+// even ones make one chain and the odd ones another.
+template <class A, class B>
+float grouped_sum(uint32_t begin, uint32_t end, const A& a, const B& b) {
+  constexpr uint32_t kGroup = arithmetic::kGroup;
+  float sum = 0;
+  for (uint32_t first = begin / kGroup * kGroup; first < end; first += kGroup) {
+    float chain[2] = {0, 0};
+    for (uint32_t k = std::max(first, begin); k < std::min(first + kGroup, end); ++k) {
+      chain[k % 2] = fma(a(k), b(k), chain[k % 2]);
+    }
+    sum = sum + (chain[0] + chain[1]);
+  }
+  return sum;
+}
+
+// As the cache keeps its numbers.
+float rounded(float x, KvType type) {
+  return type == KvType::kF32 ? x : arithmetic::float_of_bf16(arithmetic::round_to_bf16(x));
+}
+
 // Tokens [begin, end), which lie in one span.
 Partial attend_span(const float* query, const Head& kv, const AttentionParams& params,
                     uint32_t begin, uint32_t end) {
+  const KvType type = kv.cache.type;
   std::vector<float> p(end - begin);
   for (uint32_t t = begin; t < end; ++t) {
-    float score = 0;
-    for (uint32_t d = 0; d < kv.cache.head_dim; ++d) score = fma(query[d], kv.key(t, d), score);
+    const float score = grouped_sum(
+        0, kv.cache.head_dim, [&](uint32_t d) { return rounded(query[d], type); },
+        [&](uint32_t d) { return kv.key(t, d); });
     p[t - begin] = arithmetic::cap(score * params.scale, params.softcap);
   }
   Partial span;
@@ -54,16 +77,15 @@ Partial attend_span(const float* query, const Head& kv, const AttentionParams& p
   for (const float score : p) span.max = larger(span.max, score);
   arithmetic::Lanes lanes;
   for (uint32_t t = begin; t < end; ++t) {
-    p[t - begin] = exp(p[t - begin] - span.max);
+    p[t - begin] = rounded(exp(p[t - begin] - span.max), type);
     float& lane = lanes.lane[t % arithmetic::kLanes];
     lane = lane + p[t - begin];
   }
   span.weight = lanes.sum();
-  span.values.assign(kv.cache.head_dim, 0.0F);
-  for (uint32_t t = begin; t < end; ++t) {
-    for (uint32_t d = 0; d < kv.cache.head_dim; ++d) {
-      span.values[d] = fma(p[t - begin], kv.value(t, d), span.values[d]);
-    }
+  for (uint32_t d = 0; d < kv.cache.head_dim; ++d) {
+    span.values.push_back(grouped_sum(
+        begin, end, [&](uint32_t t) { return p[t - begin]; },
+        [&](uint32_t t) { return kv.value(t, d); }));
   }
   return span;
 }
