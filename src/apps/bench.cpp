@@ -27,17 +27,20 @@ struct CompareModesOptions {
   uint32_t step_tokens = 256;
   uint32_t pool_blocks = 0;
   bool no_limits = false;
+  bool no_single = false;
 };
 
 constexpr const char* kBenchManual =
     "Without a subcommand: the same prompts one at a time, then 1, 2, 4, ... 64 at once, in this\n"
-    "process, past any stop token. tokens/s counts generated tokens over all of the time; "
-    "decode/s\n"
-    "those that came while nobody waited for a first one, which is what the hardware's limit can\n"
-    "be held against. No two prompts begin alike, so the prefix cache helps nobody unless\n"
+    "process, past any stop token. tokens/s counts generated tokens over all of the time;\n"
+    "prefill/s prompt tokens over the time in which somebody waited for a first token; decode/s\n"
+    "those generated while all places were taken and nobody did, which is what the hardware's "
+    "limit\n"
+    "can be held against. No two prompts begin alike, so the prefix cache helps nobody unless\n"
     "--shared-prefix asks for it. Ctrl-C prints what there is (130).\n\n"
     "  skein bench\n"
     "  skein bench --model m.gguf --concurrency 1,8,32 --rounds 3 --plot m.svg --save m.json\n"
+    "  skein bench --prompt-tokens 128 -n 128 --prompts 32 --concurrency 32\n"
     "  skein bench --dummy-weights config.json --dummy-quant Q4_0\n"
     "  skein bench serve --url http://127.0.0.1:8080\n"
     "  skein bench compare a.json b.json\n"
@@ -46,16 +49,6 @@ constexpr const char* kBenchManual =
 
 uint32_t largest(const std::vector<uint32_t>& values) {
   return values.empty() ? 1 : *std::max_element(values.begin(), values.end());
-}
-
-// Requests of a trace are used again from the start where a level needs more of them.
-Result<std::vector<bench::WorkItem>> work_items(const WorkloadFlags& flags, uint32_t count) {
-  if (flags.trace.empty()) {
-    return bench::built_in_workload(count, flags.max_tokens, flags.shared_prefix);
-  }
-  SKEIN_ASSIGN(std::vector<bench::WorkItem> items, read_trace(flags));
-  for (size_t i = 0; items.size() < count; ++i) items.push_back(items[i]);
-  return items;
 }
 
 bench::BenchmarkReport report_of(const LoadedModel& model, const BenchModelFlags& flags,
@@ -89,8 +82,9 @@ void add_limits(bench::BenchmarkReport& report, const bench::ModelCosts& costs, 
 }
 
 Result<CommandResult> compare_modes(const CompareModesOptions& options) {
-  const bench::BenchOptions levels{options.concurrencies, options.workload.prompts, options.rounds};
-  SKEIN_ASSIGN(const auto items, work_items(options.workload, bench::requests_needed(levels)));
+  const bench::BenchOptions levels{options.concurrencies, options.workload.prompts, options.rounds,
+                                   !options.no_single};
+  SKEIN_ASSIGN(const auto items, work_items(options.workload, 0, bench::requests_needed(levels)));
   const uint32_t batch = largest(options.concurrencies);
   SKEIN_ASSIGN(
       BenchModel loaded,
@@ -104,12 +98,9 @@ Result<CommandResult> compare_modes(const CompareModesOptions& options) {
   const bench::ModelCosts costs = bench::costs_of(*loaded.model);
   bench::BenchmarkReport report =
       report_of(*loaded.model, options.model, costs, static_cast<uint32_t>(loaded.pool->threads()));
-  const WorkloadFlags& flags = options.workload;
-  report.workload = {.prompts = !flags.trace.empty()  ? "trace " + flags.trace
-                                : flags.shared_prefix ? "built-in, shared prefix"
-                                                      : "built-in",
-                     .requests = flags.prompts,
-                     .max_tokens = flags.max_tokens,
+  report.workload = {.prompts = options.workload.name(),
+                     .requests = options.workload.prompts,
+                     .max_tokens = options.workload.max_tokens,
                      .rounds = options.rounds,
                      .url = {}};
   if (!options.no_limits) {
@@ -170,6 +161,21 @@ Result<std::vector<bench::WorkItem>> read_trace(const WorkloadFlags& flags) {
   return std::move(*items);
 }
 
+Result<std::vector<bench::WorkItem>> work_items(const WorkloadFlags& flags, uint32_t first,
+                                                uint32_t count) {
+  if (!flags.trace.empty()) {
+    SKEIN_ASSIGN(std::vector<bench::WorkItem> items, read_trace(flags));
+    for (size_t i = 0; items.size() < count; ++i) items.push_back(items[i]);
+    return items;
+  }
+  if (flags.prompt_tokens > 0) {
+    return bench::made_up_workload(first, count, flags.prompt_tokens, flags.max_tokens);
+  }
+  auto items = bench::built_in_workload(first + count, flags.max_tokens, flags.shared_prefix);
+  items.erase(items.begin(), items.begin() + first);
+  return items;
+}
+
 void add_bench(CLI::App& app, CommandResult& result) {
   auto options = std::make_shared<CompareModesOptions>();
   CLI::App* command = app.add_subcommand("bench", "Measure: throughput, latency, limits, peers");
@@ -192,6 +198,7 @@ void add_bench(CLI::App& app, CommandResult& result) {
       ->add_option("--batch-block-pool-size", options->pool_blocks,
                    "KV blocks of 32 tokens; as many as a batch needs if absent")
       ->check(CLI::Range(1U, 1U << 24));
+  command->add_flag("--no-single", options->no_single, "Leave out one at a time");
   command->add_flag("--no-limits", options->no_limits, "Leave out the hardware's limits");
   add_output_options(*command, options->output);
   add_bench_serve(*command, result);

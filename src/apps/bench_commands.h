@@ -37,6 +37,11 @@ Result<BenchModel> load_bench_model(const BenchModelFlags& flags, const BatchLim
 // The items of --trace.
 Result<std::vector<bench::WorkItem>> read_trace(const WorkloadFlags& flags);
 
+// `count` items from number `first` on. Those of a trace are used again from the start where there
+// are too few of them; `first` does not matter then.
+Result<std::vector<bench::WorkItem>> work_items(const WorkloadFlags& flags, uint32_t first,
+                                                uint32_t count);
+
 void add_bench_serve(CLI::App& bench, CommandResult& result);
 void add_bench_compare(CLI::App& bench, CommandResult& result);
 void add_bench_sim(CLI::App& bench, CommandResult& result);

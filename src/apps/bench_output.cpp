@@ -27,10 +27,22 @@ void add_workload_options(CLI::App& command, WorkloadFlags& flags) {
       ->capture_default_str();
   auto* shared = command.add_flag("--shared-prefix", flags.shared_prefix,
                                   "Begin every prompt with the same 200 tokens or so");
+  auto* length = command
+                     .add_option("--prompt-tokens", flags.prompt_tokens,
+                                 "Prompts of exactly this many made-up ids instead")
+                     ->check(CLI::Range(1U, 1U << 20))
+                     ->excludes(shared);
   command
       .add_option("--trace", flags.trace,
                   "Requests of this file instead: JSON lines, or a server's log")
-      ->excludes(shared);
+      ->excludes(shared)
+      ->excludes(length);
+}
+
+std::string WorkloadFlags::name() const {
+  if (!trace.empty()) return "trace " + trace;
+  if (prompt_tokens > 0) return fmt::format("made-up {}-token", prompt_tokens);
+  return shared_prefix ? "built-in, shared prefix" : "built-in";
 }
 
 Status write_whole_file(const std::string& path, const std::string& text) {

@@ -29,12 +29,15 @@ Status show_report(const bench::BenchmarkReport& report, const BenchOutput& outp
 
 Status write_whole_file(const std::string& path, const std::string& text);
 
-// The items of --trace, or built-in ones; both as `skein bench` and `skein bench serve` have them.
+// What `skein bench` and `skein bench serve` ask.
 struct WorkloadFlags {
   uint32_t prompts = 20;
   uint32_t max_tokens = 100;
+  uint32_t prompt_tokens = 0;  // made-up prompts of this length; 0: built-in ones
   bool shared_prefix = false;
   std::string trace;
+
+  std::string name() const;  // for people
 };
 void add_workload_options(CLI::App& command, WorkloadFlags& flags);
 

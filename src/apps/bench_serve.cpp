@@ -65,16 +65,11 @@ struct ServeRun {
 Result<std::vector<bench::WorkItem>> serve_items(const ServeRun& run, uint32_t first,
                                                  uint32_t count) {
   const WorkloadFlags& flags = run.options.workload;
-  std::vector<bench::WorkItem> items;
-  if (flags.trace.empty()) {
-    items = bench::built_in_workload(first + count, flags.max_tokens, flags.shared_prefix);
-    items.erase(items.begin(), items.begin() + first);
-    for (size_t i = 0; i < items.size() && !run.classes.empty(); ++i) {
+  SKEIN_ASSIGN(std::vector<bench::WorkItem> items, work_items(flags, first, count));
+  if (flags.trace.empty() && !run.classes.empty()) {
+    for (size_t i = 0; i < items.size(); ++i) {
       items[i].priority = run.classes[i % run.classes.size()];
     }
-  } else {
-    SKEIN_ASSIGN(items, read_trace(flags));
-    for (size_t i = 0; items.size() < count; ++i) items.push_back(items[i]);
   }
   if (run.options.rate > 0) bench::set_poisson_arrivals(items, run.options.rate, run.options.seed);
   return items;
@@ -113,7 +108,7 @@ Result<CommandResult> bench_serve(const BenchServeOptions& options) {
   report.version = SKEIN_VERSION;
   report.machine = bench::read_machine();
   report.model.name = run.target.model;
-  report.workload = {.prompts = options.workload.trace.empty() ? "built-in" : "trace",
+  report.workload = {.prompts = options.workload.name(),
                      .requests = options.workload.prompts,
                      .max_tokens = options.workload.max_tokens,
                      .rounds = 1,
@@ -152,6 +147,7 @@ void add_bench_serve(CLI::App& bench, CommandResult& result) {
       ->allow_extra_args(false);
   command->add_flag("--chat", options->chat, "Chat completions instead of plain ones");
   add_workload_options(*command, options->workload);
+  command->get_option("--chat")->excludes("--prompt-tokens");
   auto* levels = command
                      ->add_option("--concurrency", options->concurrencies,
                                   "Levels: how many requests are in flight")
@@ -169,9 +165,9 @@ void add_bench_serve(CLI::App& bench, CommandResult& result) {
       ->excludes(levels);
   command->add_option("--seed", options->seed, "Of the Poisson times")->capture_default_str();
   command
-      ->add_option(
-          "--first-prompt", options->first_prompt,
-          "Number of the first built-in prompt: a later run must not repeat an earlier one")
+      ->add_option("--first-prompt", options->first_prompt,
+                   "Number of the first prompt that is no trace's: a later run must not repeat an "
+                   "earlier one")
       ->check(CLI::Range(0U, 1U << 20))
       ->capture_default_str();
   add_output_options(*command, options->output);

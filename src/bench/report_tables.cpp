@@ -32,6 +32,8 @@ std::vector<ResultColumn> result_columns() {
       {"", [](const R& r) { return level_name(r) + (r.interrupted ? " (cut short)" : ""); }},
       {"tokens/s", [](const R& r) { return readable(r.tokens_per_second); }},
       {"speedup", [](const R& r) { return readable(r.speedup) + "x"; }},
+      {"prefill/s", [](const R& r) { return readable(r.prefill_tokens_per_second); },
+       [](const R& r) { return r.prefill_tokens_per_second > 0; }},
       {"decode/s", [](const R& r) { return readable(r.decode_tokens_per_second); },
        [](const R& r) { return r.decode_tokens_per_second > 0; }},
       {"limit/s", [](const R& r) { return readable(r.limit_tokens_per_second); },

@@ -30,17 +30,64 @@ struct Waits {
   }
 };
 
-// Tokens in time where nobody waited for a first one (result.h). A request that got none at all
-// waited until its end.
-double decode_rate(const LoadRun& run) {
-  std::vector<Interval> waiting;
-  for (const RequestRecord& request : run.requests) {
-    const TimeUs until = request.arrivals.empty() ? request.ended : request.arrivals.front();
-    waiting.push_back({request.sent, until});
+// The time of a closed loop, by what it was for (result.h).
+class Phases {
+ public:
+  explicit Phases(const LoadRun& run) : began_(run.began), tail_(run.ended) {
+    TimeUs last_sent = run.began;
+    for (const RequestRecord& request : run.requests) {
+      // One that got no token at all waited until its end.
+      const TimeUs until = request.arrivals.empty() ? request.ended : request.arrivals.front();
+      waiting_.push_back({request.sent, until});
+      last_sent = std::max(last_sent, request.sent);
+    }
+    waiting_ = united(std::move(waiting_));
+    // Nobody takes the place of the first one to end after the last one came.
+    for (const RequestRecord& request : run.requests) {
+      if (request.ended <= last_sent || request.ended > tail_) continue;
+      tail_ = request.ended;
+      const size_t events = request.arrivals.size();
+      slack_ = events < 2 ? 0 : (request.arrivals[events - 1] - request.arrivals[events - 2]) / 2;
+    }
   }
-  const std::vector<Interval> busy = united(std::move(waiting));
-  TimeUs decoding_us = run.ended - run.began;
-  for (const Interval& part : busy) decoding_us -= part.to - part.from;
+
+  TimeUs waiting_us() const { return waiting_until(kNever); }
+  TimeUs decoding_us() const { return tail_ - began_ - waiting_until(tail_); }
+
+  // Whether what arrived at `at` was made while all places were taken and nobody waited.
+  bool is_decoding(TimeUs at) const {
+    if (at > tail_ + slack_) return false;
+    const auto next = std::lower_bound(waiting_.begin(), waiting_.end(), at,
+                                       [](const Interval& a, TimeUs t) { return a.to < t; });
+    // One that arrives as somebody begins to wait belongs to the time before.
+    return next == waiting_.end() || at <= next->from;
+  }
+
+ private:
+  TimeUs waiting_until(TimeUs end) const {
+    TimeUs sum = 0;
+    for (const Interval& part : waiting_) {
+      sum += std::max<TimeUs>(0, std::min(part.to, end) - part.from);
+    }
+    return sum;
+  }
+
+  const TimeUs began_;
+  TimeUs tail_;       // from here on places stay empty
+  TimeUs slack_ = 0;  // in which the others of the same step get their tokens
+  std::vector<Interval> waiting_;
+};
+
+double prefill_rate(const LoadRun& run, const Phases& phases) {
+  double tokens = 0;
+  for (const RequestRecord& request : run.requests) {
+    if (failed(request) || request.arrivals.empty()) continue;
+    tokens += request.prompt_tokens - std::min(request.cached_tokens, request.prompt_tokens);
+  }
+  return per_second(tokens, phases.waiting_us());
+}
+
+double decode_rate(const LoadRun& run, const Phases& phases) {
   double tokens = 0;
   for (const RequestRecord& request : run.requests) {
     if (failed(request) || request.arrivals.size() < 2 || request.generated_tokens < 2) continue;
@@ -48,14 +95,10 @@ double decode_rate(const LoadRun& run) {
     const double weight = static_cast<double>(request.generated_tokens - 1) /
                           static_cast<double>(request.arrivals.size() - 1);
     for (size_t i = 1; i < request.arrivals.size(); ++i) {
-      const TimeUs at = request.arrivals[i];
-      const auto next = std::lower_bound(busy.begin(), busy.end(), at,
-                                         [](const Interval& a, TimeUs t) { return a.to < t; });
-      // One that arrives as somebody begins to wait belongs to the time before.
-      if (next == busy.end() || at <= next->from) tokens += weight;
+      if (phases.is_decoding(request.arrivals[i])) tokens += weight;
     }
   }
-  return per_second(tokens, decoding_us);
+  return per_second(tokens, phases.decoding_us());
 }
 
 std::vector<ClassResult> by_class(const LoadRun& run) {
@@ -110,8 +153,11 @@ BenchmarkResult summarize(std::string mode, uint32_t concurrency, const LoadRun&
   const TimeUs span = run.ended - run.began;
   out.total_time_seconds = static_cast<double>(span) / kUsPerSecond;
   out.tokens_per_second = per_second(static_cast<double>(out.total_tokens), span);
-  // In an open loop there are times when nobody is there.
-  if (concurrency > 0) out.decode_tokens_per_second = decode_rate(run);
+  if (concurrency > 0) {  // in an open loop there are times when nobody is there
+    const Phases phases(run);
+    out.prefill_tokens_per_second = prefill_rate(run, phases);
+    out.decode_tokens_per_second = decode_rate(run, phases);
+  }
   const Spread latency = spread_of(std::move(waits.latency));
   const Spread first = spread_of(std::move(waits.first));
   const Spread between = spread_of(std::move(waits.between));

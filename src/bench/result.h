@@ -51,8 +51,11 @@ struct BenchmarkResult {
   uint64_t prompt_tokens = 0;
   double total_time_seconds = 0;
   double tokens_per_second = 0;  // generated tokens over all of the time, prefill included
-  // Tokens that arrived while nobody in flight was waiting for the first one, over that time: what
-  // the hardware's limit can be held against. 0 where there was no such time.
+  // Of a closed loop, 0 where there was no such time. Prefill: prompt tokens that were not found in
+  // the cache, over the time in which somebody waited for a first token. Decode: tokens that
+  // arrived while all places were taken and nobody waited for a first one, over that time: what the
+  // hardware's limit can be held against.
+  double prefill_tokens_per_second = 0;
   double decode_tokens_per_second = 0;
   double avg_latency_ms = 0, p50_latency_ms = 0, p99_latency_ms = 0;  // whole requests
   double ttft_p50_ms = 0, ttft_p99_ms = 0;                            // time to the first token
@@ -83,6 +86,7 @@ void visit_members(Result& r, const Visit& visit) {
   visit("prompt_tokens", r.prompt_tokens);
   visit("total_time_seconds", r.total_time_seconds);
   visit("tokens_per_second", r.tokens_per_second);
+  visit("prefill_tokens_per_second", r.prefill_tokens_per_second);
   visit("decode_tokens_per_second", r.decode_tokens_per_second);
   visit("avg_latency_ms", r.avg_latency_ms);
   visit("p50_latency_ms", r.p50_latency_ms);

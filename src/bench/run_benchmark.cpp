@@ -149,7 +149,7 @@ Result<std::vector<BenchmarkResult>> run_benchmark(BenchTarget& target,
   // Round by round, so that a bad minute of the machine hits every level alike.
   std::vector<std::vector<BenchmarkResult>> measured(levels);
   for (uint32_t round = 0; round < options.rounds; ++round) {
-    for (size_t level = 0; level < levels && !bench.cancelled(); ++level) {
+    for (size_t level = options.single ? 0 : 1; level < levels && !bench.cancelled(); ++level) {
       SKEIN_ASSIGN(BenchmarkResult result, measure(bench, options, level));
       observer.ended(result);
       measured[level].push_back(std::move(result));

@@ -52,6 +52,7 @@ struct BenchOptions {
   std::vector<uint32_t> concurrencies = {1, 2, 4, 8, 16, 32, 64};
   uint32_t requests = 20;  // per level, at least; rounded up so that every place is used equally
   uint32_t rounds = 1;     // of every level, one after the other; the median counts
+  bool single = true;      // the baseline: one at a time
 };
 
 // Requests of a level: a multiple of the concurrency, so that no level ends in a thin tail.
@@ -61,8 +62,8 @@ uint32_t requests_at(uint32_t concurrency, uint32_t least);
 uint32_t requests_needed(const BenchOptions& options);
 
 // `requests` has at least requests_needed() of them; a level uses the first ones. Results are the
-// baseline's, then one per level; after `cancel` became true those that there are, the last one of
-// what had been done by then. An error of the target or of every request ends it.
+// baseline's, if wanted, then one per level; after `cancel` became true those that there are, the
+// last one of what had been done by then. An error of the target or of every request ends it.
 Result<std::vector<BenchmarkResult>> run_benchmark(BenchTarget& target,
                                                    std::span<const BenchRequest> requests,
                                                    const BenchOptions& options, const Clock& clock,

@@ -142,7 +142,9 @@ Result<std::vector<WorkItem>> parse_trace(std::string_view text, uint32_t max_to
   for (size_t i = 0; i < lines.size(); ++i) {
     auto item = read_line(lines[i], is_log, max_tokens);
     if (!item.ok()) return invalid_argument("line {}: {}", i + 1, item.message());
-    if (item->has_value()) items.push_back(std::move(**item));
+    if (!item->has_value()) continue;
+    items.push_back(std::move(**item));
+    items.back().number = i;
   }
   if (items.empty()) return invalid_argument("the trace holds no request");
   std::stable_sort(items.begin(), items.end(), [](const WorkItem& a, const WorkItem& b) {

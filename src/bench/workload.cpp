@@ -96,6 +96,17 @@ std::vector<WorkItem> built_in_workload(uint32_t count, uint32_t max_tokens, boo
   return items;
 }
 
+std::vector<WorkItem> made_up_workload(uint32_t first, uint32_t count, uint32_t prompt_tokens,
+                                       uint32_t max_tokens) {
+  std::vector<WorkItem> items(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    items[i].number = uint64_t{first} + i;
+    items[i].prompt_tokens = prompt_tokens;
+    items[i].max_tokens = max_tokens;
+  }
+  return items;
+}
+
 void set_poisson_arrivals(std::vector<WorkItem>& items, double rate, uint64_t seed) {
   Rng rng(seed);
   double at_us = 0;
@@ -111,7 +122,10 @@ std::vector<TokenId> made_up_tokens(const WorkItem& item, uint32_t vocab) {
   if (!item.tokens.empty()) return item.tokens;
   const size_t count =
       item.text.empty() ? item.prompt_tokens : std::max<size_t>(1, item.text.size() / 4);
-  uint64_t seed = item.prompt_tokens + static_cast<uint64_t>(item.arrival_us);
+  uint64_t seed = 0;
+  if (item.text.empty()) {
+    seed = random_at(item.number, item.prompt_tokens, static_cast<uint64_t>(item.arrival_us));
+  }
   std::vector<TokenId> tokens(count);
   for (size_t i = 0; i < count; ++i) {
     // A function of all the text so far: equal beginnings give equal ids.

@@ -1,4 +1,5 @@
-// What is asked: built-in prompts, short to long, as many different ones as wanted; or a trace.
+// What is asked: built-in prompts, short to long, as many different ones as wanted; made-up ids of
+// one length; or a trace.
 //
 // No two built-in prompts begin alike, so a prefix cache finds nothing, however many there are,
 // unless a shared prefix is asked for.
@@ -23,6 +24,7 @@ struct WorkItem {
   std::string text;
   std::vector<TokenId> tokens;
   uint32_t prompt_tokens = 0;  // without text and ids: that many made-up ones
+  uint64_t number = 0;         // made-up ids differ where this does
   uint32_t max_tokens = 0;
   TimeUs arrival_us = 0;  // since the trace began
   Priority priority = Priority::NORMAL;
@@ -31,6 +33,11 @@ struct WorkItem {
 // The first `count` prompts. Lengths are mixed in any stretch of them. With `shared_prefix` all
 // begin with the same instructions of some 200 tokens.
 std::vector<WorkItem> built_in_workload(uint32_t count, uint32_t max_tokens, bool shared_prefix);
+
+// The items `first` to `first + count` of an endless list of prompts of exactly so many made-up
+// ids.
+std::vector<WorkItem> made_up_workload(uint32_t first, uint32_t count, uint32_t prompt_tokens,
+                                       uint32_t max_tokens);
 
 // A trace: a JSON object a line with
 //   prompt (text), or prompt_tokens (ids, or their number);
@@ -43,7 +50,8 @@ Result<std::vector<WorkItem>> parse_trace(std::string_view text, uint32_t max_to
 // Requests at `rate` per second with exponential gaps, `count` of them; the same for a seed.
 void set_poisson_arrivals(std::vector<WorkItem>& items, double rate, uint64_t seed);
 
-// Ids that stand for a text where there is no tokenizer: one for every four bytes, below `vocab`.
+// The ids of an item, all below `vocab`: its own; or, where there is no tokenizer, one for every
+// four bytes of its text; or as many as it wants.
 std::vector<TokenId> made_up_tokens(const WorkItem& item, uint32_t vocab);
 
 // `class` as traces and keys name it; kInvalidArgument lists the names.

@@ -53,6 +53,21 @@ TEST_F(BenchCommand, JsonHasMachineModelAndResults) {
   EXPECT_THAT(compared.output, HasSubstr("1.00x"));
 }
 
+TEST_F(BenchCommand, PromptsOfALengthAreThatLong) {
+  const auto run = run_skein_quietly(
+      dummy() + "--prompt-tokens 64 --prompts 4 -n 8 --concurrency 4 --no-single --json");
+  ASSERT_EQ(run.status, 0) << run.output;
+  const auto json = nlohmann::json::parse(run.output);
+  ASSERT_EQ(json["results"].size(), 1U);
+  EXPECT_EQ(json["results"][0]["num_requests"], 4);
+  EXPECT_EQ(json["results"][0]["prompt_tokens"], 256);
+  EXPECT_EQ(json["results"][0]["prefix_hit_tokens"], 0);
+  EXPECT_GT(json["results"][0]["prefill_tokens_per_second"], 0);
+  EXPECT_GT(json["results"][0]["decode_tokens_per_second"], 0);
+  EXPECT_EQ(run_skein("bench --prompt-tokens 64 --shared-prefix").status, 2);
+  EXPECT_EQ(run_skein("bench --prompt-tokens 64 --trace t.jsonl").status, 2);
+}
+
 TEST_F(BenchCommand, CtrlCPrintsWhatThereIs) {
   const auto run = run_command("timeout -s INT --preserve-status 3 " SKEIN_BINARY " " + dummy() +
                                "--prompts 400 -n 1500 --concurrency 8 2>&1");

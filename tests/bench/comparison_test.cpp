@@ -118,6 +118,20 @@ TEST(Comparison, BatchingIsFasterWhereAStepCostsTheSame) {
   EXPECT_FALSE(single.outside_model_percent.has_value());
 }
 
+TEST(Comparison, TheBaselineCanBeLeftOut) {
+  const SystemClock clock;
+  FakeTarget target(clock);
+  Recorder recorder;
+  const std::atomic<bool> cancel{false};
+  const BenchOptions options{.concurrencies = {4}, .requests = 4, .rounds = 1, .single = false};
+  const auto results = run_benchmark(target, requests(4, 5), options, clock, recorder, cancel);
+  ASSERT_TRUE(results.ok()) << results.message();
+  EXPECT_THAT(recorder.levels, ElementsAre("batched 4"));
+  ASSERT_EQ(results->size(), 1U);
+  EXPECT_EQ(results->front().num_requests, 4U);  // as many as there are places
+  EXPECT_DOUBLE_EQ(results->front().speedup, 1);
+}
+
 TEST(Comparison, ThePrefixCacheDoesNotFlatterUnlessAsked) {
   const SystemClock clock;
   const std::atomic<bool> cancel{false};

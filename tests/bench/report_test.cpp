@@ -55,10 +55,11 @@ TEST(Report, JsonHasTheShapeThatScriptsRelyOn) {
   EXPECT_EQ(last["mode"], "batched");
   EXPECT_EQ(last["concurrency"], 8);
   EXPECT_EQ(last["speedup"], 3.9);
-  for (const char* name : {"num_requests", "total_tokens", "total_time_seconds",
-                           "tokens_per_second", "decode_tokens_per_second", "avg_latency_ms",
-                           "p50_latency_ms", "p99_latency_ms", "ttft_p50_ms", "ttft_p99_ms",
-                           "itl_p50_ms", "itl_p99_ms", "prefix_hit_tokens", "preemptions"}) {
+  for (const char* name :
+       {"num_requests", "total_tokens", "total_time_seconds", "tokens_per_second",
+        "prefill_tokens_per_second", "decode_tokens_per_second", "avg_latency_ms", "p50_latency_ms",
+        "p99_latency_ms", "ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms",
+        "prefix_hit_tokens", "preemptions"}) {
     EXPECT_TRUE(last.contains(name)) << name;
   }
   // What could not be measured is absent, not zero.

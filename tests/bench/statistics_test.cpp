@@ -81,6 +81,7 @@ TEST(Results, FollowFromWhatClientsSaw) {
   EXPECT_EQ(result.prompt_tokens, 20U);
   EXPECT_DOUBLE_EQ(result.total_time_seconds, 0.3);
   EXPECT_DOUBLE_EQ(result.tokens_per_second, 10 / 0.3);
+  EXPECT_DOUBLE_EQ(result.prefill_tokens_per_second, 20 / 0.1);
   EXPECT_DOUBLE_EQ(result.decode_tokens_per_second, 8 / 0.2);
   EXPECT_DOUBLE_EQ(result.avg_latency_ms, 300);
   EXPECT_DOUBLE_EQ(result.p99_latency_ms, 300);
@@ -100,6 +101,39 @@ TEST(Results, DecodingIsMeasuredWhileNobodyPrefills) {
   // Waiting: 0..100 and 150..250 ms. Decoding: 200 ms, in which arrive 150 (as the wait begins),
   // 300 and 400 of the first, 300, 350 and 400 of the second.
   EXPECT_DOUBLE_EQ(summarize("batched", 2, run).decode_tokens_per_second, 6 / 0.2);
+}
+
+// Once a place stays empty the batch is smaller than what the level is about.
+TEST(Results, DecodingIsMeasuredWhileAllPlacesAreTaken) {
+  LoadRun run;
+  run.began = 0;
+  run.ended = 500'000;
+  run.requests = {record(0, {50'000, 100'000}), record(0, {50'000, 150'000, 250'000, 300'000}),
+                  record(100'000, {150'000, 250'010, 300'010, 400'000, 500'000})};
+  // Waiting: 0..50 and 100..150 ms. The second one to come ends at 300 and nobody follows, though
+  // a third goes on; its token of the same step comes 10 us later. Decoding: 50..100 and 150..300.
+  EXPECT_DOUBLE_EQ(summarize("batched", 2, run).decode_tokens_per_second, 5 / 0.2);
+  // Nobody has answered when the first one is done: there is no such time.
+  run.requests = {record(0, {50'000, 100'000}), record(0, {200'000, 500'000})};
+  EXPECT_DOUBLE_EQ(summarize("batched", 2, run).decode_tokens_per_second, 0);
+}
+
+TEST(Results, PrefillIsWhatTheCacheDidNotHaveWhileSomebodyWaited) {
+  LoadRun run;
+  run.began = 0;
+  run.ended = 400'000;
+  // Alone, one after the other: 100 and 50 ms of waiting.
+  run.requests = {record(0, {100'000, 200'000}), record(200'000, {250'000, 400'000})};
+  run.requests[1].cached_tokens = 4;
+  EXPECT_DOUBLE_EQ(summarize("single", 1, run).prefill_tokens_per_second, 16 / 0.15);
+  // Together: whoever waits while another one does makes it no longer.
+  run.requests[1] = record(50'000, {150'000, 400'000});
+  EXPECT_DOUBLE_EQ(summarize("batched", 2, run).prefill_tokens_per_second, 20 / 0.15);
+  // One that never got a token has waited, but nobody knows how much of its prompt was computed.
+  run.requests[1].arrivals.clear();
+  run.requests[1].ended = 250'000;
+  EXPECT_DOUBLE_EQ(summarize("batched", 2, run).prefill_tokens_per_second, 10 / 0.25);
+  EXPECT_DOUBLE_EQ(summarize("serve", 0, run).prefill_tokens_per_second, 0);  // an open loop
 }
 
 // Servers count tokens by themselves; events are how they come.

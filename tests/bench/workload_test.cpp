@@ -54,6 +54,28 @@ TEST(Workload, MadeUpTokensStayInTheVocabularyAndDiffer) {
   EXPECT_EQ(blocks.size(), 64U);
 }
 
+TEST(Workload, MadeUpPromptsHaveTheirLengthAndNoTwoBeginAlike) {
+  std::set<std::vector<TokenId>> beginnings;
+  for (const WorkItem& item : made_up_workload(0, 300, 128, 7)) {
+    EXPECT_EQ(item.max_tokens, 7U);
+    auto tokens = made_up_tokens(item, 50'000);
+    ASSERT_EQ(tokens.size(), 128U);
+    EXPECT_EQ(made_up_tokens(item, 50'000), tokens);
+    tokens.resize(2);
+    beginnings.insert(tokens);
+  }
+  EXPECT_EQ(beginnings.size(), 300U);
+  // One endless list: where a part of it begins does not matter.
+  EXPECT_EQ(made_up_tokens(made_up_workload(7, 1, 128, 7)[0], 1000),
+            made_up_tokens(made_up_workload(0, 8, 128, 7)[7], 1000));
+}
+
+TEST(Trace, CountsAreDifferentPrompts) {
+  const auto items = parse_trace("{\"prompt_tokens\": 70}\n{\"prompt_tokens\": 70}\n", 1);
+  ASSERT_TRUE(items.ok()) << items.message();
+  EXPECT_NE(made_up_tokens((*items)[0], 1000), made_up_tokens((*items)[1], 1000));
+}
+
 TEST(Trace, TakesTextsIdsAndCounts) {
   const auto items = parse_trace(
       "{\"prompt\": \"Hello\", \"max_tokens\": 5, \"arrival_ms\": 20, \"class\": \"high\"}\n\n"
