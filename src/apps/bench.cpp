@@ -26,6 +26,8 @@ struct CompareModesOptions {
   uint32_t rounds = 1;
   uint32_t step_tokens = 256;
   uint32_t pool_blocks = 0;
+  uint32_t long_prompt_tokens = 0;
+  double inter_token_target_ms = 0;
   bool no_limits = false;
   bool no_single = false;
 };
@@ -46,6 +48,9 @@ constexpr const char* kBenchManual =
     "  skein bench compare a.json b.json\n"
     "  skein bench sim --rate 3 --requests 2000\n"
     "  skein bench roofline";
+
+// Numbers of made-up prompts from here on are the long ones'.
+constexpr uint32_t kFirstLong = 1U << 31;
 
 uint32_t largest(const std::vector<uint32_t>& values) {
   return values.empty() ? 1 : *std::max_element(values.begin(), values.end());
@@ -70,6 +75,7 @@ bench::BenchmarkReport report_of(const LoadedModel& model, const BenchModelFlags
 void add_limits(bench::BenchmarkReport& report, const bench::ModelCosts& costs, ComputePool& pool) {
   bench::BandwidthProbe probe(pool);
   for (bench::BenchmarkResult& result : report.results) {
+    if (result.long_prompt_tokens > 0) continue;  // such a step has other work too
     const bench::StepLimit limit =
         bench::step_limit(costs, static_cast<uint32_t>(result.concurrency),
                           result.mean_context_tokens, report.limits->best_tera_per_second(),
@@ -82,19 +88,30 @@ void add_limits(bench::BenchmarkReport& report, const bench::ModelCosts& costs, 
 }
 
 Result<CommandResult> compare_modes(const CompareModesOptions& options) {
-  const bench::BenchOptions levels{options.concurrencies, options.workload.prompts, options.rounds,
-                                   !options.no_single};
+  bench::BenchOptions levels{options.concurrencies, options.workload.prompts, options.rounds,
+                             !options.no_single};
   SKEIN_ASSIGN(const auto items, work_items(options.workload, 0, bench::requests_needed(levels)));
-  const uint32_t batch = largest(options.concurrencies);
+  const uint32_t batch = largest(options.concurrencies) + (options.long_prompt_tokens > 0 ? 1 : 0);
   SKEIN_ASSIGN(
       BenchModel loaded,
       load_bench_model(options.model, {.rows = options.step_tokens + batch, .logit_rows = batch}));
   SKEIN_ASSIGN(const auto requests, bench::to_requests(items, *loaded.model));
+  if (options.long_prompt_tokens > 0) {
+    levels.long_prompts = [tokens = options.long_prompt_tokens,
+                           vocab = loaded.model->vocab()](uint32_t number) {
+      return bench::made_up_tokens(bench::made_up_workload(kFirstLong + number, 1, tokens, 1)[0],
+                                   vocab);
+    };
+  }
   const SystemClock clock;
-  SKEIN_ASSIGN(const auto target, bench::ModelTarget::create(loaded.model, *loaded.pool,
-                                                             {.step_tokens = options.step_tokens,
-                                                              .pool_blocks = options.pool_blocks},
-                                                             clock));
+  SKEIN_ASSIGN(
+      const auto target,
+      bench::ModelTarget::create(
+          loaded.model, *loaded.pool,
+          {.step_tokens = options.step_tokens,
+           .pool_blocks = options.pool_blocks,
+           .inter_token_target_us = static_cast<TimeUs>(options.inter_token_target_ms * kUsPerMs)},
+          clock));
   const bench::ModelCosts costs = bench::costs_of(*loaded.model);
   bench::BenchmarkReport report =
       report_of(*loaded.model, options.model, costs, static_cast<uint32_t>(loaded.pool->threads()));
@@ -193,6 +210,16 @@ void add_bench(CLI::App& app, CommandResult& result) {
       ->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "Prompt tokens in a step")
       ->check(CLI::Range(1U, 1U << 16))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--interference", options->long_prompt_tokens,
+          "Every level once more while prompts of this length keep arriving, one at a time")
+      ->check(CLI::Range(1U, 1U << 20));
+  command
+      ->add_option("--inter-token-target-ms", options->inter_token_target_ms,
+                   "What prompts of others may cost between two tokens; 0: no target")
+      ->check(CLI::Range(0.0, 60'000.0))
       ->capture_default_str();
   command
       ->add_option("--batch-block-pool-size", options->pool_blocks,

@@ -38,11 +38,12 @@ class ReadyList {
 class ClosedLoop {
  public:
   ClosedLoop(InferenceService& service, std::span<const BenchRequest> requests,
-             uint32_t concurrency, const Clock& clock)
+             uint32_t concurrency, const Clock& clock, const LongPrompts& long_prompts)
       : service_(service),
         requests_(requests),
         concurrency_(concurrency),
         clock_(clock),
+        long_prompts_(long_prompts),
         handles_(requests.size()) {
     run_.requests.resize(requests.size());
   }
@@ -50,6 +51,7 @@ class ClosedLoop {
   LoadRun run(const std::function<void(uint64_t)>& on_tokens, const std::atomic<bool>& cancel) {
     run_.began = clock_.now();
     fill();
+    if (long_prompts_) send_long();
     std::vector<size_t> ready;
     while (live_ > 0) {
       ready_->take(ready);
@@ -58,6 +60,7 @@ class ClosedLoop {
       if (!ready.empty()) on_tokens(tokens_);
     }
     run_.ended = clock_.now();
+    if (long_prompts_) end_long();
     run_.requests.resize(next_);  // the others were never sent
     return std::move(run_);
   }
@@ -87,7 +90,42 @@ class ClosedLoop {
     ++live_;
   }
 
+  // Its place in the ready list is the one behind the requests'.
+  void send_long() {
+    GenerationRequest request;
+    request.prompt = long_prompts_(long_sent_++);
+    request.max_tokens = 1;
+    request.sampling.temperature = 0;
+    long_tokens_ = request.prompt.size();
+    auto handle = service_.submit(std::move(request),
+                                  [ready = ready_, i = requests_.size()] { ready->add(i); });
+    if (handle.ok()) {
+      long_ = std::move(*handle);
+    } else {
+      run_.long_prompts = handle.status();
+    }
+  }
+
+  void receive_long() {
+    if (!long_.stream().take(chunk_) || !chunk_.end) return;
+    if (!is_completed(chunk_.end->reason)) {
+      run_.long_prompts = chunk_.end->status;
+      return;
+    }
+    run_.long_prompt_tokens += long_tokens_ - chunk_.end->cached_tokens;
+    if (live_ > 0 && !run_.interrupted) send_long();
+  }
+
+  // The one that is under way counts with what there is of it.
+  void end_long() {
+    if (!run_.long_prompts.ok()) return;
+    const auto last = service_.explain(long_.id());
+    if (last.ok()) run_.long_prompt_tokens += last->computed_tokens;
+    long_.cancel(FinishReason::kClient);
+  }
+
   void receive(size_t i) {
+    if (i == requests_.size()) return receive_long();
     RequestRecord& record = run_.requests[i];
     if (!handles_[i].stream().take(chunk_)) return;
     const TimeUs now = clock_.now();
@@ -121,8 +159,12 @@ class ClosedLoop {
   const std::span<const BenchRequest> requests_;
   const uint32_t concurrency_;
   const Clock& clock_;
+  const LongPrompts& long_prompts_;
   const std::shared_ptr<ReadyList> ready_ = std::make_shared<ReadyList>();
   std::vector<RequestHandle> handles_;
+  RequestHandle long_;
+  uint64_t long_tokens_ = 0;
+  uint32_t long_sent_ = 0;
   LoadRun run_;
   StreamChunk chunk_;
   size_t next_ = 0;
@@ -135,8 +177,8 @@ class ClosedLoop {
 LoadRun run_closed_loop(InferenceService& service, std::span<const BenchRequest> requests,
                         uint32_t concurrency, const Clock& clock,
                         const std::function<void(uint64_t)>& on_tokens,
-                        const std::atomic<bool>& cancel) {
-  return ClosedLoop(service, requests, concurrency, clock).run(on_tokens, cancel);
+                        const std::atomic<bool>& cancel, const LongPrompts& long_prompts) {
+  return ClosedLoop(service, requests, concurrency, clock, long_prompts).run(on_tokens, cancel);
 }
 
 }  // namespace skein::bench

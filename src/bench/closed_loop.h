@@ -13,10 +13,11 @@
 namespace skein::bench {
 
 // Requests are greedy and run past stop tokens. `on_tokens` gets the number so far, on the calling
-// thread. After `cancel` became true what runs is cancelled.
+// thread. After `cancel` became true what runs is cancelled. The long prompts end with the
+// requests.
 LoadRun run_closed_loop(InferenceService& service, std::span<const BenchRequest> requests,
                         uint32_t concurrency, const Clock& clock,
                         const std::function<void(uint64_t)>& on_tokens,
-                        const std::atomic<bool>& cancel);
+                        const std::atomic<bool>& cancel, const LongPrompts& long_prompts = {});
 
 }  // namespace skein::bench

@@ -1,6 +1,8 @@
 #include "bench/model_target.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "engine/batch_inference_engine.h"
@@ -11,12 +13,14 @@ namespace {
 
 // Blocks in which any `batch` of the requests fit, each with room to end in the middle of one.
 uint32_t blocks_needed(uint32_t batch, std::span<const BenchRequest> requests) {
-  uint64_t longest = 0;
+  std::vector<uint64_t> blocks;
   for (const BenchRequest& request : requests) {
-    longest = std::max<uint64_t>(longest, request.prompt.size() + request.max_tokens);
+    blocks.push_back(blocks_for(request.prompt.size() + request.max_tokens) + 1);
   }
-  return static_cast<uint32_t>(
-      std::min<uint64_t>((blocks_for(longest) + 1) * batch, kMaxPoolBlocks));
+  std::sort(blocks.begin(), blocks.end(), std::greater());
+  blocks.resize(std::min<size_t>(blocks.size(), batch));
+  const uint64_t sum = std::accumulate(blocks.begin(), blocks.end(), uint64_t{0});
+  return static_cast<uint32_t>(std::min<uint64_t>(sum, kMaxPoolBlocks));
 }
 
 }  // namespace
@@ -57,6 +61,7 @@ Result<std::unique_ptr<InferenceService>> ModelTarget::start(
   engine.scheduler.step_tokens = options_.step_tokens;
   engine.scheduler.max_context = model_->decoder().max_context();
   engine.scheduler.vocab_size = model_->vocab();
+  engine.scheduler.inter_token_target_us = options_.inter_token_target_us;
   engine.scheduler.prefix_cache = options_.prefix_cache;
   SKEIN_ASSIGN(
       std::unique_ptr<BatchInferenceEngine> made,

@@ -203,7 +203,7 @@ class Panel {
 };
 
 bool is_level(const BenchmarkResult& result) {
-  return result.mode != "single" && result.concurrency > 0;
+  return result.mode != "single" && result.mode != "disturbed" && result.concurrency > 0;
 }
 
 template <class Value>

@@ -23,6 +23,7 @@ std::string pair_of(double p50, double p99) {
 std::string level_name(const BenchmarkResult& r) {
   if (r.mode == "single") return "one at a time";
   if (r.concurrency == 0) return "open loop";
+  if (r.mode == "disturbed") return fmt::format("{} at once, disturbed", r.concurrency);
   return fmt::format("{} at once", r.concurrency);
 }
 
@@ -44,6 +45,18 @@ std::vector<ResultColumn> result_columns() {
        [](const R& r) { return pair_of(r.p50_latency_ms, r.p99_latency_ms); }},
       {"first token ms", [](const R& r) { return pair_of(r.ttft_p50_ms, r.ttft_p99_ms); }},
       {"between ms", [](const R& r) { return pair_of(r.itl_p50_ms, r.itl_p99_ms); }},
+      {"steady p99 ms",
+       [](const R& r) {
+         return readable(r.steady_itl_p99_ms) +
+                (r.itl_growth ? fmt::format(" ({:.2f}x)", *r.itl_growth) : "");
+       },
+       [](const R& r) { return r.itl_growth.has_value(); }},
+      {"long prompts/s",
+       [](const R& r) {
+         return readable(static_cast<double>(r.long_prompt_tokens) / r.total_time_seconds,
+                         " tokens");
+       },
+       [](const R& r) { return r.long_prompt_tokens > 0; }},
       {"outside model", [](const R& r) { return readable(r.outside_model_percent, " %"); },
        [](const R& r) { return r.outside_model_percent.has_value(); }},
       {"prefix hits", [](const R& r) { return fmt::format("{}", r.prefix_hit_tokens); },

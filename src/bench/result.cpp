@@ -63,6 +63,13 @@ class Phases {
     return next == waiting_.end() || at <= next->from;
   }
 
+  // Whether all of the time between two tokens of a stream was such.
+  bool is_decoding(TimeUs from, TimeUs to) const {
+    return is_decoding(to) &&
+           std::none_of(waiting_.begin(), waiting_.end(),
+                        [&](const Interval& w) { return w.from < to && w.to > from; });
+  }
+
  private:
   TimeUs waiting_until(TimeUs end) const {
     TimeUs sum = 0;
@@ -101,6 +108,18 @@ double decode_rate(const LoadRun& run, const Phases& phases) {
   return per_second(tokens, phases.decoding_us());
 }
 
+double steady_itl_p99(const LoadRun& run, const Phases& phases) {
+  std::vector<double> gaps;
+  for (const RequestRecord& request : run.requests) {
+    if (failed(request)) continue;
+    for (size_t i = 1; i < request.arrivals.size(); ++i) {
+      const TimeUs from = request.arrivals[i - 1], to = request.arrivals[i];
+      if (phases.is_decoding(from, to)) gaps.push_back(to_ms(to - from));
+    }
+  }
+  return spread_of(std::move(gaps)).p99;
+}
+
 std::vector<ClassResult> by_class(const LoadRun& run) {
   std::array<Waits, kPriorities> waits;
   std::array<uint64_t, kPriorities> counts{};
@@ -132,6 +151,7 @@ BenchmarkResult summarize(std::string mode, uint32_t concurrency, const LoadRun&
   out.mode = std::move(mode);
   out.concurrency = concurrency;
   out.interrupted = run.interrupted;
+  out.long_prompt_tokens = run.long_prompt_tokens;
   Waits waits;
   double contexts = 0;
   for (const RequestRecord& request : run.requests) {
@@ -157,6 +177,7 @@ BenchmarkResult summarize(std::string mode, uint32_t concurrency, const LoadRun&
     const Phases phases(run);
     out.prefill_tokens_per_second = prefill_rate(run, phases);
     out.decode_tokens_per_second = decode_rate(run, phases);
+    out.steady_itl_p99_ms = steady_itl_p99(run, phases);
   }
   const Spread latency = spread_of(std::move(waits.latency));
   const Spread first = spread_of(std::move(waits.first));

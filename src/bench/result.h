@@ -31,6 +31,8 @@ struct LoadRun {
   std::vector<RequestRecord> requests;
   TimeUs began = 0, ended = 0;
   bool interrupted = false;
+  uint64_t long_prompt_tokens = 0;  // computed for prompts that came in between
+  Status long_prompts;              // why no more of these came
 };
 
 // Of one class of requests in a mixed load.
@@ -42,7 +44,8 @@ struct ClassResult {
 };
 
 struct BenchmarkResult {
-  std::string mode;          // "single", "batched"; "serve" over HTTP
+  // "single", "batched"; "disturbed": batched while long prompts keep arriving; "serve" over HTTP.
+  std::string mode;
   uint64_t concurrency = 0;  // requests in flight; 0: an open loop
   double speedup = 0;        // over the first result of the run
   uint64_t num_requests = 0;
@@ -60,7 +63,10 @@ struct BenchmarkResult {
   double avg_latency_ms = 0, p50_latency_ms = 0, p99_latency_ms = 0;  // whole requests
   double ttft_p50_ms = 0, ttft_p99_ms = 0;                            // time to the first token
   double itl_p50_ms = 0, itl_p99_ms = 0;                              // between tokens
-  uint64_t prefix_hit_tokens = 0;  // prompt tokens that were found computed
+  double steady_itl_p99_ms = 0;      // of the time that decode_tokens_per_second is about
+  uint64_t long_prompt_tokens = 0;   // computed for the long prompts; in no other figure
+  std::optional<double> itl_growth;  // steady_itl_p99_ms over that without the long prompts
+  uint64_t prefix_hit_tokens = 0;    // prompt tokens that were found computed
   uint64_t preemptions = 0;
   double mean_context_tokens = 0;               // of a sequence, halfway through its answer
   std::optional<double> outside_model_percent;  // of a step's time
@@ -95,6 +101,9 @@ void visit_members(Result& r, const Visit& visit) {
   visit("ttft_p99_ms", r.ttft_p99_ms);
   visit("itl_p50_ms", r.itl_p50_ms);
   visit("itl_p99_ms", r.itl_p99_ms);
+  visit("steady_itl_p99_ms", r.steady_itl_p99_ms);
+  visit("long_prompt_tokens", r.long_prompt_tokens);
+  visit("itl_growth", r.itl_growth);
   visit("prefix_hit_tokens", r.prefix_hit_tokens);
   visit("preemptions", r.preemptions);
   visit("mean_context_tokens", r.mean_context_tokens);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +13,7 @@
 namespace skein::bench {
 namespace {
 
+constexpr const char *kSingle = "single", *kBatched = "batched", *kDisturbed = "disturbed";
 constexpr uint32_t kWarmUpTokens = 4;
 constexpr TimeUs kStopPatience = 60 * kUsPerSecond;
 
@@ -23,6 +25,14 @@ struct BenchRun {
   const std::atomic<bool>& cancel;
 
   bool cancelled() const { return cancel.load(std::memory_order_relaxed); }
+};
+
+// One line of the results.
+struct Level {
+  std::string mode;
+  uint32_t concurrency;
+  uint32_t requests;
+  LongPrompts long_prompts;
 };
 
 uint64_t tokens_of(std::span<const BenchRequest> requests) {
@@ -74,30 +84,41 @@ void add_reading(BenchmarkResult& result, const StretchMeter::Reading& reading) 
   }
 }
 
-Result<BenchmarkResult> measure_alone(const BenchRun& bench, uint32_t count) {
-  const auto requests = bench.requests.first(count);
-  bench.observer.begins("single", 1, tokens_of(requests));
+Result<BenchmarkResult> measure_alone(const BenchRun& bench, const Level& level) {
+  const auto requests = bench.requests.first(level.requests);
+  bench.observer.begins(level.mode.c_str(), 1, tokens_of(requests));
   StretchMeter meter;
   SKEIN_ASSIGN(const LoadRun run, run_alone(bench, requests));
-  BenchmarkResult result = summarize("single", 1, run);
+  BenchmarkResult result = summarize(level.mode, 1, run);
   add_reading(result, meter.read());
   return result;
 }
 
-Result<BenchmarkResult> measure_batched(const BenchRun& bench, uint32_t concurrency,
-                                        uint32_t count) {
-  const auto requests = bench.requests.first(count);
+// A place beside the others, for one long prompt at a time.
+Result<std::unique_ptr<InferenceService>> start_disturbed(const BenchRun& bench,
+                                                          std::span<const BenchRequest> requests,
+                                                          const Level& level) {
+  std::vector<BenchRequest> all(requests.begin(), requests.end());
+  all.push_back({level.long_prompts(0), 1});
+  return bench.target.start(level.concurrency + 1, all);
+}
+
+Result<BenchmarkResult> measure_batched(const BenchRun& bench, const Level& level) {
+  const auto requests = bench.requests.first(level.requests);
   SKEIN_ASSIGN(const std::unique_ptr<InferenceService> service,
-               bench.target.start(concurrency, requests));
-  bench.observer.begins("batched", concurrency, tokens_of(requests));
+               level.long_prompts ? start_disturbed(bench, requests, level)
+                                  : bench.target.start(level.concurrency, requests));
+  bench.observer.begins(level.mode.c_str(), level.concurrency, tokens_of(requests));
   StretchMeter meter;
   const LoadRun run = run_closed_loop(
-      *service, requests, concurrency, bench.clock,
-      [&](uint64_t tokens) { bench.observer.got_tokens(tokens); }, bench.cancel);
+      *service, requests, level.concurrency, bench.clock,
+      [&](uint64_t tokens) { bench.observer.got_tokens(tokens); }, bench.cancel,
+      level.long_prompts);
   const StretchMeter::Reading reading = meter.read();
   const EngineSnapshot snapshot = service->snapshot();
   if (!service->stop(kStopPatience)) return internal_error("a step of the engine hangs");
-  BenchmarkResult result = summarize("batched", concurrency, run);
+  SKEIN_TRY(run.long_prompts);
+  BenchmarkResult result = summarize(level.mode, level.concurrency, run);
   if (result.num_requests == 0) return first_failure(run);
   add_reading(result, reading);
   if (snapshot.loop_time_us > 0) {
@@ -108,11 +129,21 @@ Result<BenchmarkResult> measure_batched(const BenchRun& bench, uint32_t concurre
   return result;
 }
 
-// Level 0 is the baseline.
-Result<BenchmarkResult> measure(const BenchRun& bench, const BenchOptions& options, size_t level) {
-  if (level == 0) return measure_alone(bench, options.requests);
-  const uint32_t concurrency = options.concurrencies[level - 1];
-  return measure_batched(bench, concurrency, requests_at(concurrency, options.requests));
+Result<BenchmarkResult> measure(const BenchRun& bench, const Level& level) {
+  return level.mode == kSingle ? measure_alone(bench, level) : measure_batched(bench, level);
+}
+
+std::vector<Level> levels_of(const BenchOptions& options) {
+  std::vector<Level> levels;
+  if (options.single) levels.push_back({kSingle, 1, options.requests, {}});
+  for (const uint32_t concurrency : options.concurrencies) {
+    const uint32_t count = requests_at(concurrency, options.requests);
+    levels.push_back({kBatched, concurrency, count, {}});
+    if (options.long_prompts) {
+      levels.push_back({kDisturbed, concurrency, count, options.long_prompts});
+    }
+  }
+  return levels;
 }
 
 // The rounds of one level to the one that counts.
@@ -145,12 +176,12 @@ Result<std::vector<BenchmarkResult>> run_benchmark(BenchTarget& target,
               requests.size(), requests_needed(options));
   const BenchRun bench{target, requests, clock, observer, cancel};
   SKEIN_TRY(warm_up(bench));
-  const size_t levels = options.concurrencies.size() + 1;
+  const std::vector<Level> levels = levels_of(options);
   // Round by round, so that a bad minute of the machine hits every level alike.
-  std::vector<std::vector<BenchmarkResult>> measured(levels);
+  std::vector<std::vector<BenchmarkResult>> measured(levels.size());
   for (uint32_t round = 0; round < options.rounds; ++round) {
-    for (size_t level = options.single ? 0 : 1; level < levels && !bench.cancelled(); ++level) {
-      SKEIN_ASSIGN(BenchmarkResult result, measure(bench, options, level));
+    for (size_t level = 0; level < levels.size() && !bench.cancelled(); ++level) {
+      SKEIN_ASSIGN(BenchmarkResult result, measure(bench, levels[level]));
       observer.ended(result);
       measured[level].push_back(std::move(result));
     }
@@ -162,6 +193,10 @@ Result<std::vector<BenchmarkResult>> run_benchmark(BenchTarget& target,
     const double first =
         results.empty() ? result.tokens_per_second : results.front().tokens_per_second;
     result.speedup = first > 0 ? result.tokens_per_second / first : 0;
+    // A disturbed level follows the same one undisturbed.
+    if (result.mode == kDisturbed && results.back().steady_itl_p99_ms > 0) {
+      result.itl_growth = result.steady_itl_p99_ms / results.back().steady_itl_p99_ms;
+    }
     results.push_back(std::move(result));
   }
   return results;

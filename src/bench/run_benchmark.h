@@ -23,6 +23,10 @@ struct BenchRequest {
   uint32_t max_tokens = 0;
 };
 
+// The prompts that come in between, one at a time, a new one as soon as the last has its answer of
+// one token; by their number. Empty: none do.
+using LongPrompts = std::function<std::vector<TokenId>(uint32_t number)>;
+
 class BenchTarget {
  public:
   virtual ~BenchTarget() = default;
@@ -53,6 +57,7 @@ struct BenchOptions {
   uint32_t requests = 20;  // per level, at least; rounded up so that every place is used equally
   uint32_t rounds = 1;     // of every level, one after the other; the median counts
   bool single = true;      // the baseline: one at a time
+  LongPrompts long_prompts = {};  // if any: every level once more, while these keep arriving
 };
 
 // Requests of a level: a multiple of the concurrency, so that no level ends in a thin tail.
@@ -62,8 +67,9 @@ uint32_t requests_at(uint32_t concurrency, uint32_t least);
 uint32_t requests_needed(const BenchOptions& options);
 
 // `requests` has at least requests_needed() of them; a level uses the first ones. Results are the
-// baseline's, if wanted, then one per level; after `cancel` became true those that there are, the
-// last one of what had been done by then. An error of the target or of every request ends it.
+// baseline's, if wanted, then one per level, or two; after `cancel` became true those that there
+// are, the last one of what had been done by then. An error of the target or of every request ends
+// it.
 Result<std::vector<BenchmarkResult>> run_benchmark(BenchTarget& target,
                                                    std::span<const BenchRequest> requests,
                                                    const BenchOptions& options, const Clock& clock,

@@ -68,6 +68,18 @@ TEST_F(BenchCommand, PromptsOfALengthAreThatLong) {
   EXPECT_EQ(run_skein("bench --prompt-tokens 64 --trace t.jsonl").status, 2);
 }
 
+TEST_F(BenchCommand, LongPromptsKeepArriving) {
+  const auto run = run_skein(dummy() +
+                             "--prompt-tokens 8 --prompts 2 -n 200 --concurrency 2 "
+                             "--no-single --interference 500 --step-tokens 64");
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("2 at once, disturbed"));
+  EXPECT_THAT(run.output, HasSubstr("x)"));
+  const auto refused = run_skein(dummy() + "--prompts 1 --concurrency 1 --interference 4000");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("4000"));
+}
+
 TEST_F(BenchCommand, CtrlCPrintsWhatThereIs) {
   const auto run = run_command("timeout -s INT --preserve-status 3 " SKEIN_BINARY " " + dummy() +
                                "--prompts 400 -n 1500 --concurrency 8 2>&1");

@@ -15,18 +15,23 @@ using ::testing::ElementsAre;
 
 constexpr auto kStepTime = std::chrono::milliseconds(2);
 
-// A step takes its time whatever the batch: what a model does that is bound by memory.
+// A step takes its time whatever the batch: what a model does that is bound by memory. Prompts cost
+// more, where `prefill_time` says so.
 class TimedRunner final : public StepRunner {
  public:
-  explicit TimedRunner(std::shared_ptr<FakeModel> model) : inner_(std::move(model)) {}
+  TimedRunner(std::shared_ptr<FakeModel> model, std::chrono::microseconds prefill_time)
+      : inner_(std::move(model)), prefill_time_(prefill_time) {}
   TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
              std::span<RowOutput> outputs) override {
-    std::this_thread::sleep_for(kStepTime);
+    std::chrono::microseconds time = kStepTime;
+    for (const PlanRow& row : rows) time += (row.count - 1) * prefill_time_;
+    std::this_thread::sleep_for(time);
     return inner_.run(rows, tasks, outputs);
   }
 
  private:
   FakeRunner inner_;
+  const std::chrono::microseconds prefill_time_;
 };
 
 class FakeTarget final : public BenchTarget {
@@ -47,16 +52,19 @@ class FakeTarget final : public BenchTarget {
     EngineOptions options;
     options.scheduler.pool_blocks = pool_blocks;
     options.scheduler.max_batch = batch;
+    options.scheduler.step_tokens = step_tokens;
     options.scheduler.max_context = 4096;
     options.scheduler.vocab_size = kFakeVocab;
-    auto engine =
-        BatchInferenceEngine::create(std::make_unique<TimedRunner>(model), options, clock_);
+    auto engine = BatchInferenceEngine::create(std::make_unique<TimedRunner>(model, prefill_time),
+                                               options, clock_);
     if (!engine.ok()) return engine.status();
     return std::unique_ptr<InferenceService>(std::move(*engine));
   }
 
   std::shared_ptr<FakeModel> model = std::make_shared<FakeModel>();
   uint32_t pool_blocks = 4096;
+  uint32_t step_tokens = 256;
+  std::chrono::microseconds prefill_time{0};  // of a token
   uint32_t most_alone = UINT32_MAX;
   std::vector<uint32_t> batches;
 
@@ -130,6 +138,53 @@ TEST(Comparison, TheBaselineCanBeLeftOut) {
   ASSERT_EQ(results->size(), 1U);
   EXPECT_EQ(results->front().num_requests, 4U);  // as many as there are places
   EXPECT_DOUBLE_EQ(results->front().speedup, 1);
+}
+
+// Steps of 2 ms take 20 ms more where they hold 100 tokens of a long prompt.
+TEST(Comparison, LongPromptsInBetweenShowBetweenTokens) {
+  const SystemClock clock;
+  FakeTarget target(clock);
+  target.step_tokens = 104;
+  target.prefill_time = std::chrono::microseconds(200);
+  Recorder recorder;
+  const std::atomic<bool> cancel{false};
+  BenchOptions options{.concurrencies = {4}, .requests = 4, .rounds = 1, .single = false};
+  options.long_prompts = [](uint32_t number) {
+    return made_up_tokens(made_up_workload(number, 1, 1000, 1)[0], kFakeVocab);
+  };
+  std::vector<BenchRequest> work;
+  for (TokenId i = 0; i < 4; ++i) work.push_back({std::vector<TokenId>(20, i), 60});
+  const auto results = run_benchmark(target, work, options, clock, recorder, cancel);
+  ASSERT_TRUE(results.ok()) << results.message();
+  EXPECT_THAT(recorder.levels, ElementsAre("batched 4", "disturbed 4"));
+  EXPECT_THAT(target.batches, ElementsAre(4, 5));
+  const BenchmarkResult &calm = (*results)[0], &disturbed = (*results)[1];
+  EXPECT_EQ(calm.long_prompt_tokens, 0U);
+  EXPECT_FALSE(calm.itl_growth.has_value());
+  // The requests' own prompts are not between the tokens of the steady part.
+  EXPECT_GE(calm.steady_itl_p99_ms, 2);
+  // Nearly all of the 60 steps held such a part, and nothing of it is in the others' figures.
+  EXPECT_GT(disturbed.long_prompt_tokens, 4000U);
+  EXPECT_LE(disturbed.long_prompt_tokens, 6000U);
+  EXPECT_EQ(disturbed.total_tokens, 240U);
+  EXPECT_EQ(disturbed.num_requests, 4U);
+  EXPECT_EQ(disturbed.prompt_tokens, 80U);
+  EXPECT_EQ(disturbed.prefix_hit_tokens, 0U);
+  EXPECT_GT(disturbed.steady_itl_p99_ms, 20);
+  ASSERT_TRUE(disturbed.itl_growth.has_value());
+  EXPECT_DOUBLE_EQ(*disturbed.itl_growth, disturbed.steady_itl_p99_ms / calm.steady_itl_p99_ms);
+}
+
+TEST(Comparison, ALongPromptThatCannotFitIsTold) {
+  const SystemClock clock;
+  FakeTarget target(clock);
+  Recorder recorder;
+  const std::atomic<bool> cancel{false};
+  BenchOptions options{.concurrencies = {2}, .requests = 2, .rounds = 1, .single = false};
+  options.long_prompts = [](uint32_t) { return std::vector<TokenId>(5000, 1); };
+  const auto results = run_benchmark(target, requests(2, 5), options, clock, recorder, cancel);
+  ASSERT_FALSE(results.ok());
+  EXPECT_EQ(results.status().code(), Code::kOutOfRange);
 }
 
 TEST(Comparison, ThePrefixCacheDoesNotFlatterUnlessAsked) {
