@@ -27,6 +27,16 @@ std::string level_name(const BenchmarkResult& r) {
   return fmt::format("{} at once", r.concurrency);
 }
 
+std::string steady_cell(const BenchmarkResult& r) {
+  const std::string growth = r.itl_growth ? fmt::format(" ({:.2f}x)", *r.itl_growth) : "";
+  return readable(r.steady_itl_p99_ms) + growth;
+}
+
+std::string long_prompts_cell(const BenchmarkResult& r) {
+  if (r.long_prompt_tokens == 0 || r.total_time_seconds <= 0) return "-";
+  return readable(static_cast<double>(r.long_prompt_tokens) / r.total_time_seconds);
+}
+
 std::vector<ResultColumn> result_columns() {
   using R = BenchmarkResult;
   return {
@@ -45,17 +55,8 @@ std::vector<ResultColumn> result_columns() {
        [](const R& r) { return pair_of(r.p50_latency_ms, r.p99_latency_ms); }},
       {"first token ms", [](const R& r) { return pair_of(r.ttft_p50_ms, r.ttft_p99_ms); }},
       {"between ms", [](const R& r) { return pair_of(r.itl_p50_ms, r.itl_p99_ms); }},
-      {"steady p99 ms",
-       [](const R& r) {
-         return readable(r.steady_itl_p99_ms) +
-                (r.itl_growth ? fmt::format(" ({:.2f}x)", *r.itl_growth) : "");
-       },
-       [](const R& r) { return r.itl_growth.has_value(); }},
-      {"long prompts/s",
-       [](const R& r) {
-         return readable(static_cast<double>(r.long_prompt_tokens) / r.total_time_seconds,
-                         " tokens");
-       },
+      {"steady p99 ms", steady_cell, [](const R& r) { return r.itl_growth.has_value(); }},
+      {"long prompts tokens/s", long_prompts_cell,
        [](const R& r) { return r.long_prompt_tokens > 0; }},
       {"outside model", [](const R& r) { return readable(r.outside_model_percent, " %"); },
        [](const R& r) { return r.outside_model_percent.has_value(); }},

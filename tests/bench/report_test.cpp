@@ -87,12 +87,21 @@ TEST(Report, RefusesWhatIsNone) {
       {R"({"results": [3]})", "a result is 3"},
       {R"({"results": [{"concurrency": 1}]})", "has no mode"},
       {R"({"results": [{"mode": 1}]})", "mode is 1"},
+      {R"({"results": [{"mode": "serve", "concurrency": 1}]})", "has no tokens_per_second"},
   };
   for (const auto& [text, message] : cases) {
     const auto read = parse_report(text);
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_THAT(read.message(), HasSubstr(message)) << text;
   }
+}
+
+TEST(Report, TakesFilesThatHaveFewerFigures) {
+  const auto read = parse_report(
+      R"({"results": [{"mode": "serve", "concurrency": 8, "tokens_per_second": 20.5}]})");
+  ASSERT_TRUE(read.ok()) << read.message();
+  EXPECT_EQ(read->results[0].tokens_per_second, 20.5);
+  EXPECT_EQ(read->results[0].prefill_tokens_per_second, 0);
 }
 
 TEST(Table, ShowsWhatThereIs) {
@@ -108,6 +117,27 @@ TEST(Table, ShowsWhatThereIs) {
   EXPECT_THAT(markdown, HasSubstr("|---"));
   EXPECT_EQ(std::count(markdown.begin(), markdown.end(), '\n'), 5);
   EXPECT_EQ(results_table({}, TableStyle::kTerminal), "no results\n");
+}
+
+TEST(Table, ADisturbedLevelStandsBesideTheSameUndisturbed) {
+  BenchmarkResult calm = level("batched", 8, 40), disturbed = level("disturbed", 8, 20);
+  calm.steady_itl_p99_ms = 15;
+  disturbed.steady_itl_p99_ms = 30;
+  disturbed.itl_growth = 2;
+  disturbed.long_prompt_tokens = 50'000;  // in 100 s
+  const std::string table = results_table({calm, disturbed}, TableStyle::kMarkdown);
+  EXPECT_THAT(table, HasSubstr("8 at once, disturbed"));
+  EXPECT_THAT(table, HasSubstr("30.0 (2.00x) |                   500 |"));
+  EXPECT_THAT(table, HasSubstr("15.0 |                     - |"));
+  // Neither is a line of the plot.
+  BenchmarkReport whole = report();
+  whole.results = {level("batched", 4, 30), calm, disturbed};
+  const Named with[] = {{"x", whole}};
+  const auto svg = plot_svg(with);
+  whole.results.pop_back();
+  const Named without[] = {{"x", whole}};
+  ASSERT_TRUE(svg.ok()) << svg.message();
+  EXPECT_EQ(*svg, *plot_svg(without));
 }
 
 TEST(Table, NumbersAreShort) {
