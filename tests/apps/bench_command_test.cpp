@@ -55,7 +55,7 @@ TEST_F(BenchCommand, JsonHasMachineModelAndResults) {
 
 TEST_F(BenchCommand, PromptsOfALengthAreThatLong) {
   const auto run = run_skein_quietly(
-      dummy() + "--prompt-tokens 64 --prompts 4 -n 8 --concurrency 4 --no-single --json");
+      dummy() + "--prompt-tokens 64 --prompts 4 -n 200 --concurrency 4 --no-single --json");
   ASSERT_EQ(run.status, 0) << run.output;
   const auto json = nlohmann::json::parse(run.output);
   ASSERT_EQ(json["results"].size(), 1U);
