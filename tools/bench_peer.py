@@ -20,7 +20,9 @@ The tables are Markdown: the median of the rounds, and the best one in brackets.
 import argparse
 import os
 import pathlib
+import signal
 import subprocess
+import sys
 
 from peer_batched import compare_in_process
 from peer_common import ROOT
@@ -53,6 +55,8 @@ def parse_arguments():
 
 def main():
     arguments = parse_arguments()
+    # As Ctrl-C: a server that is stopped would not end by itself.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     model = arguments.model or subprocess.run([ROOT / "tools/get_model.sh"], stdout=subprocess.PIPE, text=True,
                                               check=True).stdout.strip()
     levels = [int(level) for level in arguments.concurrency.split(",")]
