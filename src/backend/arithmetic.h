@@ -20,7 +20,10 @@
 //   BF16  Weights and activations rounded to bfloat16 (round_to_bf16). For each 32 columns, in
 //         order, the even ones make one chain and the odd ones another, each by fma from +0;
 //           acc = acc + (even + odd)
-//         A row ends with zeros up to a multiple of 32. This is what TDPBF16PS computes.
+//         A row ends with zeros up to a multiple of 32. This is what TDPBF16PS computes. A few
+//         activations can be so much larger than the others of their row that what rounding leaves
+//         of them matters: where a group has one (has_rest), the rests x - rounded x of the group,
+//         rounded too, make a second sum of the same kind, which is added after the bias.
 //
 // Attention has such sums too: a score over the dimensions in groups of 32, the weighted values
 // over the tokens of each block of 32. Where the cache holds bfloat16, queries and weights are
@@ -230,6 +233,14 @@ inline uint16_t round_to_bf16(float x) {
   if (magnitude > kInfinityBits) return static_cast<uint16_t>(bits >> 16 | 0x40);
   if (magnitude < 0x00800000U) return static_cast<uint16_t>(bits >> 16 & 0x8000);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Whether a group of a row has a rest: its largest magnitude is more than 8 times the root of the
+// mean square of the row's `count` elements, whose squares are summed as above. So at most every
+// second group has one.
+constexpr float kRestSquare = 64.0F;
+inline bool has_rest(float largest, float square_sum, size_t count) {
+  return largest * largest * static_cast<float>(count) > kRestSquare * square_sum;
 }
 
 struct CosSin {

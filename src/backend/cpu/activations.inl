@@ -48,5 +48,34 @@ void round_row(const float* x, size_t inputs, size_t row, Bf16Record* out) {
   }
 }
 
+template <class V>
+size_t find_rests(const float* x, size_t inputs, Bf16Rest* out) {
+  using F = typename V::F;
+  F squares = V::splat(0.0F);
+  for_lanes(inputs, [&](size_t k, size_t lanes) {
+    const F in = load_lanes<V>(x + k, lanes);
+    squares = V::fma(in, in, squares);
+  });
+  const float least = arithmetic::kRestSquare * V::sum(squares);
+  const float count = static_cast<float>(inputs);
+  size_t found = 0;
+  for (size_t first = 0; first < inputs; first += arithmetic::kGroup) {
+    F in[2], magnitude[2];
+    for (size_t i = 0; i < 2; ++i) {
+      const size_t at = first + 16 * i, left = at < inputs ? inputs - at : 0;
+      in[i] = load_lanes<V>(x + (left > 0 ? at : 0), left < 16 ? left : 16);
+      magnitude[i] = V::bit_and(in[i], 0x7fffffffU);
+    }
+    const float largest = V::largest(V::max(magnitude[0], magnitude[1]));
+    if (!(largest * largest * count > least)) continue;
+    Bf16Rest& rest = out[found++];
+    rest.group = first / arithmetic::kGroup;
+    for (size_t i = 0; i < 2; ++i) {
+      V::store(rest.x + 16 * i, V::round_bf16(V::sub(in[i], V::round_bf16(in[i]))));
+    }
+  }
+  return found;
+}
+
 }  // namespace
 }  // namespace skein::cpu

@@ -40,5 +40,26 @@ void bf16_tile(const Bf16Multiply& a, const uint8_t* const* blocks, const Bf16Re
   repeat<kBlocks>([&](auto b) { repeat<kRows>([&](auto r) { sums[b * kRows + r] = sum[b][r]; }); });
 }
 
+template <class V>
+void add_rests(const RestMultiply& a) {
+  using F = typename V::F;
+  for (size_t n = 0; n < a.outputs; n += kBlockRows) {
+    const uint8_t* const block = a.weights + n / kBlockRows * a.block_stride;
+    F sum = V::splat(0.0F);
+    for (size_t i = 0; i < a.count; ++i) {
+      const uint8_t* const weights = block + a.rests[i].group * kBf16BlockBytes;
+      F even = V::splat(0.0F), odd = even;
+      for (size_t k = 0; k < arithmetic::kGroup; k += 2) {
+        const auto pairs = V::load_bytes(weights + 32 * k);
+        even = V::fma(V::splat(a.rests[i].x[k]), V::even_halves(pairs), even);
+        odd = V::fma(V::splat(a.rests[i].x[k + 1]), V::odd_halves(pairs), odd);
+      }
+      sum = V::add(sum, V::add(even, odd));
+    }
+    const size_t lanes = a.outputs - n < kBlockRows ? a.outputs - n : kBlockRows;
+    store_lanes<V>(a.out + n, V::add(load_lanes<V>(a.out + n, lanes), sum), lanes);
+  }
+}
+
 }  // namespace
 }  // namespace skein::cpu

@@ -80,12 +80,18 @@ void Linear::prepare_activations(size_t inputs) {
   }
   const size_t records = tiles_.size() * groups;
   if (quantizes) quantized_.ensure(records * sizeof(QuantizedRecord) / sizeof(float));
-  if (rounds) rounded_.ensure(records * sizeof(Bf16Record) / sizeof(float));
+  if (rounds) {
+    rounded_.ensure(records * sizeof(Bf16Record) / sizeof(float));
+    rests_.ensure(x_.size() * most_rests(groups) * sizeof(Bf16Rest) / sizeof(float));
+    rest_counts_.resize(x_.size());
+  }
   workers_.run(tiles_.size(), x_.size() * inputs, [&](size_t, size_t i) {
     for (size_t row = 0; row < tiles_[i].rows; ++row) {
-      const float* const x = x_[tiles_[i].begin + row];
-      if (quantizes) packed_kernels_.quantize(x, groups, row, quantized() + i * groups);
-      if (rounds) packed_kernels_.round(x, inputs, row, rounded() + i * groups);
+      const size_t entry = tiles_[i].begin + row;
+      if (quantizes) packed_kernels_.quantize(x_[entry], groups, row, quantized() + i * groups);
+      if (!rounds) continue;
+      packed_kernels_.round(x_[entry], inputs, row, rounded() + i * groups);
+      rest_counts_[entry] = packed_kernels_.find_rests(x_[entry], inputs, rests(entry, groups));
     }
   });
 }
@@ -125,6 +131,11 @@ void Linear::run_item(const Item& item, size_t inputs) const {
     run_item(item, groups_of(inputs), quantized());
   } else {
     run_item(item, groups_of(inputs), rounded());
+    for (size_t i = item.group->begin; i < item.group->end; ++i) {
+      if (rest_counts_[i] == 0) continue;
+      item.part->add_rests({rests(i, groups_of(inputs)), rest_counts_[i]}, item.first, item.count,
+                           out_[i]);
+    }
   }
 }
 

@@ -22,7 +22,8 @@ class Linear {
         packed_kernels_(packed_kernels),
         panels_(workers.slots()),
         quantized_(1),
-        rounded_(1) {}
+        rounded_(1),
+        rests_(1) {}
 
   // Takes the memory that products with a matrix of so many inputs need.
   Status prepare(const CpuMatrix& matrix);
@@ -64,15 +65,20 @@ class Linear {
     return reinterpret_cast<QuantizedRecord*>(quantized_.slot(0));
   }
   Bf16Record* rounded() const { return reinterpret_cast<Bf16Record*>(rounded_.slot(0)); }
+  // Of entry `i` of x_.
+  Bf16Rest* rests(size_t i, size_t groups) const {
+    return reinterpret_cast<Bf16Rest*>(rests_.slot(0)) + i * most_rests(groups);
+  }
 
   Workers& workers_;
   const KernelTable& kernels_;
   const LinearKernels& packed_kernels_;
   Scratch panels_;
-  Scratch quantized_, rounded_;  // the activations of the op, for the definitions that want them
+  Scratch quantized_, rounded_, rests_;  // the activations, for the definitions that want them
   // Of the op under way; they keep their capacity.
   std::vector<const float*> x_;
   std::vector<float*> out_;
+  std::vector<size_t> rest_counts_;
   std::vector<Group> groups_;
   std::vector<Tile> tiles_;
   std::vector<Item> items_;

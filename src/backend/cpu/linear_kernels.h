@@ -69,6 +69,26 @@ struct alignas(64) Bf16Record {
   float x[kTileRows][arithmetic::kGroup];
 };
 
+// The rests of a group that has some (arithmetic.h), as floats; zeros past the columns.
+struct alignas(64) Bf16Rest {
+  float x[arithmetic::kGroup];
+  size_t group;
+};
+// Of a row, at most.
+constexpr size_t most_rests(size_t groups) {
+  return groups / 2 + 1;
+}
+
+// out[n] += the sum of the rests with weights[n] for n < outputs.
+struct RestMultiply {
+  const uint8_t* weights;  // of the first row block
+  size_t block_stride;
+  size_t outputs;
+  const Bf16Rest* rests;
+  size_t count;
+  float* out;
+};
+
 // out[i][first_output + n] = x[i] * weights[n] + bias[n] for i < rows and n < outputs; row i is row
 // i % 16 of tile i / 16.
 template <class Record>
@@ -101,6 +121,9 @@ struct LinearKernels {
   G32 nibbles, nibbles_minimum, table, bytes, bytes_minimum;
   G32 nibbles_halves, nibbles_halves_minimum, bytes_halves;
   void (*bf16)(const Bf16Multiply& args);
+  // The rests of a row, of its first group first; their number.
+  size_t (*find_rests)(const float* x, size_t inputs, Bf16Rest* out);
+  void (*add_rests)(const RestMultiply& args);
 };
 
 extern const LinearKernels kScalarLinear;

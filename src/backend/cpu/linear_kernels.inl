@@ -196,6 +196,8 @@ constexpr LinearKernels make_linear_kernels() {
       .nibbles_halves_minimum = multiply_g32<V, Codes::kNibbles, true, true>,
       .bytes_halves = multiply_g32<V, Codes::kBytes, true, false>,
       .bf16 = multiply_bf16<V>,
+      .find_rests = find_rests<V>,
+      .add_rests = add_rests<V>,
   };
 }
 

@@ -60,7 +60,8 @@ PackedPart::PackedPart(const WeightView& view, Definition definition, size_t fir
       outputs_(rows_of(view)),
       first_output_(first_output),
       groups_((columns_of(view) + kGroup - 1) / kGroup),
-      bf16_(kernels.bf16) {
+      bf16_(kernels.bf16),
+      add_rests_(kernels.add_rests) {
   if (definition == Definition::kBF16) {
     block_stride_ = groups_ * kBf16BlockBytes;
     return;
@@ -143,6 +144,14 @@ void PackedPart::multiply(PackedMultiply<QuantizedRecord> args, size_t first, si
 void PackedPart::multiply(PackedMultiply<Bf16Record> args, size_t first, size_t count,
                           const float* bias) const {
   bf16_(complete(args, first, count, bias));
+}
+
+void PackedPart::add_rests(std::span<const Bf16Rest> rests, size_t first, size_t count,
+                           float* out) const {
+  const size_t begin = first * kBlockRows;
+  add_rests_({memory_ + first * block_stride_, block_stride_,
+              std::min(count * kBlockRows, outputs_ - begin), rests.data(), rests.size(),
+              out + first_output_ + begin});
 }
 
 }  // namespace skein::cpu

@@ -35,6 +35,8 @@ class PackedPart {
                 const float* bias) const;
   void multiply(PackedMultiply<Bf16Record> args, size_t first, size_t count,
                 const float* bias) const;
+  // Adds the rests of a row to what the same row blocks have made of it; `out` is the whole row.
+  void add_rests(std::span<const Bf16Rest> rests, size_t first, size_t count, float* out) const;
 
  private:
   void pack_g32(const WeightView& view, size_t block, uint8_t* to) const;
@@ -52,6 +54,7 @@ class PackedPart {
   alignas(16) uint8_t table_[16] = {};
   LinearKernels::G32 g32_ = nullptr;
   void (*bf16_)(const Bf16Multiply& args);
+  void (*add_rests_)(const RestMultiply& args);
   uint8_t* memory_ = nullptr;
 };
 

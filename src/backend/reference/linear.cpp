@@ -1,5 +1,8 @@
 #include "backend/reference/linear.h"
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "backend/arithmetic.h"
@@ -35,18 +38,42 @@ float as_bf16(float x) {
   return arithmetic::float_of_bf16(arithmetic::round_to_bf16(x));
 }
 
-float dot_bf16(std::span<const float> x, std::span<const float> weights) {
+// The sum over all groups, or over those that `takes`.
+template <class Takes>
+float sum_bf16(std::span<const float> x, std::span<const float> weights, const Takes& takes) {
   float sum = 0;
   for (size_t first = 0; first < x.size(); first += kGroup) {
+    if (!takes(first)) continue;
     float chain[2] = {0, 0};  // even, odd
-    for (size_t k = first; k < first + kGroup; ++k) {
-      const float a = k < x.size() ? as_bf16(x[k]) : 0.0F;
-      const float b = k < x.size() ? as_bf16(weights[k]) : 0.0F;
-      chain[k % 2] = fma(a, b, chain[k % 2]);
+    for (size_t k = first; k < std::min(first + kGroup, x.size()); ++k) {
+      chain[k % 2] = fma(as_bf16(x[k]), as_bf16(weights[k]), chain[k % 2]);
     }
     sum = sum + (chain[0] + chain[1]);
   }
   return sum;
+}
+
+float dot_bf16(std::span<const float> x, std::span<const float> weights) {
+  return sum_bf16(x, weights, [](size_t) { return true; });
+}
+
+// nullopt where no group has one.
+std::optional<float> rest_bf16(std::span<const float> x, std::span<const float> weights) {
+  const auto at = [&](size_t k) { return x[k]; };
+  const float squares = arithmetic::sum_of_products(x.size(), at, at);
+  std::vector<float> rests(x.size());
+  for (size_t k = 0; k < x.size(); ++k) rests[k] = x[k] - as_bf16(x[k]);
+  bool any = false;
+  const float sum = sum_bf16(rests, weights, [&](size_t first) {
+    float largest = 0;
+    for (size_t k = first; k < std::min(first + kGroup, x.size()); ++k) {
+      largest = arithmetic::larger(std::abs(x[k]), largest);
+    }
+    const bool has_rest = arithmetic::has_rest(largest, squares, x.size());
+    any = any || has_rest;
+    return has_rest;
+  });
+  return any ? std::optional(sum) : std::nullopt;
 }
 
 void multiply_g32(const WeightView& part, size_t row, Rows x, std::span<float> out) {
@@ -65,13 +92,21 @@ void multiply_g32(const WeightView& part, size_t row, Rows x, std::span<float> o
 }  // namespace
 
 void multiply_row(Definition definition, const WeightView& part, size_t row, Rows x,
-                  std::span<float> out) {
-  if (definition == Definition::kG32) return multiply_g32(part, row, x, out);
-  std::vector<float> weights(x.width);
-  dequantize_row(part, row, weights);
+                  const float* bias, std::span<float> out) {
+  std::vector<float> weights(definition == Definition::kG32 ? 0 : x.width);
+  if (definition == Definition::kG32) {
+    multiply_g32(part, row, x, out);
+  } else {
+    dequantize_row(part, row, weights);
+  }
   for (size_t i = 0; i < x.rows; ++i) {
-    out[i] = definition == Definition::kF32 ? arithmetic::dot(x.row(i), weights.data(), x.width)
-                                            : dot_bf16({x.row(i), x.width}, weights);
+    const std::span<const float> in(x.row(i), x.width);
+    if (definition == Definition::kF32)
+      out[i] = arithmetic::dot(in.data(), weights.data(), x.width);
+    if (definition == Definition::kBF16) out[i] = dot_bf16(in, weights);
+    if (bias != nullptr) out[i] = out[i] + *bias;
+    if (definition != Definition::kBF16) continue;
+    if (const auto rest = rest_bf16(in, weights)) out[i] = out[i] + *rest;
   }
 }
 

@@ -8,8 +8,8 @@
 
 namespace skein::reference {
 
-// out[i] = x[i] * row `row` of a part, without bias. `out` has x.rows elements.
+// out[i] = x[i] * row `row` of a part + *bias, if there is one. `out` has x.rows elements.
 void multiply_row(Definition definition, const WeightView& part, size_t row, Rows x,
-                  std::span<float> out);
+                  const float* bias, std::span<float> out);
 
 }  // namespace skein::reference

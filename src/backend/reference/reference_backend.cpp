@@ -134,10 +134,8 @@ class ReferenceBackend final : public Backend {
       const size_t part = whole.part_of(n);
       const WeightView& view = whole.parts()[part];
       reference::multiply_row(definition_of(precision_, view), view, n - whole.first_row(part), x,
-                              products);
-      for (size_t i = 0; i < x.rows; ++i) {
-        out.row(i)[n] = bias == nullptr ? products[i] : products[i] + bias[n];
-      }
+                              bias == nullptr ? nullptr : bias + n, products);
+      for (size_t i = 0; i < x.rows; ++i) out.row(i)[n] = products[i];
     }
   }
 
