@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
@@ -28,6 +29,7 @@ struct CompareModesOptions {
   uint32_t pool_blocks = 0;
   uint32_t long_prompt_tokens = 0;
   double inter_token_target_ms = 0;
+  double max_slowdown = 2.5;
   bool no_limits = false;
   bool no_single = false;
 };
@@ -110,7 +112,8 @@ Result<CommandResult> compare_modes(const CompareModesOptions& options) {
           loaded.model, *loaded.pool,
           {.step_tokens = options.step_tokens,
            .pool_blocks = options.pool_blocks,
-           .inter_token_target_us = static_cast<TimeUs>(options.inter_token_target_ms * kUsPerMs)},
+           .inter_token_target_us = static_cast<TimeUs>(options.inter_token_target_ms * kUsPerMs),
+           .max_slowdown_percent = static_cast<uint32_t>(std::lround(100 * options.max_slowdown))},
           clock));
   const bench::ModelCosts costs = bench::costs_of(*loaded.model);
   bench::BenchmarkReport report =
@@ -220,6 +223,11 @@ void add_bench(CLI::App& app, CommandResult& result) {
       ->add_option("--inter-token-target-ms", options->inter_token_target_ms,
                    "What prompts of others may cost between two tokens; 0: no target")
       ->check(CLI::Range(0.0, 60'000.0))
+      ->capture_default_str();
+  command
+      ->add_option("--max-slowdown", options->max_slowdown,
+                   "How many times longer prompts may make a step; 0: no limit")
+      ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
   command
       ->add_option("--batch-block-pool-size", options->pool_blocks,

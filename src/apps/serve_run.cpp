@@ -85,6 +85,7 @@ ServingOptions serving_options(const ServeOptions& options) {
   serving.prefix_cache = options.prefix_cache;
   serving.us_per_class = to_us(1 / options.aging_rate);
   serving.inter_token_target_us = to_us(options.inter_token_target_ms / 1000);
+  serving.max_slowdown_percent = static_cast<uint32_t>(std::lround(100 * options.max_slowdown));
   serving.step_timeout_us = to_us(options.step_timeout);
   serving.stall_timeout_us = to_us(options.stall_timeout);
   serving.model.precision = precision_of(flags);

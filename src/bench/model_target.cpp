@@ -62,6 +62,7 @@ Result<std::unique_ptr<InferenceService>> ModelTarget::start(
   engine.scheduler.max_context = model_->decoder().max_context();
   engine.scheduler.vocab_size = model_->vocab();
   engine.scheduler.inter_token_target_us = options_.inter_token_target_us;
+  engine.scheduler.max_slowdown_percent = options_.max_slowdown_percent;
   engine.scheduler.prefix_cache = options_.prefix_cache;
   SKEIN_ASSIGN(
       std::unique_ptr<BatchInferenceEngine> made,

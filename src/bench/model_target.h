@@ -19,6 +19,7 @@ class ModelTarget final : public BenchTarget {
     uint32_t step_tokens = 256;
     uint32_t pool_blocks = 0;  // 0: as many as a batch needs
     TimeUs inter_token_target_us = 0;
+    uint32_t max_slowdown_percent = 250;
   };
   // The model's limits hold step_tokens and the largest batch. `pool` is the one it computes with;
   // both, and `clock`, must outlive the target.

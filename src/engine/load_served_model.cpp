@@ -27,6 +27,7 @@ SchedulerConfig scheduler_config(const ServingOptions& options, const LoadedMode
   config.vocab_size = model.vocab();
   config.us_per_class = options.us_per_class;
   config.inter_token_target_us = options.inter_token_target_us;
+  config.max_slowdown_percent = options.max_slowdown_percent;
   config.prefix_cache = options.prefix_cache;
   config.hash_key = options.hash_key;
   return config;

@@ -17,6 +17,7 @@ struct ServingOptions {
   bool prefix_cache = true;
   TimeUs us_per_class = 10 * kUsPerSecond;  // 1 / aging rate
   TimeUs inter_token_target_us = 0;
+  uint32_t max_slowdown_percent = 250;
   TimeUs step_timeout_us = 60 * kUsPerSecond;
   TimeUs stall_timeout_us = 60 * kUsPerSecond;
   ModelOptions model;  // its limits follow from the above

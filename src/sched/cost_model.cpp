@@ -54,13 +54,20 @@ TimeUs CostModel::marginal(uint64_t start, uint64_t count) const {
   return (per_token_ * tokens + per_kpair_ * kpairs) >> kFractionBits;
 }
 
-StepBudget::StepBudget(const CostModel& model, uint32_t step_tokens, TimeUs target_us,
-                       const StepLoad& decodes)
-    : model_(model), timed_(target_us > 0 && decodes.tokens > 0 && model.trained()) {
-  const uint32_t floor = std::min(step_tokens, kMinPrefillTokens);
-  const uint64_t left = decodes.tokens < step_tokens ? step_tokens - decodes.tokens : 0;
+StepBudget::StepBudget(const CostModel& model, const StepLimits& limits, const StepLoad& decodes)
+    : model_(model),
+      timed_((limits.target_us > 0 || limits.slowdown_percent > 0) && decodes.tokens > 0 &&
+             model.trained()) {
+  const uint32_t floor = std::min(limits.tokens, kMinPrefillTokens);
+  const uint64_t left = decodes.tokens < limits.tokens ? limits.tokens - decodes.tokens : 0;
   tokens_ = std::max(static_cast<uint32_t>(left), floor);
-  if (timed_) time_left_us_ = target_us - model.predict(decodes);
+  if (!timed_) return;
+  const TimeUs alone = model.predict(decodes);
+  TimeUs most = limits.target_us > 0 ? limits.target_us : INT64_MAX;
+  if (limits.slowdown_percent > 0) {
+    most = std::min(most, std::max(kUnnoticedUs, alone / 100 * limits.slowdown_percent));
+  }
+  time_left_us_ = most - alone;
 }
 
 uint32_t StepBudget::fit(uint32_t start, uint32_t wanted) const {

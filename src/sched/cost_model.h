@@ -42,13 +42,20 @@ class CostModel {
   uint32_t observations_ = 0;
 };
 
-// What is left of a step for prefill after its decode rows: a number of tokens and, where a target
-// between two tokens of a stream is set and someone is streaming, a time.
+// How much a step may take on. The times hold while someone is streaming; both together: the
+// shorter.
+struct StepLimits {
+  uint32_t tokens = 0;
+  TimeUs target_us = 0;           // of a step; 0: none
+  uint32_t slowdown_percent = 0;  // of what its decode rows would take alone; 0: none
+};
+// What a slowdown may always come to: nobody reads faster.
+inline constexpr TimeUs kUnnoticedUs = 50 * kUsPerMs;
+
+// What is left of a step for prefill after its decode rows: a number of tokens and a time.
 class StepBudget {
  public:
-  // `target_us` 0: no limit by time.
-  StepBudget(const CostModel& model, uint32_t step_tokens, TimeUs target_us,
-             const StepLoad& decodes);
+  StepBudget(const CostModel& model, const StepLimits& limits, const StepLoad& decodes);
 
   bool spent() const { return tokens_ == 0 || (timed_ && !untouched_ && time_left_us_ <= 0); }
   // How many of `wanted` tokens from position `start` on fit; 0 when the budget is spent.

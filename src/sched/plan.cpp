@@ -26,7 +26,11 @@ void ContinuousBatchingScheduler::plan(TimeUs now, StepPlan& plan) {
   admitted_.clear();
   expire(plan);
   const StepLoad decodes = plan_decodes();
-  plan_prefills(StepBudget(cost_, config_.step_tokens, config_.inter_token_target_us, decodes));
+  plan_prefills(StepBudget(cost_,
+                           {.tokens = config_.step_tokens,
+                            .target_us = config_.inter_token_target_us,
+                            .slowdown_percent = config_.max_slowdown_percent},
+                           decodes));
   emit(plan);
 }
 

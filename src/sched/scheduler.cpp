@@ -22,6 +22,7 @@ Result<std::unique_ptr<ContinuousBatchingScheduler>> ContinuousBatchingScheduler
   SKEIN_TRY(at_least("depth", config.depth, 1, 2));
   SKEIN_TRY(
       at_least("us_per_class", static_cast<uint64_t>(config.us_per_class), 1, kMaxUsPerClass));
+  SKEIN_TRY(at_least("max_slowdown_percent", config.max_slowdown_percent, 0, kMaxSlowdownPercent));
   if (config.inter_token_target_us < 0) {
     return invalid_argument("inter_token_target_us is {}; it must be 0 or more",
                             config.inter_token_target_us);

@@ -50,6 +50,7 @@ inline constexpr uint32_t kMaxBatch = 1U << 16;
 inline constexpr uint32_t kMaxQueue = 1U << 24;
 inline constexpr uint32_t kMaxStepTokens = 1U << 20;
 inline constexpr uint32_t kMaxContext = 1U << 26;
+inline constexpr uint32_t kMaxSlowdownPercent = 1'000'000;
 inline constexpr uint64_t kMaxUsPerClass = 1'000'000'000ULL * kUsPerSecond;  // aging all but off
 
 struct SchedulerConfig {
@@ -62,6 +63,8 @@ struct SchedulerConfig {
   uint32_t depth = 1;          // plans in flight at a time
   TimeUs us_per_class = 10 * kUsPerSecond;  // 1 / aging rate; the bound on waiting per class
   TimeUs inter_token_target_us = 0;         // 0: no target
+  // How long prompts may make a step, of what its streams would take alone; 0: no limit.
+  uint32_t max_slowdown_percent = 250;
   bool prefix_cache = true;
   HashKey hash_key;  // random per process
 };

@@ -44,6 +44,7 @@ SimConfig random_config(uint64_t seed, uint32_t steps) {
   c.max_answer_tokens = pick(rng, {1, 20, 60, 200});
   c.stop_permille = pick(rng, {0, 5, 50});
   c.follow_up_percent = pick(rng, {0, 30, 70});
+  s.max_slowdown_percent = pick(rng, {0, 110, 250});
   return c;
 }
 

@@ -70,7 +70,7 @@ TEST(StepBudget, PrefillGetsWhatDecodesLeave) {
   const CostModel model;
   StepLoad decodes;
   for (int i = 0; i < 24; ++i) decodes.add(100, 1);
-  StepBudget budget(model, 256, 0, decodes);
+  StepBudget budget(model, {.tokens = 256}, decodes);
   EXPECT_EQ(budget.fit(0, 1000), 232u);
   budget.spend(0, 200);
   EXPECT_EQ(budget.fit(0, 1000), 32u);
@@ -83,8 +83,8 @@ TEST(StepBudget, ALongPromptStillEndsWhenDecodesFillTheStep) {
   const CostModel model;
   StepLoad decodes;
   for (int i = 0; i < 300; ++i) decodes.add(100, 1);
-  EXPECT_EQ(StepBudget(model, 256, 0, decodes).fit(0, 1000), 16u);
-  EXPECT_EQ(StepBudget(model, 4, 0, decodes).fit(0, 1000), 4u);
+  EXPECT_EQ(StepBudget(model, {.tokens = 256}, decodes).fit(0, 1000), 16u);
+  EXPECT_EQ(StepBudget(model, {.tokens = 4}, decodes).fit(0, 1000), 4u);
 }
 
 TEST(StepBudget, KeepsToTheTargetBetweenTokens) {
@@ -92,16 +92,37 @@ TEST(StepBudget, KeepsToTheTargetBetweenTokens) {
   StepLoad decodes;
   for (int i = 0; i < 8; ++i) decodes.add(500, 1);
   const TimeUs target = 8'000;
-  const uint32_t fits = StepBudget(model, 4096, target, decodes).fit(1000, 4096);
+  const uint32_t fits = StepBudget(model, {4096, target, 0}, decodes).fit(1000, 4096);
   StepLoad step = decodes;
   step.add(1000, fits);
   EXPECT_GT(fits, 50u);
   EXPECT_LE(truth(step), target * 12 / 10);
   EXPECT_GE(truth(step), target * 7 / 10) << "and does not waste the step";
   // Nobody streams: nobody to protect.
-  EXPECT_EQ(StepBudget(model, 4096, target, {}).fit(1000, 4096), 4096u);
+  EXPECT_EQ(StepBudget(model, {4096, target, 250}, {}).fit(1000, 4096), 4096u);
   // A target that decodes alone exceed still lets prefill move.
-  EXPECT_EQ(StepBudget(model, 4096, 1, decodes).fit(1000, 4096), 16u);
+  EXPECT_EQ(StepBudget(model, {4096, 1, 250}, decodes).fit(1000, 4096), 16u);
+}
+
+TEST(StepBudget, ASlowdownIsMeasuredByWhatStreamsTakeAlone) {
+  const CostModel model = trained();
+  StepLoad few, many;
+  few.add(500, 1);
+  for (int i = 0; i < 3000; ++i) many.add(500, 1);
+  ASSERT_GT(truth(many), kUnnoticedUs);
+  const auto step_of = [&](const StepLoad& decodes) {
+    StepLoad step = decodes;
+    step.add(1000, StepBudget(model, {1 << 20, 0, 250}, decodes).fit(1000, 1 << 20));
+    return truth(step);
+  };
+  EXPECT_GE(step_of(few), kUnnoticedUs * 7 / 10) << "short steps are not worth protecting";
+  EXPECT_LE(step_of(few), kUnnoticedUs * 12 / 10);
+  EXPECT_GE(step_of(many), truth(many) * 18 / 10);
+  EXPECT_LE(step_of(many), truth(many) * 3);
+  // The stricter one of both.
+  StepLoad step = few;
+  step.add(1000, StepBudget(model, {1 << 20, 8'000, 250}, few).fit(1000, 1 << 20));
+  EXPECT_LE(truth(step), 8'000 * 12 / 10);
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ TEST(Simulation, AnInterTokenTargetHoldsUnderLongPrompts) {
   c.step_tokens = 2048;
   const auto slowest_step_with_streams = [&](TimeUs target) {
     c.inter_token_target_us = target;
+    c.max_slowdown_percent = 0;
     auto scheduler = std::move(ContinuousBatchingScheduler::create(c)).value();
     StepPlan plan;
     StepResult result;
