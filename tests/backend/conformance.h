@@ -67,7 +67,7 @@ inline std::vector<BackendParam> backend_params() {
 // For ops that depend on the precision.
 inline std::vector<BackendParam> backend_params_of_every_precision() {
   std::vector<BackendParam> params = backend_params();
-  for (const CpuIsa isa : available_isas()) {
+  for (const CpuIsa isa : testable_isas()) {
     for (const size_t threads : {1, 3}) {
       params.push_back({isa, threads, Precision::kDefault});
       params.push_back({isa, threads, Precision::kHigh});

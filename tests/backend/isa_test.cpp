@@ -17,8 +17,11 @@ CpuFeatures everything() {
 TEST(ChooseIsa, TakesTheBestThereIs) {
   CpuFeatures features = everything();
   EXPECT_EQ(*choose_isa(std::nullopt, features), CpuIsa::kAmx);
-  features.os_tiles = false;
-  EXPECT_EQ(*choose_isa(std::nullopt, features), CpuIsa::kAvx512);
+  for (const auto need : {&CpuFeatures::os_tiles, &CpuFeatures::avx512_vnni}) {
+    features = everything();
+    features.*need = false;
+    EXPECT_EQ(*choose_isa(std::nullopt, features), CpuIsa::kAvx512);
+  }
   features.avx512vl = false;
   EXPECT_EQ(*choose_isa(std::nullopt, features), CpuIsa::kAvx2);
   features.f16c = false;

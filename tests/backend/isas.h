@@ -1,8 +1,9 @@
-// The instruction sets that this machine can run.
+// The instruction sets that this machine can run, and those that tests can run on it.
 #pragma once
 
 #include <vector>
 
+#include "backend/amx_emulator.h"
 #include "backend/cpu/isa.h"
 
 namespace skein {
@@ -13,6 +14,25 @@ inline std::vector<CpuIsa> available_isas() {
     const Result<CpuIsa> isa = choose_isa(name);
     if (isa.ok()) isas.push_back(*isa);
   }
+  return isas;
+}
+
+// Whether a backend for `isa` that is made here needs the emulator, as the kernels of AMX do on a
+// machine that has all they need but the tiles.
+inline bool is_emulated(CpuIsa isa) {
+  return isa == CpuIsa::kAmx && !choose_isa("amx").ok() && choose_isa("avx512").ok() &&
+         detect_cpu_features().avx512_vnni;
+}
+
+// available_isas() and AMX, emulated if need be.
+inline std::vector<CpuIsa> testable_isas() {
+  std::vector<CpuIsa> isas = available_isas();
+#if defined(__x86_64__)
+  if (is_emulated(CpuIsa::kAmx)) {
+    emulate_amx();
+    isas.push_back(CpuIsa::kAmx);
+  }
+#endif
   return isas;
 }
 

@@ -1,4 +1,5 @@
 // Products with matrices: embedding, linear, experts.
+#include <array>
 #include <cmath>
 
 #include "backend/conformance.h"
@@ -106,12 +107,19 @@ TEST_P(LinearOps, ARowIsTheSameAmongAnyNumberOfOthers) {
 TEST_P(LinearOps, EveryFormatAndEveryNumberOfRows) {
   constexpr size_t kOutputs = 37, kInputs = 256, kMost = 256;
   if (GetParam().precision == Precision::kF32) GTEST_SKIP() << "has no tiles of rows";
+  if (is_emulated(GetParam().isa) && GetParam().threads > 1) {
+    GTEST_SKIP() << "one thread has seen it all, and signals to several take minutes";
+  }
+  const size_t each = is_emulated(GetParam().isa) ? 33 : 64;
   const OwnedRows x = OwnedRows::random(kMost, kInputs, rng_, 3);
   const auto check = [&](const WeightView& view) {
     const auto mine = matrix(*backend_, {view}), theirs = matrix(*reference_, {view});
     const OwnedRows want(kMost, kOutputs);
     reference_->linear(x.view(), *theirs, nullptr, want.view());
-    for (size_t rows = 1; rows <= kMost; rows += rows < 64 ? 1 : rows < 100 ? 36 : 156) {
+    for (size_t rows = 1; rows <= kMost; rows += rows < each  ? 1
+                                                 : rows < 64  ? 31
+                                                 : rows < 100 ? 36
+                                                              : 156) {
       const OwnedRows got(rows, kOutputs);
       backend_->linear(x.view().first(rows), *mine, nullptr, got.view());
       for (size_t i = 0; i < rows; ++i) ASSERT_TRUE(same_bits(got.row(i), want.row(i))) << rows;
@@ -127,6 +135,34 @@ TEST_P(LinearOps, EveryFormatAndEveryNumberOfRows) {
     check(random_affine({bits, 64}, ElementType::kF16, kOutputs, kInputs, rng_).view);
   }
 }
+
+#if defined(__x86_64__)
+// Else the other tests might compare the kernels of AVX-512 alone.
+TEST(Amx, MultipliesWithTilesAndLeavesNoneInUse) {
+  if (!is_emulated(CpuIsa::kAmx)) GTEST_SKIP() << "counts what the emulator does";
+  emulate_amx();
+  ComputePool pool(1);
+  Rng rng(1);
+  const auto instructions = [&](ElementType type, size_t rows) {
+    const auto backend = make_cpu_backend(pool, CpuIsa::kAmx, Precision::kDefault);
+    const OwnedTensor w = random_tensor(type, 64, 64, rng);
+    const WeightView part = w.view;
+    const auto matrix = backend->make_matrix({&part, 1}).value();
+    const OwnedRows x = OwnedRows::random(rows, 64, rng), out(rows, 64);
+    const uint64_t before = emulated_amx_instructions();
+    backend->linear(x.view(), *matrix, nullptr, out.view());
+    return emulated_amx_instructions() - before;
+  };
+  constexpr uint64_t kAround = 2, kGroups = 2;
+  for (const size_t rows : {1, 8, 16}) {
+    EXPECT_EQ(instructions(ElementType::kBF16, rows), kAround + kGroups * 9 + 4 + 4);
+  }
+  EXPECT_EQ(instructions(ElementType::kBF16, 32), kAround + 2 * (kGroups * 8 + 4 + 4));
+  alignas(64) std::array<uint8_t, 64> configuration;
+  asm volatile("sttilecfg %0" : "=m"(configuration));
+  EXPECT_EQ(configuration, (std::array<uint8_t, 64>{}));
+}
+#endif
 
 TEST_P(LinearOps, ARowThatIsNotFiniteIsNanAlone) {
   constexpr float kInf = std::numeric_limits<float>::infinity();

@@ -3,6 +3,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <iterator>
 #include <string>
@@ -29,6 +33,7 @@ constexpr Need kNeeds[] = {
     {CpuIsa::kAvx512, &CpuFeatures::avx512vl, "AVX512VL"},
     {CpuIsa::kAvx512, &CpuFeatures::avx512dq, "AVX512DQ"},
     {CpuIsa::kAvx512, &CpuFeatures::os_zmm, "an operating system that saves ZMM registers"},
+    {CpuIsa::kAmx, &CpuFeatures::avx512_vnni, "AVX512_VNNI"},
     {CpuIsa::kAmx, &CpuFeatures::amx_tile, "AMX-TILE"},
     {CpuIsa::kAmx, &CpuFeatures::amx_int8, "AMX-INT8"},
     {CpuIsa::kAmx, &CpuFeatures::amx_bf16, "AMX-BF16"},
@@ -52,6 +57,16 @@ uint64_t saved_state() {
   uint32_t low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return uint64_t{high} << 32 | low;
+}
+
+// Asks for tiles, for all threads of the process; without it the first use of one is fatal.
+bool request_tiles() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 #endif
 
@@ -85,6 +100,7 @@ CpuFeatures detect_cpu_features() {
   features.amx_bf16 = (d >> 22 & 1) != 0;
   features.amx_tile = (d >> 24 & 1) != 0;
   features.amx_int8 = (d >> 25 & 1) != 0;
+  features.os_tiles = features.os_tiles && features.amx_tile && request_tiles();
 #endif
   return features;
 }

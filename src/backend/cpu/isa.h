@@ -4,9 +4,10 @@
 //   scalar  any machine
 //   avx2    AVX2, FMA, F16C
 //   avx512  AVX-512 F, BW, VL, DQ
-//   amx     avx512 and AMX tiles, int8 and bf16
+//   amx     avx512 with VNNI and AMX tiles, int8 and bf16
 //
-// Each needs the operating system to save its registers as well.
+// Each needs the operating system to save its registers as well, which for tiles Linux does on
+// request.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,13 @@ std::string_view isa_name(CpuIsa isa);  // "avx512"
 struct CpuFeatures {
   bool avx2 = false, fma = false, f16c = false;
   bool avx512f = false, avx512bw = false, avx512vl = false, avx512dq = false;
-  bool avx512_vnni = false;  // makes avx512 faster and is not needed for it
+  bool avx512_vnni = false;  // makes avx512 faster and is needed for amx alone
   bool amx_tile = false, amx_int8 = false, amx_bf16 = false;
   // Registers that the operating system saves.
   bool os_ymm = false, os_zmm = false, os_tiles = false;
 };
 
-// Of the machine that this runs on.
+// Of the machine that this runs on. Where it has AMX tiles this requests them for the process.
 CpuFeatures detect_cpu_features();
 
 // The one that was asked for by name, or the best there is. kInvalidArgument for a name that is

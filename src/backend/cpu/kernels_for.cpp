@@ -33,8 +33,9 @@ const LinearKernels& linear_kernels_for(CpuIsa isa, const CpuFeatures& features)
     case CpuIsa::kAvx2:
       return kAvx2Linear;
     case CpuIsa::kAvx512:
-    case CpuIsa::kAmx:
       return features.avx512_vnni ? kAvx512Linear : kAvx2Linear;
+    case CpuIsa::kAmx:
+      return kAmxLinear;
 #else
     default:
       break;

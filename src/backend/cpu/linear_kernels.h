@@ -130,6 +130,7 @@ extern const LinearKernels kScalarLinear;
 #if defined(__x86_64__)
 extern const LinearKernels kAvx2Linear;
 extern const LinearKernels kAvx512Linear;  // with VNNI
+extern const LinearKernels kAmxLinear;     // beside kAvx512Linear, which has its small products
 #endif
 
 }  // namespace skein::cpu
