@@ -153,11 +153,14 @@ TEST(Amx, MultipliesWithTilesAndLeavesNoneInUse) {
     backend->linear(x.view(), *matrix, nullptr, out.view());
     return emulated_amx_instructions() - before;
   };
-  constexpr uint64_t kAround = 2, kGroups = 2;
+  constexpr uint64_t kAround = 2, kGroups = 2, kBlocks = 4;
   for (const size_t rows : {1, 8, 16}) {
     EXPECT_EQ(instructions(ElementType::kBF16, rows), kAround + kGroups * 9 + 4 + 4);
   }
   EXPECT_EQ(instructions(ElementType::kBF16, 32), kAround + 2 * (kGroups * 8 + 4 + 4));
+  EXPECT_EQ(instructions(ElementType::kQ4_0, 15), 0U);
+  EXPECT_EQ(instructions(ElementType::kQ4_0, 16), kAround + kBlocks * kGroups * 5);
+  EXPECT_EQ(instructions(ElementType::kQ4_1, 32), kAround + 2 * kBlocks * kGroups * 5);
   alignas(64) std::array<uint8_t, 64> configuration;
   asm volatile("sttilecfg %0" : "=m"(configuration));
   EXPECT_EQ(configuration, (std::array<uint8_t, 64>{}));

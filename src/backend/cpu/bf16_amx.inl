@@ -1,9 +1,8 @@
 // Definition BF16 by TDPBF16PS. A group of columns of a row block is one tile as it lies in memory,
 // and activations are kept in that form: the records of a tile of rows are, in the first half of
-// their memory, Bf16Halves. That is all there is, so that tiles multiply few rows as well.
+// their memory, Bf16Halves. Few rows go through tiles as well: a product's time follows its rows.
 #pragma once
 
-#include "backend/cpu/activations.inl"
 #include "backend/cpu/amx_tiles.h"
 #include "backend/cpu/dot_avx512.h"
 

@@ -64,7 +64,7 @@ struct QuantizedRecord {
   QuantizedRow row[kTileRows];
 };
 
-// Rounded to bfloat16, as floats.
+// Rounded to bfloat16, as floats; AMX keeps another form in the same memory (bf16_amx.inl).
 struct alignas(64) Bf16Record {
   float x[kTileRows][arithmetic::kGroup];
 };
@@ -130,7 +130,7 @@ extern const LinearKernels kScalarLinear;
 #if defined(__x86_64__)
 extern const LinearKernels kAvx2Linear;
 extern const LinearKernels kAvx512Linear;  // with VNNI
-extern const LinearKernels kAmxLinear;     // beside kAvx512Linear, which has its small products
+extern const LinearKernels kAmxLinear;     // calls kAvx512Linear for what is no work for tiles
 #endif
 
 }  // namespace skein::cpu

@@ -1,4 +1,4 @@
-// Products by AMX tiles; those with quantized weights are AVX-512's.
+// Products by AMX tiles; those of few rows with quantized weights are AVX-512's.
 #if defined(__GNUC__) && !defined(__clang__)
 // gcc 12 takes the _mm512_undefined_ps() of its own headers for a mistake.
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -6,14 +6,19 @@
 #endif
 
 #include "backend/cpu/bf16_amx.inl"
+#include "backend/cpu/g32_amx.inl"
 
 namespace skein::cpu {
 namespace {
 
-// AVX-512's kernel at that place of its table.
-template <LinearKernels::G32 LinearKernels::*kKernel>
-void g32(const G32Multiply& a) {
-  (kAvx512Linear.*kKernel)(a);
+// Dots have to be stored before they can be scaled: fewer rows are not worth it.
+constexpr size_t kLeastG32Rows = 16;
+
+// kFew is AVX-512's kernel for the same weights.
+template <Codes kCodes, bool kHalves, bool kMinimum, LinearKernels::G32 LinearKernels::*kFew>
+void g32_by_rows(const G32Multiply& a) {
+  a.rows < kLeastG32Rows ? (kAvx512Linear.*kFew)(a)
+                         : G32Amx<kCodes, kHalves, kMinimum>::multiply(a);
 }
 
 void quantize(const float* x, size_t groups, size_t row, QuantizedRecord* out) {
@@ -35,14 +40,15 @@ using Kernels = LinearKernels;
 constexpr LinearKernels kAmxLinear = {
     .quantize = quantize,
     .round = round_to_halves,
-    .nibbles = g32<&Kernels::nibbles>,
-    .nibbles_minimum = g32<&Kernels::nibbles_minimum>,
-    .table = g32<&Kernels::table>,
-    .bytes = g32<&Kernels::bytes>,
-    .bytes_minimum = g32<&Kernels::bytes_minimum>,
-    .nibbles_halves = g32<&Kernels::nibbles_halves>,
-    .nibbles_halves_minimum = g32<&Kernels::nibbles_halves_minimum>,
-    .bytes_halves = g32<&Kernels::bytes_halves>,
+    .nibbles = g32_by_rows<Codes::kNibbles, false, false, &Kernels::nibbles>,
+    .nibbles_minimum = g32_by_rows<Codes::kNibbles, false, true, &Kernels::nibbles_minimum>,
+    .table = g32_by_rows<Codes::kTable, false, false, &Kernels::table>,
+    .bytes = g32_by_rows<Codes::kBytes, false, false, &Kernels::bytes>,
+    .bytes_minimum = g32_by_rows<Codes::kBytes, false, true, &Kernels::bytes_minimum>,
+    .nibbles_halves = g32_by_rows<Codes::kNibbles, true, false, &Kernels::nibbles_halves>,
+    .nibbles_halves_minimum =
+        g32_by_rows<Codes::kNibbles, true, true, &Kernels::nibbles_halves_minimum>,
+    .bytes_halves = g32_by_rows<Codes::kBytes, true, false, &Kernels::bytes_halves>,
     .bf16 = bf16_amx,
     .find_rests = find_rests_of,
     .add_rests = add_rests_to,
