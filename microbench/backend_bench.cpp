@@ -104,6 +104,9 @@ constexpr ProductCase kBf16 = {ElementType::kQ4_1, "avx512", Precision::kHigh};
 constexpr ProductCase kF32 = {ElementType::kQ4_1, "avx512", Precision::kF32};
 constexpr ProductCase kQ4_1Avx2 = {ElementType::kQ4_1, "avx2", Precision::kDefault};
 constexpr ProductCase kQ8_0Avx2 = {ElementType::kQ8_0, "avx2", Precision::kDefault};
+constexpr ProductCase kQ4_1Amx = {ElementType::kQ4_1, "amx", Precision::kDefault};
+constexpr ProductCase kQ8_0Amx = {ElementType::kQ8_0, "amx", Precision::kDefault};
+constexpr ProductCase kBf16Amx = {ElementType::kQ4_1, "amx", Precision::kHigh};
 
 void BM_Product(benchmark::State& state, const ProductCase& how) {
   const auto isa = choose_isa(how.isa);
@@ -147,6 +150,9 @@ BENCHMARK_CAPTURE(BM_Product, bf16, kBf16)->Apply(one_shape);
 BENCHMARK_CAPTURE(BM_Product, f32, kF32)->Apply(one_shape);
 BENCHMARK_CAPTURE(BM_Product, q4_1_avx2, kQ4_1Avx2)->Apply(one_shape);
 BENCHMARK_CAPTURE(BM_Product, q8_0_avx2, kQ8_0Avx2)->Apply(one_shape);
+BENCHMARK_CAPTURE(BM_Product, q4_1_amx, kQ4_1Amx)->Apply(one_shape);
+BENCHMARK_CAPTURE(BM_Product, q8_0_amx, kQ8_0Amx)->Apply(one_shape);
+BENCHMARK_CAPTURE(BM_Product, bf16_amx, kBf16Amx)->Apply(one_shape);
 
 void BM_Step(benchmark::State& state, Precision precision) {
   ComputePool pool(threads());
