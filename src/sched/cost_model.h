@@ -49,8 +49,8 @@ struct StepLimits {
   TimeUs target_us = 0;           // of a step; 0: none
   uint32_t slowdown_percent = 0;  // of what its decode rows would take alone; 0: none
 };
-// What a slowdown may always come to: nobody reads faster.
-inline constexpr TimeUs kUnnoticedUs = 50 * kUsPerMs;
+// What a slowdown may always come to: nobody reads ten tokens a second.
+inline constexpr TimeUs kUnnoticedUs = 100 * kUsPerMs;
 
 // What is left of a step for prefill after its decode rows: a number of tokens and a time.
 class StepBudget {
