@@ -81,7 +81,7 @@ void run_products(benchmark::State& state, Backend& backend, const std::vector<W
   for (auto _ : state) {
     for (const Weights& weights : model) {
       const Matrix& matrix = *weights.matrix;
-      backend.linear({x.floats(), rows, matrix.inputs(), most_inputs}, matrix, nullptr,
+      backend.linear(Rows{x.floats(), rows, matrix.inputs(), most_inputs}, matrix, nullptr,
                      {out.floats(), rows, matrix.outputs(), most_outputs});
     }
   }

@@ -200,6 +200,32 @@ struct ActivationParams {
   bool gated() const { return kind != Activation::kGeluTanh; }
 };
 
+// Rows as a product takes them. In this order, where given:
+//   delta       x += delta_scale * delta, which stays in x
+//   norm        of each row, in one part
+//   activation  of each row
+struct LinearInput {
+  LinearInput(Rows rows) : x(rows) {}  // NOLINT: rows as they are
+
+  size_t width() const {
+    return activation != nullptr && activation->gated() ? x.width / 2 : x.width;
+  }
+
+  Rows x;
+  Rows delta{};  // no data: none
+  float delta_scale = 1;
+  const NormParams* norm = nullptr;
+  const ActivationParams* activation = nullptr;
+};
+
+// What queries and keys go through before they meet: norms, then rope.
+struct QkTransform {
+  const NormParams* q_norm = nullptr;
+  const NormParams* k_norm = nullptr;
+  RopeLayout layout = RopeLayout::kHalves;
+  Rows angles{};  // no data: no rope
+};
+
 enum class RouterKind : uint8_t {
   kSoftmaxThenTop,            // weights are the softmax over all experts
   kSoftmaxThenTopNormalized,  // the same, divided by their sum
@@ -234,8 +260,8 @@ class Backend {
   virtual void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) = 0;
   // May work in place.
   virtual void norm(Rows x, const NormParams& params, Rows out) = 0;
-  // out = x * matrix^T + bias; bias [outputs] or nullptr. Not in place.
-  virtual void linear(Rows x, const Matrix& matrix, const float* bias, Rows out) = 0;
+  // out = in * matrix^T + bias; bias [outputs] or nullptr. Not in place.
+  virtual void linear(const LinearInput& in, const Matrix& matrix, const float* bias, Rows out) = 0;
   // x += scale * delta
   virtual void add(Rows x, Rows delta, float scale) = 0;
   virtual void activate(Rows x, const ActivationParams& params, Rows out) = 0;
@@ -253,6 +279,12 @@ class Backend {
   // q and out are [N, params.heads * head_dim].
   virtual void attention(Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
                          const AttentionParams& params, Rows out) = 0;
+
+  // norm() and rope() of q and k, in place, kv_store() and attention() in one; the sequences cover
+  // all rows.
+  virtual void attend(Rows q, Rows k, Rows v, const QkTransform& transform,
+                      std::span<const Sequence> sequences, const KvLayer& cache,
+                      const AttentionParams& params, Rows out) = 0;
 
   // x: [N, experts] router logits.
   virtual void route(Rows x, RouterKind kind, Routes routes) = 0;

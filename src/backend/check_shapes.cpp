@@ -51,12 +51,16 @@ void check_norm(const Rows& x, const NormParams& params, const Rows& out) {
               "norm: a width of {} in {} parts", x.width, params.parts);
 }
 
-void check_linear(const Rows& x, const Matrix& matrix, const Rows& out) {
-  check_rows(x, "linear");
+void check_linear(const LinearInput& in, const Matrix& matrix, const Rows& out) {
+  check_rows(in.x, "linear");
   check_rows(out, "linear");
-  SKEIN_CHECK(x.rows == out.rows && x.width == matrix.inputs() && out.width == matrix.outputs(),
-              "linear: [{}, {}] * [{}, {}]^T into [{}, {}]", x.rows, x.width, matrix.outputs(),
-              matrix.inputs(), out.rows, out.width);
+  if (in.delta.data != nullptr) check_same(in.x, in.delta, "linear");
+  SKEIN_CHECK(in.norm == nullptr || (in.norm->parts == 1 && in.activation == nullptr),
+              "linear: a norm of parts, or with an activation");
+  SKEIN_CHECK(
+      in.x.rows == out.rows && in.width() == matrix.inputs() && out.width == matrix.outputs(),
+      "linear: [{}, {}] * [{}, {}]^T into [{}, {}]", in.x.rows, in.width(), matrix.outputs(),
+      matrix.inputs(), out.rows, out.width);
 }
 
 void check_add(const Rows& x, const Rows& delta) {

@@ -10,7 +10,7 @@ namespace skein {
 
 void check_embed(const Matrix& table, std::span<const TokenId> ids, const Rows& out);
 void check_norm(const Rows& x, const NormParams& params, const Rows& out);
-void check_linear(const Rows& x, const Matrix& matrix, const Rows& out);
+void check_linear(const LinearInput& in, const Matrix& matrix, const Rows& out);
 void check_add(const Rows& x, const Rows& delta);
 void check_activate(const Rows& x, const ActivationParams& params, const Rows& out);
 void check_rope_angles(std::span<const uint32_t> positions, std::span<const float> frequencies,

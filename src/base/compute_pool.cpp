@@ -28,6 +28,10 @@ void await_change(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
+void ComputePool::spin(bool briefly) {
+  briefly ? pause() : std::this_thread::yield();
+}
+
 ComputePool::ComputePool(size_t threads) {
   SKEIN_CHECK(threads >= 1, "a pool of {} threads", threads);
   workers_.reserve(threads - 1);
@@ -63,17 +67,17 @@ void ComputePool::work() {
 }
 
 void ComputePool::take_turn() {
-  std::unique_lock lock(turn_mutex_);
-  const uint64_t ticket = next_ticket_++;
-  turn_changed_.wait(lock, [&] { return serving_ == ticket; });
+  const uint64_t ticket = next_ticket_.fetch_add(1, std::memory_order_relaxed);
+  while (true) {
+    const uint64_t serving = serving_.load(std::memory_order_acquire);
+    if (serving == ticket) return;
+    serving_.wait(serving, std::memory_order_acquire);
+  }
 }
 
 void ComputePool::end_turn() {
-  {
-    const std::lock_guard lock(turn_mutex_);
-    ++serving_;
-  }
-  turn_changed_.notify_all();
+  serving_.fetch_add(1, std::memory_order_release);
+  serving_.notify_all();
 }
 
 void ComputePool::run(size_t tasks, Task task, const void* context) {

@@ -11,10 +11,8 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -29,6 +27,9 @@ class ComputePool {
   ComputePool& operator=(const ComputePool&) = delete;
 
   size_t threads() const { return workers_.size() + 1; }
+
+  // What a task does while it waits for another one; if that takes long, `briefly` is false.
+  static void spin(bool briefly);
 
   // fn(task) for every task in [0, tasks). Thread-safe.
   template <class Fn>
@@ -56,10 +57,9 @@ class ComputePool {
   Task task_ = nullptr;
   const void* context_ = nullptr;
 
-  std::mutex turn_mutex_;
-  std::condition_variable turn_changed_;
-  uint64_t next_ticket_ = 0;
-  uint64_t serving_ = 0;
+  // Whose turn it is.
+  alignas(64) std::atomic<uint64_t> next_ticket_{0};
+  std::atomic<uint64_t> serving_{0};
 
   std::vector<std::thread> workers_;
 };

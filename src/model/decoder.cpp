@@ -119,12 +119,14 @@ Rows Decoder::forward(const Batch& batch, const KvPool& cache) {
   check(batch, cache);
   Workspace& w = *workspace_;
   const size_t rows = batch.tokens.size();
+  delta_waits_ = false;  // a step that failed may have left one
   backend_.embed(*weights_->embedding, batch.tokens, spec_.embedding_scale, w.stream.first(rows));
   set_positions(batch);
   for (uint32_t i = 0; i < spec_.layers.size(); ++i) {
     attention(i, batch, cache);
     feed_forward(i, rows);
   }
+  settle(rows);
   const Rows last = w.gathered.first(batch.logit_rows.size());
   const Rows logits = w.logits.first(batch.logit_rows.size());
   backend_.gather(w.stream.first(rows), batch.logit_rows, last);
@@ -134,22 +136,30 @@ Rows Decoder::forward(const Batch& batch, const KvPool& cache) {
   return logits;
 }
 
-// stream += residual_scale * delta, normed if there is a norm for it.
+// stream += residual_scale * delta, normed if there is a norm for it. What is not normed waits for
+// the next product, which reads the stream anyway.
 void Decoder::add_to_stream(Rows delta, const float* norm_weight, const float* norm_bias) {
-  if (norm_weight != nullptr) backend_.norm(delta, norm_params(norm_weight, norm_bias), delta);
-  backend_.add(workspace_->stream.first(delta.rows), delta, spec_.residual_scale);
+  settle(delta.rows);
+  delta_waits_ = true;
+  if (norm_weight == nullptr) return;
+  backend_.norm(delta, norm_params(norm_weight, norm_bias), delta);
+  settle(delta.rows);
 }
 
-void Decoder::norm_qk(const LayerWeights& weights, Rows q, Rows k) {
-  if (spec_.qk_norm == QkNorm::kNone) return;
-  NormParams params = norm_params(weights.q_norm.weight, nullptr);
-  const bool per_head = spec_.qk_norm != QkNorm::kFullWidth;
-  params.weight_per_part = spec_.qk_norm == QkNorm::kPerHeadOwn;
-  params.parts = per_head ? spec_.heads : 1;
-  backend_.norm(q, params, q);
-  params.weight = weights.k_norm.weight;
-  params.parts = per_head ? spec_.kv_heads : 1;
-  backend_.norm(k, params, k);
+// Adds what waits.
+void Decoder::settle(size_t rows) {
+  if (!delta_waits_) return;
+  backend_.add(workspace_->stream.first(rows), workspace_->delta.first(rows), spec_.residual_scale);
+  delta_waits_ = false;
+}
+
+LinearInput Decoder::stream_input(size_t rows, const NormParams* norm) {
+  LinearInput in(workspace_->stream.first(rows));
+  if (delta_waits_) in.delta = workspace_->delta.first(rows);
+  in.delta_scale = spec_.residual_scale;
+  in.norm = norm;
+  delta_waits_ = false;
+  return in;
 }
 
 void Decoder::attention(uint32_t layer, const Batch& batch, const KvPool& cache) {
@@ -157,33 +167,41 @@ void Decoder::attention(uint32_t layer, const Batch& batch, const KvPool& cache)
   const LayerSpec& spec = spec_.layers[layer];
   const size_t rows = batch.tokens.size();
   Workspace& w = *workspace_;
-  Rows in = w.stream.first(rows);
-  if (spec_.pre_attention_norm) {
-    in = w.normed.first(rows);
-    backend_.norm(w.stream.first(rows),
-                  norm_params(weights.attention_norm.weight, weights.attention_norm.bias), in);
-  }
   const Rows qkv = w.qkv.first(rows);
-  backend_.linear(in, *weights.qkv.matrix, weights.qkv.bias, qkv);
+  const NormParams norm = norm_params(weights.attention_norm.weight, weights.attention_norm.bias);
+  if (spec_.parallel_residual && spec_.pre_attention_norm) {
+    // The feed-forward takes the same rows.
+    settle(rows);
+    backend_.norm(w.stream.first(rows), norm, w.normed.first(rows));
+    backend_.linear(w.normed.first(rows), *weights.qkv.matrix, weights.qkv.bias, qkv);
+  } else {
+    backend_.linear(stream_input(rows, spec_.pre_attention_norm ? &norm : nullptr),
+                    *weights.qkv.matrix, weights.qkv.bias, qkv);
+  }
   const Rows q = qkv.columns(0, spec_.q_width());
   const Rows k = qkv.columns(spec_.q_width(), spec_.kv_width());
   const Rows v = qkv.columns(spec_.q_width() + spec_.kv_width(), spec_.kv_width());
-  norm_qk(weights, q, k);
-  if (spec.rope) {
-    const Rows angles = w.angles[*spec.rope].first(rows);
-    backend_.rope(q, spec_.heads, spec_.rope_layout, angles);
-    backend_.rope(k, spec_.kv_heads, spec_.rope_layout, angles);
+  NormParams q_norm = norm_params(weights.q_norm.weight, nullptr);
+  NormParams k_norm = norm_params(weights.k_norm.weight, nullptr);
+  const bool per_head = spec_.qk_norm != QkNorm::kFullWidth;
+  q_norm.weight_per_part = k_norm.weight_per_part = spec_.qk_norm == QkNorm::kPerHeadOwn;
+  q_norm.parts = per_head ? spec_.heads : 1;
+  k_norm.parts = per_head ? spec_.kv_heads : 1;
+  QkTransform transform;
+  if (spec_.qk_norm != QkNorm::kNone) {
+    transform.q_norm = &q_norm;
+    transform.k_norm = &k_norm;
   }
-  const KvLayer kv = cache.layer(layer);
-  backend_.kv_store(k, v, batch.sequences, kv);
+  transform.layout = spec_.rope_layout;
+  if (spec.rope) transform.angles = w.angles[*spec.rope].first(rows);
   const Rows attended = w.attended.first(rows);
-  backend_.attention(q, batch.sequences, kv,
-                     {.heads = spec_.heads,
-                      .scale = spec_.attention_scale,
-                      .softcap = spec_.attention_softcap,
-                      .window = spec.window,
-                      .sinks = weights.sinks},
-                     attended);
+  backend_.attend(q, k, v, transform, batch.sequences, cache.layer(layer),
+                  {.heads = spec_.heads,
+                   .scale = spec_.attention_scale,
+                   .softcap = spec_.attention_softcap,
+                   .window = spec.window,
+                   .sinks = weights.sinks},
+                  attended);
   const Rows delta = w.delta.first(rows);
   backend_.linear(attended, *weights.o.matrix, weights.o.bias, delta);
   add_to_stream(delta, weights.post_attention_norm.weight, weights.post_attention_norm.bias);
@@ -192,26 +210,28 @@ void Decoder::attention(uint32_t layer, const Batch& batch, const KvPool& cache)
 void Decoder::feed_forward(uint32_t layer, size_t rows) {
   const LayerWeights& weights = weights_->layers[layer];
   Workspace& w = *workspace_;
-  Rows in = spec_.parallel_residual ? w.normed.first(rows) : w.stream.first(rows);
-  if (spec_.pre_ffn_norm) {
-    in = w.normed.first(rows);
-    backend_.norm(w.stream.first(rows), norm_params(weights.ffn_norm.weight, weights.ffn_norm.bias),
-                  in);
-  }
-  const Rows delta = w.delta.first(rows);
+  const NormParams norm = norm_params(weights.ffn_norm.weight, weights.ffn_norm.bias);
+  const Rows normed = w.normed.first(rows), delta = w.delta.first(rows);
   if (spec_.layers[layer].experts) {
-    experts(weights, in, delta);
+    // Router and experts take the same rows.
+    settle(rows);
+    if (spec_.pre_ffn_norm) backend_.norm(w.stream.first(rows), norm, normed);
+    const bool is_normed = spec_.pre_ffn_norm || spec_.parallel_residual;
+    experts(weights, is_normed ? normed : w.stream.first(rows), delta);
+  } else if (spec_.parallel_residual && !spec_.pre_ffn_norm) {
+    settle(rows);
+    dense(weights, normed, delta);
   } else {
-    dense(weights, in, delta);
+    dense(weights, stream_input(rows, spec_.pre_ffn_norm ? &norm : nullptr), delta);
   }
   add_to_stream(delta, weights.post_ffn_norm.weight, weights.post_ffn_norm.bias);
 }
 
-void Decoder::dense(const LayerWeights& weights, Rows in, Rows out) {
-  const Rows gate_up = workspace_->gate_up.first(in.rows);
-  const Rows activated = workspace_->activated.first(in.rows);
+void Decoder::dense(const LayerWeights& weights, const LinearInput& in, Rows out) {
+  const Rows gate_up = workspace_->gate_up.first(in.x.rows);
   backend_.linear(in, *weights.gate_up.matrix, weights.gate_up.bias, gate_up);
-  backend_.activate(gate_up, spec_.activation, activated);
+  LinearInput activated(gate_up);
+  activated.activation = &spec_.activation;
   backend_.linear(activated, *weights.down.matrix, weights.down.bias, out);
 }
 

@@ -74,11 +74,12 @@ class Decoder {
   void check(const Batch& batch, const KvPool& cache) const;
   void set_positions(const Batch& batch);
   void attention(uint32_t layer, const Batch& batch, const KvPool& cache);
-  void norm_qk(const LayerWeights& weights, Rows q, Rows k);
   void feed_forward(uint32_t layer, size_t rows);
-  void dense(const LayerWeights& weights, Rows in, Rows out);
+  void dense(const LayerWeights& weights, const LinearInput& in, Rows out);
   void experts(const LayerWeights& weights, Rows in, Rows out);
   void add_to_stream(Rows delta, const float* norm_weight, const float* norm_bias);
+  void settle(size_t rows);
+  LinearInput stream_input(size_t rows, const NormParams* norm);
   NormParams norm_params(const float* weight, const float* bias) const;
 
   Backend& backend_;
@@ -87,6 +88,7 @@ class Decoder {
   uint32_t max_context_ = 0;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Workspace> workspace_;
+  bool delta_waits_ = false;  // to be added to the stream
 };
 
 }  // namespace skein

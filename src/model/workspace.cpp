@@ -34,7 +34,6 @@ void cut(Cutter& cutter, const ModelSpec& spec, const BatchLimits& limits, Works
   out.delta = cutter.rows(rows, spec.hidden);
   if (spec.ffn > 0) {
     out.gate_up = cutter.rows(rows, spec.ffn_in_width(spec.ffn));
-    out.activated = cutter.rows(rows, spec.ffn);
   }
   if (spec.experts) {
     const size_t routed = rows * spec.experts->used;

@@ -19,7 +19,7 @@ struct Workspace {
   Rows qkv;                                           // q | k | v
   Rows attended;                                      // output of attention
   Rows delta;                                         // what is added to the stream
-  Rows gate_up, activated;                            // dense feed-forward
+  Rows gate_up;                                       // dense feed-forward
   Rows router;                                        // logits of the experts
   Rows expert_gate_up, expert_activated, expert_out;  // [rows * used, ...]
   std::vector<Rows> angles;                           // of each rope

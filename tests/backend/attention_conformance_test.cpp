@@ -145,6 +145,42 @@ TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {
   }
 }
 
+// Norms, rope, stores and attention in one op are the ops one after the other.
+TEST_P(AttentionOps, PreparesQueriesAndKeys) {
+  const Shape4 shape{32, 2, 3};
+  const std::vector<float> weight = random_floats(32, rng_);
+  for (const KvType type : kTypes) {
+    for (const bool all : {true, false}) {
+      Cache mine(type, 20, 2, 32), theirs(type, 20, 2, 32);
+      mine.fill(rng_);
+      std::copy(mine.memory.begin(), mine.memory.end(), theirs.memory.begin());
+      Shuffled blocks(20, rng_);
+      const std::vector<Sequence> sequences = {{0, 37, 11, true, blocks.take(48)},
+                                               {37, 1, 40, true, blocks.take(41)},
+                                               {38, 2, 31, false, blocks.take(33)}};
+      const OwnedRows angles = OwnedRows::random(40, 16, rng_);
+      const OwnedRows k = OwnedRows::random(40, 64, rng_), v = OwnedRows::random(40, 64, rng_);
+      const OwnedRows q = OwnedRows::random(40, 192, rng_);
+      const NormParams q_norm{NormKind::kRms, 1e-6F, weight.data(), nullptr, 6};
+      const NormParams k_norm{NormKind::kRms, 1e-6F, weight.data(), nullptr, 2};
+      QkTransform transform;
+      transform.layout = RopeLayout::kPairs;
+      if (all) transform = {&q_norm, &k_norm, RopeLayout::kHalves, angles.view()};
+      const OwnedRows out(40, 192), want(40, 192);
+      const OwnedRows q1 = q, k1 = k, q2 = q, k2 = k;
+      const AttentionParams params = params_for(shape);
+      backend_->attend(q1.view(), k1.view(), v.view(), transform, sequences, mine.layer, params,
+                       out.view());
+      reference_->attend(q2.view(), k2.view(), v.view(), transform, sequences, theirs.layer, params,
+                         want.view());
+      ASSERT_TRUE(same_bits(q1.all(), q2.all()));
+      ASSERT_TRUE(same_bits(k1.all(), k2.all()));
+      ASSERT_TRUE(same_bits(mine.memory, theirs.memory));
+      ASSERT_TRUE(same_bits(out.all(), want.all())) << "all " << all;
+    }
+  }
+}
+
 TEST_P(AttentionOps, ALongSequenceDecodes) {
   const Shape4 shape{64, 2, 3};
   Cache caches[] = {{kTypes[0], 70, 2, 64}, {kTypes[1], 70, 2, 64}};

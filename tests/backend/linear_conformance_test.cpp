@@ -93,7 +93,7 @@ TEST_P(LinearOps, ARowIsTheSameAmongAnyNumberOfOthers) {
   std::vector<std::vector<float>> alone;
   for (size_t i = 0; i < 64; ++i) {
     const OwnedRows out(1, 100);
-    backend_->linear({x.view().row(i), 1, 192, 192}, *mine, nullptr, out.view());
+    backend_->linear(Rows{x.view().row(i), 1, 192, 192}, *mine, nullptr, out.view());
     alone.push_back(out.row(0));
   }
   for (size_t rows = 1; rows <= 64; ++rows) {
@@ -166,6 +166,48 @@ TEST(Amx, MultipliesWithTilesAndLeavesNoneInUse) {
   EXPECT_EQ(configuration, (std::array<uint8_t, 64>{}));
 }
 #endif
+
+// Sums, norms and activations on the way in: what rows become, and what becomes of x.
+TEST_P(LinearOps, RowsAreChangedOnTheWayIn) {
+  constexpr size_t kInputs = 96;
+  const OwnedTensor w = random_tensor(ElementType::kQ4_0, 21, kInputs, rng_);
+  const auto mine = matrix(*backend_, {w.view}), theirs = matrix(*reference_, {w.view});
+  const std::vector<float> weight = random_floats(kInputs, rng_),
+                           bias = random_floats(kInputs, rng_);
+  const NormParams norm{NormKind::kLayer, 1e-5F, weight.data(), bias.data()};
+  const ActivationParams gated{}, plain{.kind = Activation::kGeluTanh};
+  struct Case {
+    size_t width;
+    bool delta;
+    const NormParams* norm;
+    const ActivationParams* activation;
+  };
+  const Case cases[] = {{kInputs, true, nullptr, nullptr},    {kInputs, true, &norm, nullptr},
+                        {kInputs, false, &norm, nullptr},     {2 * kInputs, false, nullptr, &gated},
+                        {2 * kInputs, true, nullptr, &gated}, {kInputs, false, nullptr, &plain}};
+  for (const size_t rows : {1, 5, 40}) {
+    for (const Case& c : cases) {
+      const OwnedRows x = OwnedRows::random(rows, c.width, rng_);
+      const OwnedRows delta = OwnedRows::random(rows, c.width, rng_);
+      std::vector<float> results[2];
+      for (Backend* const backend : {backend_.get(), reference_.get()}) {
+        const OwnedRows own = x, out(rows, 21);
+        LinearInput in(own.view());
+        if (c.delta) in.delta = delta.view();
+        in.delta_scale = 0.5F;
+        in.norm = c.norm;
+        in.activation = c.activation;
+        backend->linear(in, backend == backend_.get() ? *mine : *theirs, nullptr, out.view());
+        std::vector<float>& result = results[backend == reference_.get()];
+        result = out.all();
+        const std::vector<float> left = own.all();
+        result.insert(result.end(), left.begin(), left.end());
+        EXPECT_TRUE(c.delta || same_bits(left, x.all()));
+      }
+      ASSERT_TRUE(same_bits(results[0], results[1])) << rows << " rows of " << c.width;
+    }
+  }
+}
 
 TEST_P(LinearOps, ARowThatIsNotFiniteIsNanAlone) {
   constexpr float kInf = std::numeric_limits<float>::infinity();

@@ -117,9 +117,9 @@ void Attention::finish(const Job& job, const Tile& tile, uint32_t kv_head,
   }
 }
 
-void Attention::run_whole(const Job& job, size_t work) {
+void Attention::run_whole(const Phase& before, const Job& job, size_t work) {
   // Heads outermost: neighbouring tiles of a sequence read the same keys and values.
-  workers_.run(tiles_.size() * job.cache.heads, work, [&](size_t slot, size_t item) {
+  const auto attend = [&](size_t slot, size_t item) {
     const Tile& tile = tiles_[item % tiles_.size()];
     const auto kv_head = static_cast<uint32_t>(item / tiles_.size());
     const Memory memory = memory_of(job, slot);
@@ -130,16 +130,17 @@ void Attention::run_whole(const Job& job, size_t work) {
       merge(job, tile, span, memory.totals, memory.partials);
     }
     finish(job, tile, kv_head, memory.totals);
-  });
+  };
+  workers_.run({before, Phase(tiles_.size() * job.cache.heads, work, attend)});
 }
 
-void Attention::run_by_span(const Job& job, size_t work, size_t max_spans) {
+void Attention::run_by_span(const Phase& before, const Job& job, size_t work, size_t max_spans) {
   const size_t items = tiles_.size() * job.cache.heads;
   partials_.ensure(items * max_spans * job.partial_floats);
   const auto partials = [&](size_t item, size_t i) {
     return partials_.slot(0) + (item * max_spans + i) * job.partial_floats;
   };
-  workers_.run(items * max_spans, work, [&](size_t slot, size_t part) {
+  const auto attend = [&](size_t slot, size_t part) {
     const size_t item = part / max_spans, i = part % max_spans;
     const Tile& tile = tiles_[item % tiles_.size()];
     if (i >= tile.spans()) return;
@@ -147,19 +148,21 @@ void Attention::run_by_span(const Job& job, size_t work, size_t max_spans) {
     const Memory memory = memory_of(job, slot);
     attend_span(job, tile, kv_head, tile.first_span() + i,
                 queries_of(job, tile, kv_head, memory.queries), memory.scores, partials(item, i));
-  });
-  workers_.run(items, items * max_spans * job.partial_floats, [&](size_t slot, size_t item) {
+  };
+  const auto join = [&](size_t slot, size_t item) {
     const Tile& tile = tiles_[item % tiles_.size()];
     float* const totals = memory_of(job, slot).totals;
     for (size_t i = 0; i < tile.spans(); ++i) {
       merge(job, tile, tile.first_span() + i, totals, partials(item, i));
     }
     finish(job, tile, static_cast<uint32_t>(item / tiles_.size()), totals);
-  });
+  };
+  workers_.run({before, Phase(items * max_spans, work, attend),
+                Phase(items, items * max_spans * job.partial_floats, join)});
 }
 
-void Attention::run(Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
-                    const AttentionParams& params, Rows out) {
+void Attention::run(const Phase& before, Rows q, std::span<const Sequence> sequences,
+                    const KvLayer& cache, const AttentionParams& params, Rows out) {
   const size_t shared = params.heads / cache.heads;
   const size_t tile_rows = std::max<size_t>(1, kTileQueries / shared);
   list_tiles(sequences, params.window, tile_rows);
@@ -174,9 +177,9 @@ void Attention::run(Rows q, std::span<const Sequence> sequences, const KvLayer& 
   }
   const size_t work = tokens * q.width;
   if (max_spans > 1 && tiles_.size() * cache.heads < kItemsPerSlot * workers_.slots()) {
-    run_by_span(job, work, max_spans);
+    run_by_span(before, job, work, max_spans);
   } else {
-    run_whole(job, work);
+    run_whole(before, job, work);
   }
 }
 

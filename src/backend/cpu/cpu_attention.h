@@ -23,8 +23,8 @@ class Attention {
   Attention(Workers& workers, const KernelTable& kernels)
       : workers_(workers), kernels_(kernels), slots_(workers.slots()), partials_(1) {}
 
-  // As Backend::attention.
-  void run(Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
+  // As Backend::attention, after `before`, which may change q and the cache.
+  void run(const Phase& before, Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
            const AttentionParams& params, Rows out);
 
  private:
@@ -64,8 +64,8 @@ class Attention {
   void merge(const Job& job, const Tile& tile, size_t span, float* totals,
              const float* partials) const;
   void finish(const Job& job, const Tile& tile, uint32_t kv_head, const float* totals) const;
-  void run_whole(const Job& job, size_t work);
-  void run_by_span(const Job& job, size_t work, size_t max_spans);
+  void run_whole(const Phase& before, const Job& job, size_t work);
+  void run_by_span(const Phase& before, const Job& job, size_t work, size_t max_spans);
 
   Workers& workers_;
   const KernelTable& kernels_;

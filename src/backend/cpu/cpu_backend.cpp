@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "backend/arithmetic.h"
 #include "backend/check_shapes.h"
@@ -10,6 +11,7 @@
 #include "backend/cpu/cpu_matrix.h"
 #include "backend/cpu/kernels_for.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/row_ops.h"
 #include "backend/cpu/workers.h"
 #include "backend/host_memory.h"
 #include "backend/routing.h"
@@ -26,20 +28,6 @@ std::string_view backend_name(CpuIsa isa) {
 
 const CpuMatrix& own(const Matrix& matrix) {
   return static_cast<const CpuMatrix&>(matrix);
-}
-
-cpu::RowActivation row_activation(Activation kind) {
-  switch (kind) {
-    case Activation::kSiluGated:
-      return cpu::RowActivation::kSilu;
-    case Activation::kGeluTanhGated:
-      return cpu::RowActivation::kGeluTanh;
-    case Activation::kGeluTanh:
-      return cpu::RowActivation::kGeluTanhPlain;
-    case Activation::kSwigluClamped:
-      return cpu::RowActivation::kSwigluClamped;
-  }
-  return cpu::RowActivation::kSilu;
 }
 
 // One token's key and value into a head of its block.
@@ -89,9 +77,9 @@ class CpuBackend final : public Backend {
 
   void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override;
   void norm(Rows x, const NormParams& params, Rows out) override;
-  void linear(Rows x, const Matrix& matrix, const float* bias, Rows out) override {
-    check_linear(x, matrix, out);
-    linear_.multiply(x, own(matrix), bias, out);
+  void linear(const LinearInput& in, const Matrix& matrix, const float* bias, Rows out) override {
+    check_linear(in, matrix, out);
+    linear_.multiply(in, own(matrix), bias, out);
   }
   void add(Rows x, Rows delta, float scale) override;
   void activate(Rows x, const ActivationParams& params, Rows out) override;
@@ -102,8 +90,12 @@ class CpuBackend final : public Backend {
   void attention(Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
                  const AttentionParams& params, Rows out) override {
     check_attention(q, sequences, cache, params, out);
-    attention_.run(q, sequences, cache, params, out);
+    const auto nothing = [](size_t, size_t) {};
+    attention_.run(cpu::Phase(0, 0, nothing), q, sequences, cache, params, out);
   }
+  void attend(Rows q, Rows k, Rows v, const QkTransform& transform,
+              std::span<const Sequence> sequences, const KvLayer& cache,
+              const AttentionParams& params, Rows out) override;
   void route(Rows x, RouterKind kind, Routes routes) override;
   void expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>> experts, const float* biases,
                      const Routes& routes, Rows out) override {
@@ -115,6 +107,15 @@ class CpuBackend final : public Backend {
   void finish_logits(Rows x, float scale, float softcap) override;
 
  private:
+  // Rows of one sequence whose tokens lie side by side in a block: nobody else writes to the same
+  // cache lines.
+  struct Piece {
+    const Sequence* sequence;
+    uint32_t first, count;
+  };
+  void list_pieces(std::span<const Sequence> sequences);
+  void store_piece(const Piece& piece, Rows k, Rows v, const KvLayer& cache) const;
+
   // fn(row) for every row of a view; the elements of a row cost `weight` multiplications each.
   template <class Fn>
   void for_rows(const Rows& x, size_t weight, const Fn& fn) {
@@ -129,6 +130,7 @@ class CpuBackend final : public Backend {
   cpu::WeightArena arena_;
   cpu::Linear linear_;
   cpu::Attention attention_;
+  std::vector<Piece> pieces_;
 };
 
 // What an element costs, in multiplications.
@@ -163,17 +165,8 @@ void CpuBackend::embed(const Matrix& table, std::span<const TokenId> ids, float 
 
 void CpuBackend::norm(Rows x, const NormParams& params, Rows out) {
   check_norm(x, params, out);
-  const size_t width = x.width / params.parts;
-  for_rows(x, kCopy, [&](size_t i) {
-    for (size_t part = 0; part < params.parts; ++part) {
-      const size_t offset = part * width, own_offset = params.weight_per_part ? offset : 0;
-      kernels_.norm({params.kind == NormKind::kRms ? cpu::RowNorm::kRms : cpu::RowNorm::kLayer,
-                     x.row(i) + offset, width, params.epsilon,
-                     params.weight == nullptr ? nullptr : params.weight + own_offset,
-                     params.bias == nullptr ? nullptr : params.bias + own_offset,
-                     out.row(i) + offset});
-    }
-  });
+  for_rows(x, kCopy,
+           [&](size_t i) { cpu::norm_row(kernels_, params, x.row(i), x.width, out.row(i)); });
 }
 
 void CpuBackend::add(Rows x, Rows delta, float scale) {
@@ -184,11 +177,8 @@ void CpuBackend::add(Rows x, Rows delta, float scale) {
 
 void CpuBackend::activate(Rows x, const ActivationParams& params, Rows out) {
   check_activate(x, params, out);
-  for_rows(out, kExp, [&](size_t i) {
-    const float* const up = params.gated() ? x.row(i) + out.width : nullptr;
-    kernels_.activate({row_activation(params.kind), x.row(i), up, out.width, params.alpha,
-                       params.limit, out.row(i)});
-  });
+  for_rows(out, kExp,
+           [&](size_t i) { cpu::activate_row(kernels_, params, x.row(i), out.width, out.row(i)); });
 }
 
 void CpuBackend::rope_angles(std::span<const uint32_t> positions,
@@ -206,30 +196,73 @@ void CpuBackend::rope_angles(std::span<const uint32_t> positions,
 
 void CpuBackend::rope(Rows x, uint32_t heads, RopeLayout layout, Rows angles) {
   check_rope(x, heads, angles);
-  const auto turn = layout == RopeLayout::kHalves ? kernels_.turn_halves : kernels_.turn_pairs;
-  const size_t half = angles.width / 2, head_dim = x.width / heads;
   for_rows(x, kCopy, [&](size_t i) {
-    for (size_t h = 0; h < heads; ++h) {
-      turn(x.row(i) + h * head_dim, angles.row(i), angles.row(i) + half, half);
-    }
+    cpu::turn_row(kernels_, layout, angles.row(i), angles.width, heads, x.width / heads, x.row(i));
   });
+}
+
+void CpuBackend::list_pieces(std::span<const Sequence> sequences) {
+  constexpr uint32_t kSideBySide = 16;
+  pieces_.clear();
+  for (const Sequence& sequence : sequences) {
+    for (uint32_t i = 0; i < sequence.rows;) {
+      const uint32_t left = kSideBySide - (sequence.start + i) % kSideBySide;
+      const uint32_t count = std::min(left, sequence.rows - i);
+      pieces_.push_back({&sequence, i, count});
+      i += count;
+    }
+  }
+}
+
+void CpuBackend::store_piece(const Piece& piece, Rows k, Rows v, const KvLayer& cache) const {
+  const Sequence& sequence = *piece.sequence;
+  if (!sequence.writes_kv) return;
+  for (uint32_t i = piece.first; i < piece.first + piece.count; ++i) {
+    const uint32_t position = sequence.start + i, slot = position % kBlockTokens;
+    const BlockId block = sequence.blocks[position / kBlockTokens];
+    const size_t row = size_t{sequence.first_row} + i;
+    for (uint32_t head = 0; head < cache.heads; ++head) {
+      const size_t offset = size_t{head} * cache.head_dim;
+      store_token(cache, slot, k.row(row) + offset, v.row(row) + offset, cache.head(block, head));
+    }
+  }
 }
 
 void CpuBackend::kv_store(Rows k, Rows v, std::span<const Sequence> sequences,
                           const KvLayer& cache) {
   check_kv_store(k, v, sequences, cache);
-  const size_t dim = cache.head_dim;
-  workers_.run(cache.heads, 2 * k.rows * k.width, [&](size_t, size_t head) {
-    for (const Sequence& sequence : sequences) {
-      for (uint32_t i = 0; sequence.writes_kv && i < sequence.rows; ++i) {
-        const uint32_t position = sequence.start + i, slot = position % kBlockTokens;
-        const size_t row = size_t{sequence.first_row} + i;
-        std::byte* const to =
-            cache.head(sequence.blocks[position / kBlockTokens], static_cast<uint32_t>(head));
-        store_token(cache, slot, k.row(row) + head * dim, v.row(row) + head * dim, to);
-      }
+  list_pieces(sequences);
+  workers_.run(pieces_.size(), 2 * k.rows * k.width,
+               [&](size_t, size_t i) { store_piece(pieces_[i], k, v, cache); });
+}
+
+void CpuBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform,
+                        std::span<const Sequence> sequences, const KvLayer& cache,
+                        const AttentionParams& params, Rows out) {
+  check_kv_store(k, v, sequences, cache);
+  check_attention(q, sequences, cache, params, out);
+  const Rows& angles = transform.angles;
+  if (transform.q_norm != nullptr) check_norm(q, *transform.q_norm, q);
+  if (transform.k_norm != nullptr) check_norm(k, *transform.k_norm, k);
+  if (angles.data != nullptr) check_rope(q, params.heads, angles);
+  const auto change = [&](Rows x, uint32_t heads, const NormParams* norm, size_t row) {
+    if (norm != nullptr) cpu::norm_row(kernels_, *norm, x.row(row), x.width, x.row(row));
+    if (angles.data == nullptr) return;
+    cpu::turn_row(kernels_, transform.layout, angles.row(row), angles.width, heads, cache.head_dim,
+                  x.row(row));
+  };
+  list_pieces(sequences);
+  const auto prepare = [&](size_t, size_t item) {
+    const Piece& piece = pieces_[item];
+    const size_t first = size_t{piece.sequence->first_row} + piece.first;
+    for (size_t row = first; row < first + piece.count; ++row) {
+      change(q, params.heads, transform.q_norm, row);
+      change(k, cache.heads, transform.k_norm, row);
     }
-  });
+    store_piece(piece, k, v, cache);
+  };
+  attention_.run(cpu::Phase(pieces_.size(), kExp * q.rows * q.width, prepare), q, sequences, cache,
+                 params, out);
 }
 
 void CpuBackend::route(Rows x, RouterKind kind, Routes routes) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cpu/row_ops.h"
+
 namespace skein::cpu {
 namespace {
 
@@ -20,6 +22,9 @@ constexpr size_t kRunsPerSlot = 4;
 constexpr size_t kBlocksOfOneRow = 4, kBlocksOfRows = 3;
 // Activations that come by for each row block should come from the second-level cache.
 constexpr size_t kCachedBytes = size_t{512} << 10;
+
+// What an element costs that is normed and quantized, in multiplications.
+constexpr size_t kRowWork = 4;
 
 constexpr size_t groups_of(size_t inputs) {
   return (inputs + arithmetic::kGroup - 1) / arithmetic::kGroup;
@@ -65,35 +70,54 @@ void Linear::run_chunk(const Group& group, size_t first_output, size_t outputs,
   }
 }
 
-void Linear::prepare_activations(size_t inputs) {
+// Decides where the activations of each entry go, and takes the memory.
+void Linear::place_activations(size_t inputs) {
   const size_t groups = groups_of(inputs);
-  bool quantizes = false, rounds = false;
-  tiles_.clear();
+  quantizes_ = rounds_ = false;
+  places_.clear();
+  size_t tiles = 0;
   for (Group& group : groups_) {
     for (const PackedPart& part : group.matrix->packed()) {
-      (part.definition() == Definition::kG32 ? quantizes : rounds) = true;
+      (part.definition() == Definition::kG32 ? quantizes_ : rounds_) = true;
     }
-    group.first_tile = tiles_.size();
-    for (size_t begin = group.begin; begin < group.end; begin += kTileRows) {
-      tiles_.push_back({begin, std::min(kTileRows, group.end - begin)});
+    group.first_tile = tiles;
+    for (size_t i = 0; i < group.end - group.begin; ++i) {
+      places_.push_back({tiles + i / kTileRows, i % kTileRows});
     }
+    tiles = places_.back().tile + 1;
   }
-  const size_t records = tiles_.size() * groups;
-  if (quantizes) quantized_.ensure(records * sizeof(QuantizedRecord) / sizeof(float));
-  if (rounds) {
-    rounded_.ensure(records * sizeof(Bf16Record) / sizeof(float));
-    rests_.ensure(x_.size() * most_rests(groups) * sizeof(Bf16Rest) / sizeof(float));
-    rest_counts_.resize(x_.size());
+  const size_t records = tiles * groups;
+  if (quantizes_) quantized_.ensure(records * sizeof(QuantizedRecord) / sizeof(float));
+  if (!rounds_) return;
+  rounded_.ensure(records * sizeof(Bf16Record) / sizeof(float));
+  rests_.ensure(x_.size() * most_rests(groups) * sizeof(Bf16Rest) / sizeof(float));
+  rest_counts_.resize(x_.size());
+}
+
+// Entry `entry` of x_ as input_ wants it: in place, or in `memory`.
+const float* Linear::changed_row(size_t entry, float* memory) const {
+  if (input_ == nullptr) return x_[entry];
+  float* const x = input_->x.row(entry);
+  const size_t width = input_->x.width;
+  if (input_->delta.data != nullptr) {
+    kernels_.add_scaled(x, input_->delta.row(entry), input_->delta_scale, width);
   }
-  workers_.run(tiles_.size(), x_.size() * inputs, [&](size_t, size_t i) {
-    for (size_t row = 0; row < tiles_[i].rows; ++row) {
-      const size_t entry = tiles_[i].begin + row;
-      if (quantizes) packed_kernels_.quantize(x_[entry], groups, row, quantized() + i * groups);
-      if (!rounds) continue;
-      packed_kernels_.round(x_[entry], inputs, row, rounded() + i * groups);
-      rest_counts_[entry] = packed_kernels_.find_rests(x_[entry], inputs, rests(entry, groups));
-    }
-  });
+  if (input_->norm != nullptr) {
+    norm_row(kernels_, *input_->norm, x, width, memory);
+    return memory;
+  }
+  if (input_->activation == nullptr) return x;
+  activate_row(kernels_, *input_->activation, x, input_->width(), memory);
+  return memory;
+}
+
+void Linear::prepare_row(size_t entry, size_t inputs, const float* x) {
+  const size_t groups = groups_of(inputs);
+  const auto [tile, row] = places_[entry];
+  if (quantizes_) packed_kernels_.quantize(x, groups, row, quantized() + tile * groups);
+  if (!rounds_) return;
+  packed_kernels_.round(x, inputs, row, rounded() + tile * groups);
+  rest_counts_[entry] = packed_kernels_.find_rests(x, inputs, rests(entry, groups));
 }
 
 void Linear::list_items() {
@@ -140,38 +164,50 @@ void Linear::run_item(const Item& item, size_t inputs) const {
 }
 
 void Linear::run_packed(size_t outputs, size_t inputs) {
-  prepare_activations(inputs);
+  place_activations(inputs);
   list_items();
-  workers_.run(items_.size(), x_.size() * outputs * inputs,
-               [&](size_t, size_t i) { run_item(items_[i], inputs); });
+  const auto prepare = [&](size_t slot, size_t entry) {
+    prepare_row(entry, inputs, changed_row(entry, rows_.slot(slot)));
+  };
+  const auto multiply = [&](size_t, size_t i) { run_item(items_[i], inputs); };
+  workers_.run({Phase(x_.size(), kRowWork * x_.size() * inputs, prepare),
+                Phase(items_.size(), x_.size() * outputs * inputs, multiply)});
 }
 
 void Linear::run_groups(size_t outputs, size_t inputs) {
   if (!groups_[0].matrix->packed().empty()) return run_packed(outputs, inputs);
   const size_t chunks = (outputs + kChunk - 1) / kChunk;
-  workers_.run(groups_.size() * chunks, x_.size() * outputs * inputs,
-               [&](size_t slot, size_t item) {
-                 const size_t first = item % chunks * kChunk;
-                 run_chunk(groups_[item / chunks], first, std::min(kChunk, outputs - first),
-                           panels_.slot(slot));
-               });
+  const auto prepare = [&](size_t, size_t entry) {
+    x_[entry] = changed_row(entry, plain_.slot(0) + entry * inputs);
+  };
+  const auto multiply = [&](size_t slot, size_t item) {
+    const size_t first = item % chunks * kChunk;
+    run_chunk(groups_[item / chunks], first, std::min(kChunk, outputs - first), panels_.slot(slot));
+  };
+  if (input_ != nullptr) plain_.ensure(x_.size() * inputs);
+  workers_.run({Phase(input_ == nullptr ? 0 : x_.size(), kRowWork * x_.size() * inputs, prepare),
+                Phase(groups_.size() * chunks, x_.size() * outputs * inputs, multiply)});
 }
 
-void Linear::multiply(Rows x, const CpuMatrix& matrix, const float* bias, Rows out) {
-  if (x.rows == 0) return;
-  x_.resize(x.rows);
-  out_.resize(x.rows);
-  for (size_t i = 0; i < x.rows; ++i) {
-    x_[i] = x.row(i);
+void Linear::multiply(const LinearInput& in, const CpuMatrix& matrix, const float* bias, Rows out) {
+  if (in.x.rows == 0) return;
+  x_.resize(in.x.rows);
+  out_.resize(in.x.rows);
+  for (size_t i = 0; i < in.x.rows; ++i) {
+    x_[i] = in.x.row(i);
     out_[i] = out.row(i);
   }
-  groups_.assign(1, {&matrix, bias, 0, x.rows, 0});
+  groups_.assign(1, {&matrix, bias, 0, in.x.rows, 0});
+  const bool changes = in.delta.data != nullptr || in.norm != nullptr || in.activation != nullptr;
+  input_ = changes ? &in : nullptr;
+  rows_.ensure(matrix.inputs());
   run_groups(matrix.outputs(), matrix.inputs());
 }
 
 void Linear::multiply_experts(Rows x, std::span<const std::unique_ptr<Matrix>> experts,
                               const float* biases, const Routes& routes, Rows out) {
   if (out.rows == 0) return;
+  input_ = nullptr;
   x_.resize(out.rows);
   out_.resize(out.rows);
   groups_.clear();

@@ -21,6 +21,8 @@ class Linear {
         kernels_(kernels),
         packed_kernels_(packed_kernels),
         panels_(workers.slots()),
+        rows_(workers.slots()),
+        plain_(1),
         quantized_(1),
         rounded_(1),
         rests_(1) {}
@@ -28,7 +30,7 @@ class Linear {
   // Takes the memory that products with a matrix of so many inputs need.
   Status prepare(const CpuMatrix& matrix);
 
-  void multiply(Rows x, const CpuMatrix& matrix, const float* bias, Rows out);
+  void multiply(const LinearInput& in, const CpuMatrix& matrix, const float* bias, Rows out);
   // As Backend::expert_linear; the rows of an expert are multiplied together.
   void multiply_experts(Rows x, std::span<const std::unique_ptr<Matrix>> experts,
                         const float* biases, const Routes& routes, Rows out);
@@ -41,9 +43,9 @@ class Linear {
     size_t begin, end;
     size_t first_tile;  // of the prepared activations
   };
-  // Entries [begin, begin + rows) of x_.
-  struct Tile {
-    size_t begin, rows;
+  // Where an entry of x_ is in them.
+  struct Place {
+    size_t tile, row;
   };
   // Row blocks of one part, for one worker.
   struct Item {
@@ -55,7 +57,9 @@ class Linear {
   void run_groups(size_t outputs, size_t inputs);
   void run_chunk(const Group& group, size_t first_output, size_t outputs, float* panel) const;
   void run_packed(size_t outputs, size_t inputs);
-  void prepare_activations(size_t inputs);
+  void place_activations(size_t inputs);
+  const float* changed_row(size_t entry, float* memory) const;
+  void prepare_row(size_t entry, size_t inputs, const float* x);
   void list_items();
   void run_item(const Item& item, size_t inputs) const;
   template <class Record>
@@ -74,13 +78,17 @@ class Linear {
   const KernelTable& kernels_;
   const LinearKernels& packed_kernels_;
   Scratch panels_;
+  Scratch rows_;                         // a row of a slot, as LinearInput changes it
+  Scratch plain_;                        // all rows so, where they are multiplied as they are
   Scratch quantized_, rounded_, rests_;  // the activations, for the definitions that want them
   // Of the op under way; they keep their capacity.
+  const LinearInput* input_ = nullptr;  // that changes rows; else nullptr
+  bool quantizes_ = false, rounds_ = false;
   std::vector<const float*> x_;
   std::vector<float*> out_;
   std::vector<size_t> rest_counts_;
   std::vector<Group> groups_;
-  std::vector<Tile> tiles_;
+  std::vector<Place> places_;
   std::vector<Item> items_;
   std::vector<size_t> expert_begin_;
 };

@@ -125,8 +125,18 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void linear(Rows x, const Matrix& matrix, const float* bias, Rows out) override {
-    check_linear(x, matrix, out);
+  void linear(const LinearInput& in, const Matrix& matrix, const float* bias, Rows out) override {
+    check_linear(in, matrix, out);
+    if (in.delta.data != nullptr) add(in.x, in.delta, in.delta_scale);
+    std::vector<float> changed(in.x.rows * in.width());
+    Rows x{changed.data(), in.x.rows, in.width(), in.width()};
+    if (in.norm != nullptr) {
+      norm(in.x, *in.norm, x);
+    } else if (in.activation != nullptr) {
+      activate(in.x, *in.activation, x);
+    } else {
+      x = in.x;
+    }
     const FlushDenormals flush;
     const WeightParts& whole = own(matrix).parts();
     std::vector<float> products(x.rows);
@@ -216,6 +226,19 @@ class ReferenceBackend final : public Backend {
         }
       }
     }
+  }
+
+  void attend(Rows q, Rows k, Rows v, const QkTransform& transform,
+              std::span<const Sequence> sequences, const KvLayer& cache,
+              const AttentionParams& params, Rows out) override {
+    if (transform.q_norm != nullptr) norm(q, *transform.q_norm, q);
+    if (transform.k_norm != nullptr) norm(k, *transform.k_norm, k);
+    if (transform.angles.data != nullptr) {
+      rope(q, params.heads, transform.layout, transform.angles);
+      rope(k, cache.heads, transform.layout, transform.angles);
+    }
+    kv_store(k, v, sequences, cache);
+    attention(q, sequences, cache, params, out);
   }
 
   void route(Rows x, RouterKind kind, Routes routes) override {
