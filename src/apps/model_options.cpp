@@ -1,10 +1,7 @@
 #include "apps/model_options.h"
 
-#include <algorithm>
-#include <sched.h>
-#include <thread>
-
 #include "apps/model_path.h"
+#include "base/cpus.h"
 
 namespace skein::apps {
 
@@ -45,14 +42,6 @@ Precision precision_of(const ModelFlags& flags) {
 std::optional<KvType> kv_type_of(const ModelFlags& flags) {
   if (flags.kv_dtype == "auto") return std::nullopt;
   return flags.kv_dtype == "f32" ? KvType::kF32 : KvType::kBf16;
-}
-
-uint32_t usable_cpus() {
-  cpu_set_t cpus;
-  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-    return static_cast<uint32_t>(std::max(1, CPU_COUNT(&cpus)));
-  }
-  return std::max(1U, std::thread::hardware_concurrency());
 }
 
 std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags) {

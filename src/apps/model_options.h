@@ -28,8 +28,6 @@ void add_model_options(CLI::App& command, ModelFlags& flags);
 Precision precision_of(const ModelFlags& flags);
 std::optional<KvType> kv_type_of(const ModelFlags& flags);
 
-// CPUs that this process may run on.
-uint32_t usable_cpus();
 std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags);
 
 // Loads what the flags name, with workspace for batches of `limits`.

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/cgroup.h"
+
 namespace skein {
 namespace {
 
@@ -55,28 +57,6 @@ std::optional<uint64_t> left_in(const std::string& folder, const CgroupFiles& fi
   return *limit - std::min(*limit, used);
 }
 
-// The least that the group at `path` below `mount` and the groups above it leave. Inside a
-// container the path may be that of the host and not be there; the mount is then the own group.
-uint64_t left_above(const std::string& mount, std::string path, const CgroupFiles& files) {
-  uint64_t least = UINT64_MAX;
-  for (;;) {
-    while (!path.empty() && path.back() == '/') path.pop_back();
-    least = std::min(least, left_in(mount + path, files).value_or(UINT64_MAX));
-    if (path.empty()) return least;
-    path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
-  }
-}
-
-// Is `name` one of "cpu,memory"?
-bool lists(std::string_view names, std::string_view name) {
-  while (!names.empty()) {
-    const size_t end = std::min(names.find(','), names.size());
-    if (names.substr(0, end) == name) return true;
-    names.remove_prefix(std::min(end + 1, names.size()));
-  }
-  return false;
-}
-
 }  // namespace
 
 uint64_t available_memory(const std::string& root) {
@@ -84,20 +64,10 @@ uint64_t available_memory(const std::string& root) {
   if (const uint64_t kb = number_behind(root + "/proc/meminfo", "MemAvailable:"); kb > 0) {
     least = kb * 1024;
   }
-  const std::string mount = root + "/sys/fs/cgroup";
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // "0::/path" or "4:cpu,memory:/path"
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string_view names = std::string_view(line).substr(first + 1, second - first - 1);
-    const std::string path = line.substr(second + 1);
-    if (names.empty()) {
-      least = std::min(least, left_above(mount, path, kV2));
-    } else if (lists(names, "memory")) {
-      least = std::min(least, left_above(mount + "/memory", path, kV1));
-    }
-  }
+  for_each_cgroup(root, "memory", [&](const std::string& folder, CgroupVersion version) {
+    const auto left = left_in(folder, version == CgroupVersion::kV2 ? kV2 : kV1);
+    least = std::min(least, left.value_or(UINT64_MAX));
+  });
   return least;
 }
 

@@ -4,9 +4,9 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <sched.h>
 #include <sstream>
-#include <thread>
+
+#include "base/cpus.h"
 
 namespace skein::bench {
 namespace {
@@ -52,14 +52,6 @@ uint64_t cache_bytes(const std::string& root) {
   return size.find('K') != std::string::npos ? number << 10 : number;
 }
 
-uint32_t allowed_cpus() {
-  cpu_set_t cpus;
-  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-    return static_cast<uint32_t>(std::max(1, CPU_COUNT(&cpus)));
-  }
-  return std::max(1U, std::thread::hardware_concurrency());
-}
-
 }  // namespace
 
 MachineFacts read_machine(const std::string& root) {
@@ -67,7 +59,7 @@ MachineFacts read_machine(const std::string& root) {
   const std::string info = file_text(root + "/proc/cpuinfo");
   facts.cpu = value_after(info, "model name");
   if (facts.cpu.empty()) facts.cpu = "unknown";
-  facts.cpus = allowed_cpus();
+  facts.cpus = usable_cpus(root);
   const std::string memory = file_text(root + "/proc/meminfo");
   facts.memory_bytes = leading_number(value_after(memory, "MemTotal")).value_or(0) << 10;
   facts.l3_bytes = cache_bytes(root);

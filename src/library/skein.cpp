@@ -3,11 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <skein/skein.h>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/compute_pool.h"
+#include "base/cpus.h"
 #include "base/memory.h"
 #include "engine/load_served_model.h"
 #include "engine/prompt.h"
@@ -107,8 +107,7 @@ Model Model::load(const std::string& path, const LoadOptions& options) {
   serving.model.precision = precision_of(options.precision);
   std::random_device random;
   serving.hash_key = {uint64_t{random()} << 32 | random(), uint64_t{random()} << 32 | random()};
-  const unsigned threads =
-      options.threads != 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
+  const unsigned threads = options.threads != 0 ? options.threads : usable_cpus();
   return Model(std::make_unique<Impl>(path, serving, threads));
 }
 
