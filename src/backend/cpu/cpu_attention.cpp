@@ -63,7 +63,7 @@ const float* Attention::queries_of(const Job& job, const Tile& tile, uint32_t kv
 void Attention::attend_span(const Job& job, const Tile& tile, uint32_t kv_head, size_t span,
                             const float* queries, float* scores, float* partials) const {
   const size_t start = span * kSpan;
-  size_t begin[kTileQueries], end[kTileQueries];
+  size_t begin[kTileQueries] = {}, end[kTileQueries] = {};
   for (size_t row = 0; row < tile.rows; ++row) {
     begin[row] = std::max(tile.begin(row), start) - start;
     end[row] = std::min(std::max(tile.end(row), start) - start, kSpan);
