@@ -297,7 +297,8 @@ TEST(ReferenceAttention, IsASoftmaxOverWhatIsVisible) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, AttentionOps, ::testing::ValuesIn(backend_params()), param_name);
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionOps,
+                         ::testing::ValuesIn(backend_params(testable_isas())), param_name);
 
 }  // namespace
 }  // namespace skein

@@ -110,8 +110,9 @@ void score_block(const AttendSpan& a, size_t query, size_t block) {
   }
 }
 
-// Scores to weights, in place; leaves the maximum and the sum in the partial.
-template <class V, class Head>
+// Scores to weights, in place; leaves the maximum and the sum in the partial. What has not been
+// scaled and capped (kSums) is first.
+template <class V, class Head, bool kSums = false>
 void weigh(const AttendSpan& a, size_t query, size_t begin, size_t end) {
   using F = typename V::F;
   float* const scores = a.scores + query * arithmetic::kSpanTokens;
@@ -119,7 +120,12 @@ void weigh(const AttendSpan& a, size_t query, size_t begin, size_t end) {
   const auto visible = [&](size_t t) { return V::between(begin > t ? begin - t : 0, end - t); };
   F max = V::splat(-arithmetic::kInfinity);
   for (size_t t = first; t < end; t += 16) {
-    max = V::select(visible(t), V::max(max, V::load(scores + t)), max);
+    F score = V::load(scores + t);
+    if constexpr (kSums) {
+      score = cap16<V>(V::mul(score, V::splat(a.scale)), a.softcap);
+      V::store(scores + t, score);
+    }
+    max = V::select(visible(t), V::max(max, score), max);
   }
   const float largest = V::largest(max);  // where one is NaN, all of the result will be
   const F all = V::splat(largest), zero = V::splat(0.0F);
@@ -223,40 +229,58 @@ struct QueryGroups {
   }
 };
 
-// The next block is somewhere else in memory, where no hardware expects it.
-inline void prefetch(const std::byte* at, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
-}
+// Blocks [first, end) of a span.
+struct Blocks {
+  size_t first, end;
+};
 
-// A block's keys, later its values, stay in the first-level cache while all queries come by.
-template <class V, class Head>
-void attend_span(const AttendSpan& a) {
-  size_t begin = arithmetic::kSpanTokens, end = 0;  // that anybody sees
+// Those that some row sees some of, without gaps.
+inline Blocks seen_blocks(const AttendSpan& a) {
+  size_t begin = arithmetic::kSpanTokens, end = 0;
   for (size_t row = 0; row < a.rows; ++row) {
     if (a.begin[row] >= a.end[row]) continue;
     begin = a.begin[row] < begin ? a.begin[row] : begin;
     end = a.end[row] > end ? a.end[row] : end;
   }
-  const size_t first_block = begin / kKernelBlockTokens, queries = a.rows * a.shared;
-  const QueryGroups<V> all(queries), of_row(a.shared);
-  const size_t half_bytes = Head::half_bytes(a.head_dim);
-  for (size_t block = first_block; block * kKernelBlockTokens < end; ++block) {
-    const bool last = (block + 1) * kKernelBlockTokens >= end;
-    // After the last block's keys come the first one's values.
-    prefetch(last ? a.blocks[first_block] + half_bytes : a.blocks[block + 1], half_bytes);
-    all.run(0, queries,
-            [&](auto count, size_t query) { score_block<V, Head, count>(a, query, block); });
+  return {begin / kKernelBlockTokens, (end + kKernelBlockTokens - 1) / kKernelBlockTokens};
+}
+
+// The next block is somewhere else in memory, where no hardware expects it. A call of a function
+// that does nothing but this looks useless to gcc, and goes.
+__attribute__((always_inline)) inline void prefetch(const std::byte* at, size_t bytes) {
+  SKEIN_WRITE_OUT for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
+}
+
+// What is read n-th: the keys of all blocks, then their values.
+__attribute__((always_inline)) inline void prefetch_half(const AttendSpan& a, Blocks seen, size_t n,
+                                                         size_t half_bytes) {
+  const size_t count = seen.end - seen.first;
+  if (n < count) {
+    prefetch(a.blocks[seen.first + n], half_bytes);
+  } else if (n < 2 * count) {
+    prefetch(a.blocks[seen.first + n - count] + half_bytes, half_bytes);
   }
-  for (size_t query = 0; query < queries; ++query) {
+}
+
+// The weights of all queries, and partials that start with no values.
+template <class V, class Head, bool kSums = false>
+void weigh_all(const AttendSpan& a) {
+  for (size_t query = 0; query < a.rows * a.shared; ++query) {
     const size_t row = query / a.shared;
     if (a.begin[row] >= a.end[row]) continue;
-    weigh<V, Head>(a, query, a.begin[row], a.end[row]);
+    weigh<V, Head, kSums>(a, query, a.begin[row], a.end[row]);
     float* const values = a.partials + query * (a.head_dim + 2);
     for (size_t d = 0; d < a.head_dim; ++d) values[d] = 0.0F;
   }
-  for (size_t block = first_block; block * kKernelBlockTokens < end; ++block) {
+}
+
+// To each row's values, what it sees of `blocks`.
+template <class V, class Head>
+void add_blocks(const AttendSpan& a, Blocks seen, Blocks blocks) {
+  const QueryGroups<V> of_row(a.shared);
+  for (size_t block = blocks.first; block < blocks.end; ++block) {
     const size_t start = block * kKernelBlockTokens;
-    if (start + kKernelBlockTokens < end) prefetch(a.blocks[block + 1] + half_bytes, half_bytes);
+    prefetch_half(a, seen, seen.end + block - 2 * seen.first + 1, Head::half_bytes(a.head_dim));
     for (size_t row = 0; row < a.rows; ++row) {
       const size_t from = a.begin[row] > start ? a.begin[row] - start : 0;
       const size_t left = a.end[row] > start ? a.end[row] - start : 0;
@@ -267,6 +291,21 @@ void attend_span(const AttendSpan& a) {
       });
     }
   }
+}
+
+// A block's keys, later its values, stay in the first-level cache while all queries come by.
+template <class V, class Head>
+void attend_span(const AttendSpan& a) {
+  const Blocks seen = seen_blocks(a);
+  const size_t queries = a.rows * a.shared;
+  const QueryGroups<V> all(queries);
+  for (size_t block = seen.first; block < seen.end; ++block) {
+    prefetch_half(a, seen, block - seen.first + 1, Head::half_bytes(a.head_dim));
+    all.run(0, queries,
+            [&](auto count, size_t query) { score_block<V, Head, count>(a, query, block); });
+  }
+  weigh_all<V, Head>(a);
+  add_blocks<V, Head>(a, seen, seen);
 }
 
 template <class V>

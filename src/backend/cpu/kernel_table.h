@@ -38,7 +38,8 @@ struct Multiply {
 
 inline constexpr size_t kKernelBlockTokens = 32;  // base/ids.h is not for kernel files
 
-// Some rows of a sequence, each with the query heads that share a kv head, over one span.
+// Some rows of a sequence, each with the query heads that share a kv head, over one span. One row,
+// or no more than 16 queries.
 struct AttendSpan {
   const float* queries;  // [rows * shared][head_dim]; rounded where the cache is
   size_t rows, shared;
@@ -111,6 +112,7 @@ extern const KernelTable kScalarKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+void attend_span_amx(const AttendSpan& args);  // attend_span_bf16 by tiles
 #endif
 
 }  // namespace skein::cpu

@@ -6,6 +6,21 @@ namespace skein::cpu {
 
 static_assert(kKernelBlockTokens == kBlockTokens);
 
+#if defined(__x86_64__)
+namespace {
+
+const KernelTable& amx_kernels() {
+  static const KernelTable table = [] {
+    KernelTable made = kAvx512Kernels;
+    made.attend_span_bf16 = attend_span_amx;
+    return made;
+  }();
+  return table;
+}
+
+}  // namespace
+#endif
+
 const KernelTable& kernels_for(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kScalar:
@@ -14,8 +29,9 @@ const KernelTable& kernels_for(CpuIsa isa) {
     case CpuIsa::kAvx2:
       return kAvx2Kernels;
     case CpuIsa::kAvx512:
-    case CpuIsa::kAmx:
       return kAvx512Kernels;
+    case CpuIsa::kAmx:
+      return amx_kernels();
 #else
     default:
       break;

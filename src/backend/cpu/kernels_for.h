@@ -7,8 +7,8 @@
 
 namespace skein::cpu {
 
-// `isa` must be one that choose_isa() gives on this machine. AMX is for products; its other kernels
-// are those of AVX-512.
+// `isa` must be one that choose_isa() gives on this machine. AMX is for products and for
+// attention over bfloat16; its other kernels are those of AVX-512.
 const KernelTable& kernels_for(CpuIsa isa);
 
 // The same for products. Where a CPU has AVX-512 but no VNNI these are AVX2's.
