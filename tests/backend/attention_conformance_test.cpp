@@ -1,4 +1,5 @@
 // Attention over a paged cache, and the stores that fill it.
+#include <array>
 #include <cstring>
 
 #include "backend/arithmetic.h"
@@ -93,13 +94,14 @@ class AttentionOps : public Conformance {
     params.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
     return params;
   }
-  std::vector<float> sinks_ = {0.5F, -3.0F, 2.0F, 30.0F, -100.0F, 0.0F, 1.0F, 4.0F, 3.0F, 2.0F};
+  std::vector<float> sinks_ = {0.5F, -3.0F, 2.0F, 30.0F, -100.0F, 0.0F,  1.0F, 4.0F, 3.0F, 2.0F,
+                               1.5F, -8.0F, 9.0F, -1.0F, 6.0F,    -5.0F, 7.0F, 2.5F, 0.0F, 8.0F};
 };
 
 // A ragged batch: decodes beside chunks, one row that does not write, one sequence without rows.
 TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {
-  const Shape4 shapes[] = {{32, 2, 1},  {64, 3, 3},  {80, 1, 2}, {96, 2, 4},
-                           {128, 1, 5}, {256, 1, 2}, {24, 2, 3}, {7, 2, 2}};
+  const Shape4 shapes[] = {{32, 2, 1},  {64, 3, 3}, {80, 1, 2}, {96, 2, 4}, {128, 1, 5},
+                           {256, 1, 2}, {24, 2, 3}, {7, 2, 2},  {16, 1, 20}};
   for (size_t c = 0; c < 2 * std::size(shapes); ++c) {
     const Shape4& shape = shapes[c / 2];
     Cache cache(kTypes[c % 2], 60, shape.kv_heads, shape.head_dim);
@@ -297,8 +299,54 @@ TEST(ReferenceAttention, IsASoftmaxOverWhatIsVisible) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, AttentionOps,
-                         ::testing::ValuesIn(backend_params(testable_isas())), param_name);
+// The emulator takes about 10 us for an instruction: one number of threads, with a thread whose
+// tiles are its own.
+std::vector<BackendParam> attention_params() {
+  std::vector<BackendParam> params = backend_params();
+  if (is_emulated(CpuIsa::kAmx)) {
+    emulate_amx();
+    params.push_back({CpuIsa::kAmx, 2});
+  }
+  return params;
+}
+
+#if defined(__x86_64__)
+// Else the other tests might compare the kernels of AVX-512 alone.
+TEST(AmxAttention, GoesThroughTilesWhereTheyAreWorthIt) {
+  if (!is_emulated(CpuIsa::kAmx)) GTEST_SKIP() << "counts what the emulator does";
+  emulate_amx();
+  ComputePool pool(1);
+  const auto backend = make_cpu_backend(pool, CpuIsa::kAmx, Precision::kDefault);
+  const auto instructions = [&](uint32_t heads, uint32_t head_dim, uint32_t tokens) {
+    Cache cache(KvType::kBf16, 4, 1, head_dim);
+    std::fill(cache.memory.begin(), cache.memory.end(), 0.0F);
+    const std::vector<BlockId> blocks = {BlockId{3}, BlockId{0}, BlockId{2}, BlockId{1}};
+    const Sequence sequence{0, 1, tokens - 1, true, blocks};
+    AttentionParams params;
+    params.heads = heads;
+    Rng rng(1);
+    const OwnedRows q = OwnedRows::random(1, size_t{heads} * head_dim, rng),
+                    out(1, size_t{heads} * head_dim);
+    const uint64_t before = emulated_amx_instructions();
+    backend->attention(q.view(), {&sequence, 1}, cache.layer, params, out.view());
+    return emulated_amx_instructions() - before;
+  };
+  constexpr uint64_t kAround = 2, kZeros = 4;
+  // Two blocks: 9 instructions for each 32 dimensions of keys and for each block's values.
+  EXPECT_EQ(instructions(3, 64, 64), kAround + (kZeros + 2 * 9 + 4) + (4 + 2 * 9 + 4));
+  // Of the second block the row does not see all: its values are no work for tiles.
+  EXPECT_EQ(instructions(3, 64, 63), kAround + (kZeros + 2 * 9 + 4) + (4 + 9 + 4));
+  EXPECT_EQ(instructions(1, 64, 128), kAround + 2 * (kZeros + 2 * 9 + 4) + (4 + 4 * 9 + 4));
+  EXPECT_EQ(instructions(1, 64, 96), 0U);
+  EXPECT_EQ(instructions(3, 24, 64), 0U);
+  alignas(64) std::array<uint8_t, 64> configuration;
+  asm volatile("sttilecfg %0" : "=m"(configuration));
+  EXPECT_EQ(configuration, (std::array<uint8_t, 64>{}));
+}
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionOps, ::testing::ValuesIn(attention_params()),
+                         param_name);
 
 }  // namespace
 }  // namespace skein

@@ -56,10 +56,9 @@ struct BackendParam {
   Precision precision = Precision::kF32;
 };
 
-inline std::vector<BackendParam> backend_params(
-    const std::vector<CpuIsa>& isas = available_isas()) {
+inline std::vector<BackendParam> backend_params() {
   std::vector<BackendParam> params;
-  for (const CpuIsa isa : isas) {
+  for (const CpuIsa isa : available_isas()) {
     for (const size_t threads : {1, 2, 3}) params.push_back({isa, threads});
   }
   return params;
