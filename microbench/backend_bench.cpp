@@ -173,14 +173,14 @@ BENCHMARK_CAPTURE(BM_Step, high, Precision::kHigh)
     ->MeasureProcessCPUTime()
     ->UseRealTime();
 
-void BM_Attention(benchmark::State& state) {
+void BM_Attention(benchmark::State& state, KvType type) {
   ComputePool pool(threads());
   const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt), Precision::kDefault);
   const auto context = static_cast<uint32_t>(state.range(0));
   const auto rows = static_cast<uint32_t>(state.range(1));   // sequences
   const auto chunk = static_cast<uint32_t>(state.range(2));  // tokens of each
   const size_t blocks_each = blocks_for(context);
-  const size_t layer_bytes = kKvHeads * KvLayer::head_bytes(kHeadDim, KvType::kBf16);
+  const size_t layer_bytes = kKvHeads * KvLayer::head_bytes(kHeadDim, type);
   auto memory = backend->allocate(rows * blocks_each * kLayers * layer_bytes);
   if (!memory.ok()) return state.SkipWithError(memory.message().c_str());
   std::fill_n(memory->floats(), memory->bytes() / sizeof(float), 0.25F);
@@ -197,13 +197,13 @@ void BM_Attention(benchmark::State& state) {
   for (auto _ : state) {
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       const KvLayer cache{memory->data() + layer * layer_bytes, kLayers * layer_bytes, kKvHeads,
-                          kHeadDim, KvType::kBf16};
+                          kHeadDim, type};
       backend->attention(in, sequences, cache, {kHeads, 0.125F, 0, 0, nullptr}, to);
     }
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(memory->bytes()));
 }
-BENCHMARK(BM_Attention)
+BENCHMARK_CAPTURE(BM_Attention, bf16, KvType::kBf16)
     ->ArgNames({"context", "rows", "chunk"})
     ->Args({128, 1, 1})
     ->Args({1024, 1, 1})
@@ -211,6 +211,15 @@ BENCHMARK(BM_Attention)
     ->Args({192, 32, 1})
     ->Args({4096, 8, 1})
     ->Args({256, 1, 256})
+    ->Args({2048, 1, 256})
+    ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Attention, int8, KvType::kInt8)
+    ->ArgNames({"context", "rows", "chunk"})
+    ->Args({1024, 1, 1})
+    ->Args({192, 32, 1})
+    ->Args({4096, 8, 1})
     ->Args({2048, 1, 256})
     ->Unit(benchmark::kMillisecond)
     ->MeasureProcessCPUTime()

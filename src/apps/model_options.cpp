@@ -16,9 +16,10 @@ void add_model_options(CLI::App& command, ModelFlags& flags) {
       ->check(CLI::IsMember({"f32", "default", "high"}))
       ->capture_default_str();
   command
-      .add_option("--kv-dtype", flags.kv_dtype,
-                  "Numbers in the KV cache: f32, bf16, or auto: bf16 at the default precision")
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      .add_option(
+          "--kv-dtype", flags.kv_dtype,
+          "Numbers in the KV cache: f32, bf16, int8, or auto: bf16 at the default precision")
+      ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
       ->capture_default_str();
   command
       .add_option("--cpu-isa", flags.isa,
@@ -41,6 +42,7 @@ Precision precision_of(const ModelFlags& flags) {
 
 std::optional<KvType> kv_type_of(const ModelFlags& flags) {
   if (flags.kv_dtype == "auto") return std::nullopt;
+  if (flags.kv_dtype == "int8") return KvType::kInt8;
   return flags.kv_dtype == "f32" ? KvType::kF32 : KvType::kBf16;
 }
 

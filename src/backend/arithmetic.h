@@ -28,7 +28,9 @@
 // Attention has such sums too: a score over the dimensions in groups of 32, the weighted values
 // over the tokens of each block of 32. Where the cache holds bfloat16, queries and weights are
 // rounded to it as well (and the sum of the weights is that of the rounded ones), so that tiles can
-// do it.
+// do it. A cache of int8 keeps the key or value of one token and head as integers of 8 bits with
+// one scale (int8_scale over the head's dimensions); what it holds are the bfloat16 numbers
+// round_to_bf16(scale * float(q)), and all else is as with a cache of bfloat16.
 //
 // Subnormals. Every op runs with FTZ and DAZ set (flush_denormals.h); the functions below reach the
 // same bits either way unless an argument is subnormal.
@@ -179,36 +181,46 @@ inline float dot(const float* a, const float* b, size_t count) {
 
 // Columns that share a scale of the activations.
 inline constexpr size_t kGroup = 32;
-// A group whose largest magnitude is below this is all zeros: neither 127 / it nor it / 127 may
+// Numbers whose largest magnitude is below this are all zeros: neither 127 / it nor it / 127 may
 // leave the normal floats.
 constexpr float kSmallestGroup = 0x1p-119F;
 constexpr float kLargestInt8 = 127.0F;
 constexpr uint32_t kInfinityBits = 0x7f800000U;
 
-// x[k] is about scale * q[k]. One that is not finite makes the scale NaN, and with it the row's
-// result.
+// x is about scale * to_int8(x, inverse). One x that is not finite makes the scale NaN, and with it
+// the result of whoever uses it.
+struct Int8Scale {
+  float scale = 0;
+  float inverse = 0;  // 0: all integers are 0
+};
+
+inline Int8Scale int8_scale(const float* x, size_t count) {
+  uint32_t largest = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const uint32_t magnitude = bits_of_float(x[k]) & 0x7fffffffU;
+    largest = largest > magnitude ? largest : magnitude;
+  }
+  if (largest >= kInfinityBits) return {__builtin_nanf(""), 0};
+  if (float_of_bits(largest) < kSmallestGroup) return {};
+  return {float_of_bits(largest) / kLargestInt8, kLargestInt8 / float_of_bits(largest)};
+}
+
+// To the nearest, even among equals.
+inline int8_t to_int8(float x, float inverse) {
+  if (inverse == 0.0F) return 0;
+  return static_cast<int8_t>((x * inverse + kRound) - kRound);
+}
+
 struct QuantizedGroup {
   int8_t q[kGroup] = {};
   float scale = 0;
 };
 
 inline QuantizedGroup quantize_group(const float* x) {
-  uint32_t largest = 0;
-  for (size_t k = 0; k < kGroup; ++k) {
-    const uint32_t magnitude = bits_of_float(x[k]) & 0x7fffffffU;
-    largest = largest > magnitude ? largest : magnitude;
-  }
+  const Int8Scale scale = int8_scale(x, kGroup);
   QuantizedGroup group;
-  if (largest >= kInfinityBits) {
-    group.scale = __builtin_nanf("");
-    return group;
-  }
-  if (float_of_bits(largest) < kSmallestGroup) return group;
-  group.scale = float_of_bits(largest) / kLargestInt8;
-  const float inverse = kLargestInt8 / float_of_bits(largest);
-  for (size_t k = 0; k < kGroup; ++k) {  // to the nearest, even among equals
-    group.q[k] = static_cast<int8_t>((x[k] * inverse + kRound) - kRound);
-  }
+  group.scale = scale.scale;
+  for (size_t k = 0; k < kGroup; ++k) group.q[k] = to_int8(x[k], scale.inverse);
   return group;
 }
 

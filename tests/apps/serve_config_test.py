@@ -17,7 +17,7 @@ def effective(*arguments, env=None):
 
 # What a value that differs from the default looks like: as TOML, and as a word.
 def another(name, value):
-    words = {"precision": "f32", "kv_dtype": "f32", "log_level": "error", "cpu_isa": "scalar", "memory": "3GiB"}
+    words = {"precision": "f32", "kv_dtype": "int8", "log_level": "error", "cpu_isa": "scalar", "memory": "3GiB"}
     if name in words:
         return f'"{words[name]}"', words[name]
     if value in ("true", "false"):
@@ -100,6 +100,7 @@ class ConfigTest(unittest.TestCase):
             "max_queue = -1\n": ":1: max_queue: -1 is not between 1 and 1048576",
             "enable_batching = 1\n": ":1: enable_batching: it must be true or false",
             "aging_rate = nan\n": ":1: aging_rate: nan is not between",
+            'kv_dtype = "int4"\n': ":1: kv_dtype: 'int4' is none of auto|f32|bf16|int8",
             'precision = "f16"\n': ":1: precision: 'f16' is none of f32|default|high",
             "model = [1]\n": ":1: model: it must be a list of texts",
             'memory = "8GB"\n': ":1: memory: '8GB' is not a size",

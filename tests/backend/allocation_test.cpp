@@ -7,7 +7,7 @@
 namespace skein {
 namespace {
 
-void check_precision(Precision precision) {
+void check_precision(Precision precision, KvType kv_type) {
   ComputePool pool(1);  // everything on this thread, whose allocations are counted
   const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt), precision);
   Rng rng(1);
@@ -23,7 +23,6 @@ void check_precision(Precision precision) {
   const WeightView rows = w.view;
   const auto table = backend->make_table({&rows, 1}).value();
 
-  const KvType kv_type = default_kv_type(precision);
   const size_t head_bytes = KvLayer::head_bytes(32, kv_type);
   std::vector<std::byte> memory(100 * head_bytes);
   const KvLayer cache{memory.data(), 2 * head_bytes, 2, 32, kv_type};
@@ -62,8 +61,9 @@ void check_precision(Precision precision) {
 
 TEST(Allocation, NoneAfterTheLargestShape) {
   for (const Precision precision : {Precision::kF32, Precision::kDefault, Precision::kHigh}) {
-    check_precision(precision);
+    check_precision(precision, default_kv_type(precision));
   }
+  check_precision(Precision::kDefault, KvType::kInt8);
 }
 
 }  // namespace

@@ -9,11 +9,12 @@ namespace skein {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr KvType kTypes[] = {KvType::kF32, KvType::kBf16};
+constexpr KvType kTypes[] = {KvType::kF32, KvType::kBf16, KvType::kInt8};
 
-// A float as a cache of either type can hold it, all over its memory: once, or as a pair.
+// A float as a cache can hold it, all over its memory: once, or as a pair. With int8 its bytes are
+// integers too.
 float filler(KvType type, float x) {
-  if (type == KvType::kF32) return x;
+  if (type != KvType::kBf16) return x;
   return arithmetic::float_of_bits(arithmetic::round_to_bf16(x) * 0x10001U);
 }
 
@@ -28,6 +29,15 @@ struct Cache {
 
   void fill(Rng& rng) {
     for (float& cell : memory) cell = filler(layer.type, random_float(rng));
+    if (layer.type != KvType::kInt8) return;
+    for (size_t i = 0; i < memory.size() / floats_per_block * layer.heads; ++i) {
+      const BlockId block{static_cast<uint32_t>(i / layer.heads)};
+      auto* const head = reinterpret_cast<float*>(layer.head(block, i % layer.heads));
+      for (uint32_t slot = 0; slot < kBlockTokens; ++slot) {
+        head[layer.key_scale_index(slot)] /= 64;
+        head[layer.value_scale_index(slot)] /= 64;
+      }
+    }
   }
 
   size_t floats_per_block;
@@ -102,9 +112,10 @@ class AttentionOps : public Conformance {
 TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {
   const Shape4 shapes[] = {{32, 2, 1},  {64, 3, 3}, {80, 1, 2}, {96, 2, 4}, {128, 1, 5},
                            {256, 1, 2}, {24, 2, 3}, {7, 2, 2},  {16, 1, 20}};
-  for (size_t c = 0; c < 2 * std::size(shapes); ++c) {
-    const Shape4& shape = shapes[c / 2];
-    Cache cache(kTypes[c % 2], 60, shape.kv_heads, shape.head_dim);
+  for (size_t c = 0; c < std::size(kTypes) * std::size(shapes); ++c) {
+    const Shape4& shape = shapes[c / std::size(kTypes)];
+    const size_t type = c % std::size(kTypes);
+    Cache cache(kTypes[type], 60, shape.kv_heads, shape.head_dim);
     cache.fill(rng_);
     Shuffled blocks(60, rng_);
     const std::vector<Sequence> sequences = {
@@ -141,7 +152,7 @@ TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {
         b.attention(q.view(), sequences, cache.layer, params, out);
       };
       ASSERT_TRUE(same(OwnedRows(14, params.heads * shape.head_dim), attend))
-          << shape.head_dim << " type " << c % 2 << " window " << masking.window << " softcap "
+          << shape.head_dim << " type " << type << " window " << masking.window << " softcap "
           << masking.softcap;
     }
   }
@@ -185,10 +196,10 @@ TEST_P(AttentionOps, PreparesQueriesAndKeys) {
 
 TEST_P(AttentionOps, ALongSequenceDecodes) {
   const Shape4 shape{64, 2, 3};
-  Cache caches[] = {{kTypes[0], 70, 2, 64}, {kTypes[1], 70, 2, 64}};
+  Cache caches[] = {{kTypes[0], 70, 2, 64}, {kTypes[1], 70, 2, 64}, {kTypes[2], 70, 2, 64}};
   for (Cache& cache : caches) cache.fill(rng_);
-  for (const uint32_t start : {255U, 256U, 257U, 2000U}) {
-    const Cache& cache = caches[start % 2];
+  for (const uint32_t start : {255U, 256U, 257U, 1999U, 2000U, 2001U}) {
+    const Cache& cache = caches[start % 3];
     Shuffled blocks(70, rng_);
     const Sequence sequence{0, 1, start, true, blocks.take(start + 1)};
     AttentionParams params = params_for(shape);
@@ -230,7 +241,7 @@ TEST_P(AttentionOps, WhatLiesBeyondTheContextHasNoInfluence) {
   const Story story(shape, 75, rng_);
   const AttentionParams params = params_for(shape);
   const float garbages[] = {kNan, std::numeric_limits<float>::infinity()};
-  for (size_t c = 0; c < 4; ++c) {
+  for (size_t c = 0; c < 2 * std::size(kTypes); ++c) {
     const KvType type = kTypes[c / 2];
     Cache cache(type, 20, 1, 48);
     std::fill(cache.memory.begin(), cache.memory.end(), filler(type, garbages[c % 2]));
@@ -253,13 +264,14 @@ TEST_P(AttentionOps, WhatIsNotFiniteInsideTheContextIsSeen) {
     size_t row_that_sees, row_that_does_not;
   };
   const Place places[] = {{35, 0, 39, 34}, {20, 0, 20, 19}, {2, 33, 34, 35}};
-  for (size_t c = 0; c < 8 * std::size(places); ++c) {
-    const Place& place = places[c / 8];
-    const KvType type = kTypes[c / 2 % 2];
+  constexpr size_t kCases = 4 * std::size(kTypes);
+  for (size_t c = 0; c < kCases * std::size(places); ++c) {
+    const Place& place = places[c / kCases];
+    const KvType type = kTypes[c % kCases / 4];
     params.window = place.window;
     const float bad = bads[c % 2];
     const Story story(shape, 40, rng_);
-    (c % 8 < 4 ? story.k : story.v).view().row(place.token)[0] = bad;
+    (c / 2 % 2 == 0 ? story.k : story.v).view().row(place.token)[0] = bad;
     const Cache mine(type, 2, 1, 32), theirs(type, 2, 1, 32);
     const std::vector<BlockId> blocks = {BlockId{0}, BlockId{1}};
     const std::vector<float> got = story.run(*backend_, mine.layer, blocks, params, 40);
@@ -267,6 +279,44 @@ TEST_P(AttentionOps, WhatIsNotFiniteInsideTheContextIsSeen) {
     const size_t stride = story.q.view().stride;
     EXPECT_TRUE(std::isnan(got[1 + place.row_that_sees * stride]) || !std::isnan(bad));
     EXPECT_TRUE(std::isfinite(got[1 + place.row_that_does_not * stride]));
+  }
+}
+
+// Of every row and head, what a cache of int8 holds of it.
+void quantize_heads(Rows x, uint32_t head_dim) {
+  for (size_t i = 0; i < x.rows * (x.width / head_dim); ++i) {
+    float* const head = x.row(i % x.rows) + i / x.rows * head_dim;
+    const arithmetic::Int8Scale scale = arithmetic::int8_scale(head, head_dim);
+    for (uint32_t d = 0; d < head_dim; ++d) {
+      const auto q = static_cast<float>(arithmetic::to_int8(head[d], scale.inverse));
+      head[d] = arithmetic::float_of_bf16(arithmetic::round_to_bf16(scale.scale * q));
+    }
+  }
+}
+
+// With int8, attention is that over a cache of bfloat16 which was given the quantized numbers.
+TEST_P(AttentionOps, Int8IsBf16OfQuantizedNumbers) {
+  const Shape4 shape{40, 2, 3};
+  const Story story(shape, 80, rng_);
+  const float factors[] = {0x1p-20F, 0x1p-125F, 0x1p20F, 0.0F};  // towards the ends of the range
+  for (size_t i = 0; i < std::size(factors); ++i) {
+    for (float* x : {story.k.view().row(5 + 9 * i), story.v.view().row(7 + 18 * i)}) {
+      for (size_t d = 0; d < 50; ++d) x[d] *= factors[i];
+    }
+  }
+  const std::vector<BlockId> blocks = {BlockId{1}, BlockId{2}, BlockId{0}};
+  const AttentionParams params = params_for(shape);
+  const Cache int8(KvType::kInt8, 3, 2, 40), bf16(KvType::kBf16, 3, 2, 40);
+  const std::vector<float> got = story.run(*backend_, int8.layer, blocks, params, 33);
+  quantize_heads(story.k.view(), 40);
+  quantize_heads(story.v.view(), 40);
+  EXPECT_TRUE(same_bits(got, story.run(*reference_, bf16.layer, blocks, params, 80)));
+}
+
+TEST(KvLayer, Int8TakesOneByteAndAScaleForEachTokenAndHead) {
+  EXPECT_EQ(KvLayer::head_bytes(64, KvType::kInt8), 2u * 32 * (64 + 4));
+  for (const uint32_t head_dim : {1U, 7U, 64U, 80U, 256U}) {
+    EXPECT_EQ(KvLayer::head_bytes(head_dim, KvType::kInt8) % 64, 0u) << head_dim;
   }
 }
 

@@ -7,14 +7,14 @@ namespace skein {
 namespace {
 
 // One layer's ops on `rows` rows of a sequence that has `start` tokens behind it.
-std::vector<float> run_layer(Precision precision, size_t threads, uint32_t rows, uint32_t start) {
+std::vector<float> run_layer(Precision precision, KvType kv_type, size_t threads, uint32_t rows,
+                             uint32_t start) {
   ComputePool pool(threads);
   const auto backend = make_cpu_backend(pool, *choose_isa(std::nullopt), precision);
   Rng rng(rows);
   const OwnedTensor w = random_tensor(ElementType::kQ4_1, 3 * 128, 128, rng);
   const WeightView part = w.view;
   const auto matrix = backend->make_matrix({&part, 1}).value();
-  const KvType kv_type = default_kv_type(precision);
   const size_t head_bytes = KvLayer::head_bytes(64, kv_type);
   std::vector<float> memory = random_floats(40 * 2 * head_bytes / sizeof(float), rng);
   if (kv_type == KvType::kBf16) {  // pairs of zero and a number
@@ -38,11 +38,15 @@ std::vector<float> run_layer(Precision precision, size_t threads, uint32_t rows,
 }
 
 TEST(CpuThreads, AnyNumberGivesTheSameBits) {
-  for (const Precision precision : {Precision::kF32, Precision::kDefault, Precision::kHigh}) {
+  const std::pair<Precision, KvType> settings[] = {{Precision::kF32, KvType::kF32},
+                                                   {Precision::kDefault, KvType::kBf16},
+                                                   {Precision::kDefault, KvType::kInt8},
+                                                   {Precision::kHigh, KvType::kF32}};
+  for (const auto& [precision, kv_type] : settings) {
     for (const uint32_t rows : {1U, 65U}) {
-      const std::vector<float> one = run_layer(precision, 1, rows, 1100);
+      const std::vector<float> one = run_layer(precision, kv_type, 1, rows, 1100);
       for (const size_t threads : {2, 3, 5}) {
-        EXPECT_TRUE(same_bits(run_layer(precision, threads, rows, 1100), one)) << threads;
+        EXPECT_TRUE(same_bits(run_layer(precision, kv_type, threads, rows, 1100), one)) << threads;
       }
     }
   }

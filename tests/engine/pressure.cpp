@@ -18,7 +18,8 @@ std::string PressureSetting::name() const {
                      mixed_classes ? "three classes" : "one class");
 }
 
-PressureLoad::PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest) {
+PressureLoad::PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest)
+    : kv_type_(model.kv_type()) {
   Rng rng(20261115);
   const auto random_tokens = [&](uint64_t count) {
     std::vector<TokenId> tokens;
@@ -62,6 +63,7 @@ PressureReport PressureLoad::run(const std::string& model_path,
   ComputePool pool(setting.threads);
   ModelOptions options;
   constexpr uint32_t kBatch = 32;
+  options.kv_type = kv_type_;
   options.limits = {.rows = setting.step_tokens + kBatch, .logit_rows = kBatch};
   auto loaded = LoadedModel::load(model_path, options, pool);
   if (!loaded.ok()) {

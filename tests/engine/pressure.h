@@ -36,6 +36,7 @@ class PressureLoad {
   // seed.
   PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest);
 
+  // With keys and values as in the model that was given.
   PressureReport run(const std::string& model_path, const PressureSetting& setting) const;
 
  private:
@@ -45,6 +46,7 @@ class PressureLoad {
     uint32_t max_tokens = 0;
     std::vector<TokenId> alone;
   };
+  KvType kv_type_;
   std::vector<Request> requests_;
 };
 

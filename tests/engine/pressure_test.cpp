@@ -37,6 +37,20 @@ TEST(Pressure, TwoHundredRequestsOfATinyModelAnswerAsTheyDoAlone) {
   EXPECT_GE(preemptions, 100U);
 }
 
+TEST(Pressure, WithKeysAndValuesOfEightBitsToo) {
+  if (!golden_model_exists()) GTEST_SKIP() << "the goldens are not in the tree";
+  ComputePool pool(2);
+  auto model = LoadedModel::load(golden_model_path(), {.kv_type = KvType::kInt8}, pool);
+  ASSERT_TRUE(model.ok()) << model.message();
+  EXPECT_EQ((*model)->kv_type(), KvType::kInt8);
+  const PressureLoad load(**model, 80, 120);
+  if (HasFailure()) return;
+  const PressureSetting setting{true, 64, 2, true, 16};
+  const PressureReport report = load.run(golden_model_path(), setting);
+  expect_equal(report, setting, 80);
+  EXPECT_GE(report.preemptions, 10U);
+}
+
 TEST(Pressure, FortyRequestsAnswerAsTheyDoAlone) {
   const std::string path = testing::default_model_path();
   if (!std::filesystem::exists(path)) {

@@ -39,6 +39,19 @@ void expect_same(const Trace& got, const Trace& want, const std::string& what) {
   ASSERT_TRUE(same_bits(got.kv, want.kv)) << what << ": KV";
 }
 
+// An element as it is in the cache, whatever its scale.
+float stored(const std::byte* head, KvType type, size_t index) {
+  switch (type) {
+    case KvType::kF32:
+      return reinterpret_cast<const float*>(head)[index];
+    case KvType::kBf16:
+      return arithmetic::float_of_bf16(reinterpret_cast<const uint16_t*>(head)[index]);
+    case KvType::kInt8:
+      break;
+  }
+  return reinterpret_cast<const int8_t*>(head)[index];
+}
+
 // Keys and values of the feed's tokens, in order of position.
 std::vector<float> kv_of(Runner& runner, const Feed& feed) {
   std::vector<float> out;
@@ -49,12 +62,11 @@ std::vector<float> kv_of(Runner& runner, const Feed& feed) {
       for (uint32_t h = 0; h < layer.heads; ++h) {
         const std::byte* head = layer.head(feed.blocks[t / kBlockTokens], h);
         const uint32_t slot = t % kBlockTokens;
-        const auto push = [&](size_t index) {
-          out.push_back(
-              layer.type == KvType::kF32
-                  ? reinterpret_cast<const float*>(head)[index]
-                  : arithmetic::float_of_bf16(reinterpret_cast<const uint16_t*>(head)[index]));
-        };
+        const auto push = [&](size_t index) { out.push_back(stored(head, layer.type, index)); };
+        if (layer.type == KvType::kInt8) {
+          out.push_back(reinterpret_cast<const float*>(head)[layer.key_scale_index(slot)]);
+          out.push_back(reinterpret_cast<const float*>(head)[layer.value_scale_index(slot)]);
+        }
         for (uint32_t d = 0; d < layer.head_dim; ++d) push(layer.key_index(slot, d));
         for (uint32_t d = 0; d < layer.head_dim; ++d) push(layer.value_index(slot, d));
       }
@@ -101,12 +113,20 @@ const Tokens& longest(const Golden& golden) {
       ->prompt;
 }
 
+struct Setting {
+  Precision precision;
+  KvType kv_type;
+};
+constexpr Setting kSettings[] = {{Precision::kF32, KvType::kF32},
+                                 {Precision::kDefault, KvType::kBf16},
+                                 {Precision::kDefault, KvType::kInt8}};
+
 template <class Fn>
 void for_each_family(const Fn& fn) {
   for (const Golden& golden : testing::goldens()) {
     SCOPED_TRACE(golden.name);
-    for (const Precision precision : {Precision::kF32, Precision::kDefault}) {
-      Runner runner(golden.model(), precision);
+    for (const auto& [precision, kv_type] : kSettings) {
+      Runner runner(golden.model(), precision, kv_type);
       ASSERT_TRUE(runner.status().ok()) << runner.status().message();
       fn(runner, golden);
     }
@@ -206,9 +226,9 @@ TEST(Determinism, ThreadsGiveTheBitsOfTheReference) {
   for (const Golden& golden : testing::goldens()) {
     SCOPED_TRACE(golden.name);
     const Tokens tokens(longest(golden).begin(), longest(golden).begin() + 40);
-    for (const Precision precision : {Precision::kF32, Precision::kDefault}) {
-      Runner reference(golden.model(), precision, Runner::Arithmetic::kReference);
-      Runner threads(golden.model(), precision, Runner::Arithmetic::kCpuThreads);
+    for (const auto& [precision, kv_type] : kSettings) {
+      Runner reference(golden.model(), precision, kv_type, Runner::Arithmetic::kReference);
+      Runner threads(golden.model(), precision, kv_type, Runner::Arithmetic::kCpuThreads);
       ASSERT_TRUE(reference.status().ok()) << reference.status().message();
       ASSERT_TRUE(threads.status().ok()) << threads.status().message();
       expect_same(run(threads, tokens, {33}, in_order(tokens)),

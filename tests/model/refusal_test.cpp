@@ -276,6 +276,7 @@ TEST(KvPoolTest, BlocksOfAllLayersLieTogether) {
             static_cast<std::ptrdiff_t>(KvPool::bytes_per_block(spec)));
   EXPECT_EQ(second.head(BlockId(4), 1) - first.head(BlockId(4), 1), 2 * 2 * 32 * 16 * 4);
   EXPECT_EQ(KvPool::bytes_per_block(spec, KvType::kBf16), 3u * 2 * 2 * 32 * 16 * 2);
+  EXPECT_EQ(KvPool::bytes_per_block(spec, KvType::kInt8), 3u * 2 * 2 * 32 * (16 + 4));
   EXPECT_EQ(KvPool::create(*backend, spec, 0).status().code(), Code::kInvalidArgument);
   spec.layers.resize(1024);
   spec.kv_heads = 4096;

@@ -31,8 +31,11 @@ class Runner {
   enum class Arithmetic : uint8_t { kCpu, kCpuThreads, kReference };
 
   Runner(const std::string& path, Precision precision, Arithmetic arithmetic = Arithmetic::kCpu)
+      : Runner(path, precision, default_kv_type(precision), arithmetic) {}
+  Runner(const std::string& path, Precision precision, KvType kv_type,
+         Arithmetic arithmetic = Arithmetic::kCpu)
       : threads_(arithmetic == Arithmetic::kCpuThreads ? 2 : 1),
-        status_(load(path, precision, arithmetic)) {}
+        status_(load(path, precision, kv_type, arithmetic)) {}
 
   const Status& status() const { return status_; }
   Decoder& decoder() { return *decoder_; }
@@ -93,7 +96,7 @@ class Runner {
     return out;
   }
 
-  Status load(const std::string& path, Precision precision, Arithmetic arithmetic) {
+  Status load(const std::string& path, Precision precision, KvType kv_type, Arithmetic arithmetic) {
     SKEIN_ASSIGN(WeightSource source, open_model(path));
     source_ = std::make_unique<WeightSource>(std::move(source));
     if (arithmetic == Arithmetic::kReference) {
@@ -103,8 +106,7 @@ class Runner {
       backend_ = make_cpu_backend(threads_, isa, precision);
     }
     SKEIN_ASSIGN(decoder_, Decoder::load(*source_, *backend_, {.limits = {kRows, kRows}}));
-    SKEIN_ASSIGN(KvPool pool,
-                 KvPool::create(*backend_, decoder_->spec(), kBlocks, default_kv_type(precision)));
+    SKEIN_ASSIGN(KvPool pool, KvPool::create(*backend_, decoder_->spec(), kBlocks, kv_type));
     pool_ = std::make_unique<KvPool>(std::move(pool));
     return ok_status();
   }

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/kernel_table.h"
 #include "backend/cpu/math.inl"
+#include "backend/cpu/widen_kv.inl"
 
 namespace skein::cpu {
 namespace {
@@ -39,13 +40,11 @@ struct HeadBf16 {
   size_t dim;
 
   HeadBf16(const std::byte* head, size_t head_dim)
-      : at(reinterpret_cast<const float*>(head)), dim((head_dim + 15) / 16 * 16) {}
+      : at(reinterpret_cast<const float*>(head)), dim(padded_dims(head_dim)) {}
   void keys(size_t d, size_t half, F (&out)[2]) const {
     split(at + (half * dim / 2 + d / 2) * kPairs, out);
   }
-  static size_t half_bytes(size_t dim) {
-    return kKernelBlockTokens * ((dim + 15) / 16 * 16) * sizeof(uint16_t);
-  }
+  static size_t half_bytes(size_t dim) { return half_bytes_bf16(dim); }
   static F rounded(F p) { return V::round_bf16(p); }
   void values(size_t pair, size_t d, size_t, F (&out)[2]) const {
     split(at + (dim + d / 16 * (kKernelBlockTokens / 2) + pair) * kPairs, out);
@@ -59,13 +58,48 @@ struct HeadBf16 {
   }
 };
 
+// The next block is somewhere else in memory, where no hardware expects it. A call of a function
+// that does nothing but this looks useless to gcc, and goes.
+__attribute__((always_inline)) inline void prefetch(const std::byte* at, size_t bytes) {
+  SKEIN_WRITE_OUT for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
+}
+
+// Where the heads of a span's blocks come from: as they are in the cache, or widened by the way.
+// `next` is the half of a block that will be wanted after this one.
+template <class H>
+struct AsStored {
+  using Head = H;
+  static size_t half_bytes(size_t head_dim) { return Head::half_bytes(head_dim); }
+  static Head keys(const AttendSpan& a, size_t block, const std::byte* next) {
+    prefetch(next, half_bytes(a.head_dim));
+    return {a.blocks[block], a.head_dim};
+  }
+  static Head values(const AttendSpan& a, size_t block, const std::byte* next) {
+    return keys(a, block, next);
+  }
+};
+
+template <class V>
+struct Widened {
+  using Head = HeadBf16<V>;
+  static size_t half_bytes(size_t head_dim) { return half_bytes_int8(head_dim); }
+  static Head keys(const AttendSpan& a, size_t block, const std::byte* next) {
+    widen_keys<V>(a.blocks[block], a.head_dim, next, a.widened);
+    return {a.widened, a.head_dim};
+  }
+  static Head values(const AttendSpan& a, size_t block, const std::byte* next) {
+    widen_values<V>(a.blocks[block] + half_bytes(a.head_dim), a.head_dim, next,
+                    a.widened + half_bytes_bf16(a.head_dim));
+    return {a.widened, a.head_dim};
+  }
+};
+
 // What kQ queries from `query` on score with the tokens of one block, scaled and capped; those that
 // the query does not see too, which nobody reads. Sums of earlier dimensions wait in memory, so
 // that the registers are all for chains.
 template <class V, class Head, size_t kQ>
-void score_block(const AttendSpan& a, size_t query, size_t block) {
+void score_block(const AttendSpan& a, const Head& head, size_t query, size_t block) {
   using F = typename V::F;
-  const Head head(a.blocks[block], a.head_dim);
   const float* const q = a.queries + query * a.head_dim;
   float* const scores = a.scores + query * arithmetic::kSpanTokens + block * kKernelBlockTokens;
   for (size_t first = 0; first < a.head_dim; first += arithmetic::kGroup) {
@@ -145,10 +179,9 @@ void weigh(const AttendSpan& a, size_t query, size_t begin, size_t end) {
 // dimensions from d; the last one may have fewer lanes when kD is 1. Tokens outside are not
 // touched: what is there may be no number.
 template <class V, class Head, size_t kQ, size_t kD>
-void add_values(const AttendSpan& a, size_t query, size_t block, size_t begin, size_t end, size_t d,
-                size_t lanes) {
+void add_values(const AttendSpan& a, const Head& head, size_t query, size_t block, size_t begin,
+                size_t end, size_t d, size_t lanes) {
   using F = typename V::F;
-  const Head head(a.blocks[block], a.head_dim);
   const float* const weights =
       a.scores + query * arithmetic::kSpanTokens + block * kKernelBlockTokens;
   F chain[kQ][kD][2];  // of even and odd tokens
@@ -194,14 +227,15 @@ void add_values(const AttendSpan& a, size_t query, size_t block, size_t begin, s
 }
 
 template <class V, class Head, size_t kQ>
-void add_block(const AttendSpan& a, size_t query, size_t block, size_t begin, size_t end) {
+void add_block(const AttendSpan& a, const Head& head, size_t query, size_t block, size_t begin,
+               size_t end) {
   constexpr size_t kD = kQ <= V::kChains / 8 ? 4 : kQ <= V::kChains / 4 ? 2 : 1;
   size_t d = 0;
   for (; d + 16 * kD <= a.head_dim; d += 16 * kD) {
-    add_values<V, Head, kQ, kD>(a, query, block, begin, end, d, 16);
+    add_values<V, Head, kQ, kD>(a, head, query, block, begin, end, d, 16);
   }
   for (; d < a.head_dim; d += 16) {
-    add_values<V, Head, kQ, 1>(a, query, block, begin, end, d,
+    add_values<V, Head, kQ, 1>(a, head, query, block, begin, end, d,
                                a.head_dim - d < 16 ? a.head_dim - d : 16);
   }
 }
@@ -245,21 +279,12 @@ inline Blocks seen_blocks(const AttendSpan& a) {
   return {begin / kKernelBlockTokens, (end + kKernelBlockTokens - 1) / kKernelBlockTokens};
 }
 
-// The next block is somewhere else in memory, where no hardware expects it. A call of a function
-// that does nothing but this looks useless to gcc, and goes.
-__attribute__((always_inline)) inline void prefetch(const std::byte* at, size_t bytes) {
-  SKEIN_WRITE_OUT for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
-}
-
-// What is read n-th: the keys of all blocks, then their values.
-__attribute__((always_inline)) inline void prefetch_half(const AttendSpan& a, Blocks seen, size_t n,
-                                                         size_t half_bytes) {
+// What is read n-th: the keys of all blocks, then their values; after that the last of them again.
+inline const std::byte* nth_half(const AttendSpan& a, Blocks seen, size_t n, size_t half_bytes) {
   const size_t count = seen.end - seen.first;
-  if (n < count) {
-    prefetch(a.blocks[seen.first + n], half_bytes);
-  } else if (n < 2 * count) {
-    prefetch(a.blocks[seen.first + n - count] + half_bytes, half_bytes);
-  }
+  if (n < count) return a.blocks[seen.first + n];
+  const size_t block = n < 2 * count ? n - count : count - 1;
+  return a.blocks[seen.first + block] + half_bytes;
 }
 
 // The weights of all queries, and partials that start with no values.
@@ -275,37 +300,43 @@ void weigh_all(const AttendSpan& a) {
 }
 
 // To each row's values, what it sees of `blocks`.
-template <class V, class Head>
+template <class V, class Source>
 void add_blocks(const AttendSpan& a, Blocks seen, Blocks blocks) {
+  using Head = typename Source::Head;
   const QueryGroups<V> of_row(a.shared);
   for (size_t block = blocks.first; block < blocks.end; ++block) {
     const size_t start = block * kKernelBlockTokens;
-    prefetch_half(a, seen, seen.end + block - 2 * seen.first + 1, Head::half_bytes(a.head_dim));
+    const size_t next = seen.end + block - 2 * seen.first + 1;
+    const Head head =
+        Source::values(a, block, nth_half(a, seen, next, Source::half_bytes(a.head_dim)));
     for (size_t row = 0; row < a.rows; ++row) {
       const size_t from = a.begin[row] > start ? a.begin[row] - start : 0;
       const size_t left = a.end[row] > start ? a.end[row] - start : 0;
       const size_t to = left < kKernelBlockTokens ? left : kKernelBlockTokens;
       if (from >= to) continue;
       of_row.run(row * a.shared, (row + 1) * a.shared, [&](auto count, size_t query) {
-        add_block<V, Head, count>(a, query, block, from, to);
+        add_block<V, Head, count>(a, head, query, block, from, to);
       });
     }
   }
 }
 
 // A block's keys, later its values, stay in the first-level cache while all queries come by.
-template <class V, class Head>
+template <class V, class Source>
 void attend_span(const AttendSpan& a) {
+  using Head = typename Source::Head;
   const Blocks seen = seen_blocks(a);
   const size_t queries = a.rows * a.shared;
   const QueryGroups<V> all(queries);
   for (size_t block = seen.first; block < seen.end; ++block) {
-    prefetch_half(a, seen, block - seen.first + 1, Head::half_bytes(a.head_dim));
+    const size_t next = block - seen.first + 1;
+    const Head head =
+        Source::keys(a, block, nth_half(a, seen, next, Source::half_bytes(a.head_dim)));
     all.run(0, queries,
-            [&](auto count, size_t query) { score_block<V, Head, count>(a, query, block); });
+            [&](auto count, size_t query) { score_block<V, Head, count>(a, head, query, block); });
   }
   weigh_all<V, Head>(a);
-  add_blocks<V, Head>(a, seen, seen);
+  add_blocks<V, Source>(a, seen, seen);
 }
 
 template <class V>

@@ -191,19 +191,20 @@ inline void attend_tile(const AttendSpan& a) {
   memory_is_written();
   for (size_t block = seen.first; block < seen.end; block += 2) {
     const bool two = block + 1 < seen.end;
-    prefetch_half(a, seen, block - seen.first + 2, half_bytes);
-    if (two) prefetch_half(a, seen, block - seen.first + 3, half_bytes);
+    const size_t next = block - seen.first + 2;
+    prefetch(nth_half(a, seen, next, half_bytes), half_bytes);
+    if (two) prefetch(nth_half(a, seen, next + 1, half_bytes), half_bytes);
     score_blocks(a, queries, block, two);
   }
   weigh_all<V, Head, true>(a);
-  add_blocks<V, Head>(a, seen, {seen.first, whole.first});
+  add_blocks<V, AsStored<Head>>(a, seen, {seen.first, whole.first});
   pack_weights(a, whole, weights);
   memory_is_written();
   for (size_t d = 0; whole.first < whole.end && d < a.head_dim; d += 64) {
     const size_t left = (a.head_dim - d) / 16;
     add_dimensions(a, seen, whole, weights, d, left < 4 ? left : 4);
   }
-  add_blocks<V, Head>(a, seen, {whole.end, seen.end});
+  add_blocks<V, AsStored<Head>>(a, seen, {whole.end, seen.end});
 }
 
 }  // namespace

@@ -38,11 +38,17 @@ void Attention::list_tiles(std::span<const Sequence> sequences, uint32_t window,
   }
 }
 
+size_t Attention::Job::widened_floats() const {
+  if (cache.type != KvType::kInt8) return 0;
+  return KvLayer::head_bytes(cache.head_dim, KvType::kBf16) / sizeof(float);
+}
+
 Attention::Memory Attention::memory_of(const Job& job, size_t slot) const {
-  float* const queries = slots_.slot(slot);
+  float* const widened = slots_.slot(slot);  // first: it wants to be aligned
+  float* const queries = widened + job.widened_floats();
   float* const totals = queries + job.query_floats();
   float* const partials = totals + job.partial_floats;
-  return {queries, totals, partials, partials + job.partial_floats};
+  return {widened, queries, totals, partials, partials + job.partial_floats};
 }
 
 // [rows * shared][head_dim], rounded where the cache is.
@@ -61,7 +67,7 @@ const float* Attention::queries_of(const Job& job, const Tile& tile, uint32_t kv
 }
 
 void Attention::attend_span(const Job& job, const Tile& tile, uint32_t kv_head, size_t span,
-                            const float* queries, float* scores, float* partials) const {
+                            const float* queries, const Memory& memory, float* partials) const {
   const size_t start = span * kSpan;
   size_t begin[kTileQueries] = {}, end[kTileQueries] = {};
   for (size_t row = 0; row < tile.rows; ++row) {
@@ -77,15 +83,23 @@ void Attention::attend_span(const Job& job, const Tile& tile, uint32_t kv_head, 
   args.end = end;
   args.scale = job.params.scale;
   args.softcap = job.params.softcap;
-  args.scores = scores;
+  args.scores = memory.scores;
   args.partials = partials;
+  args.widened = reinterpret_cast<std::byte*>(memory.widened);
   const std::byte* blocks[kSpanBlocks] = {};
   // Rows see ever more to the right, and with a window ever less to the left.
   for (size_t b = begin[0] / kBlockTokens; b * kBlockTokens < end[tile.rows - 1]; ++b) {
     blocks[b] = job.cache.head(tile.blocks[span * kSpanBlocks + b], kv_head);
   }
   args.blocks = blocks;
-  (job.cache.type == KvType::kF32 ? kernels_.attend_span_f32 : kernels_.attend_span_bf16)(args);
+  switch (job.cache.type) {
+    case KvType::kF32:
+      return kernels_.attend_span_f32(args);
+    case KvType::kBf16:
+      return kernels_.attend_span_bf16(args);
+    case KvType::kInt8:
+      return kernels_.attend_span_int8(args);
+  }
 }
 
 // The partials of `span` into the totals, of the rows that see it.
@@ -126,7 +140,7 @@ void Attention::run_whole(const Phase& before, const Job& job, size_t work) {
     const float* const queries = queries_of(job, tile, kv_head, memory.queries);
     for (size_t i = 0; i < tile.spans(); ++i) {
       const size_t span = tile.first_span() + i;
-      attend_span(job, tile, kv_head, span, queries, memory.scores, memory.partials);
+      attend_span(job, tile, kv_head, span, queries, memory, memory.partials);
       merge(job, tile, span, memory.totals, memory.partials);
     }
     finish(job, tile, kv_head, memory.totals);
@@ -147,7 +161,7 @@ void Attention::run_by_span(const Phase& before, const Job& job, size_t work, si
     const auto kv_head = static_cast<uint32_t>(item / tiles_.size());
     const Memory memory = memory_of(job, slot);
     attend_span(job, tile, kv_head, tile.first_span() + i,
-                queries_of(job, tile, kv_head, memory.queries), memory.scores, partials(item, i));
+                queries_of(job, tile, kv_head, memory.queries), memory, partials(item, i));
   };
   const auto join = [&](size_t slot, size_t item) {
     const Tile& tile = tiles_[item % tiles_.size()];
@@ -169,7 +183,8 @@ void Attention::run(const Phase& before, Rows q, std::span<const Sequence> seque
   if (tiles_.empty()) return;
   const size_t queries = tile_rows * shared;
   const Job job{q, out, cache, params, shared, queries, queries * (size_t{cache.head_dim} + 2)};
-  slots_.ensure(job.query_floats() + 2 * job.partial_floats + queries * kSpan);
+  slots_.ensure(job.widened_floats() + job.query_floats() + 2 * job.partial_floats +
+                queries * kSpan);
   size_t tokens = 0, max_spans = 0;
   for (const Tile& tile : tiles_) {
     tokens += tile.rows * (tile.end(tile.rows - 1) - tile.begin(0));

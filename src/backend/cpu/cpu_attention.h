@@ -50,17 +50,18 @@ class Attention {
     size_t partial_floats;  // of the queries of a tile, for one span
 
     size_t query_floats() const { return tile_queries * cache.head_dim; }
+    size_t widened_floats() const;
   };
   // What a slot works with.
   struct Memory {
-    float *queries, *totals, *partials, *scores;
+    float *widened, *queries, *totals, *partials, *scores;
   };
 
   void list_tiles(std::span<const Sequence> sequences, uint32_t window, size_t rows);
   Memory memory_of(const Job& job, size_t slot) const;
   const float* queries_of(const Job& job, const Tile& tile, uint32_t kv_head, float* memory) const;
   void attend_span(const Job& job, const Tile& tile, uint32_t kv_head, size_t span,
-                   const float* queries, float* scores, float* partials) const;
+                   const float* queries, const Memory& memory, float* partials) const;
   void merge(const Job& job, const Tile& tile, size_t span, float* totals,
              const float* partials) const;
   void finish(const Job& job, const Tile& tile, uint32_t kv_head, const float* totals) const;

@@ -31,20 +31,41 @@ const CpuMatrix& own(const Matrix& matrix) {
 }
 
 // One token's key and value into a head of its block.
-void store_token(const KvLayer& cache, uint32_t slot, const float* key, const float* value,
-                 std::byte* head) {
-  const uint32_t dim = cache.head_dim;
-  if (cache.type == KvType::kF32) {
-    float* const floats = reinterpret_cast<float*>(head);
-    for (uint32_t d = 0; d < dim; ++d) floats[cache.key_index(slot, d)] = key[d];
-    std::copy_n(value, dim, floats + cache.value_index(slot, 0));
-    return;
-  }
+void store_f32(const KvLayer& cache, uint32_t slot, const float* key, const float* value,
+               std::byte* head) {
+  float* const floats = reinterpret_cast<float*>(head);
+  for (uint32_t d = 0; d < cache.head_dim; ++d) floats[cache.key_index(slot, d)] = key[d];
+  std::copy_n(value, cache.head_dim, floats + cache.value_index(slot, 0));
+}
+
+void store_bf16(const KvLayer& cache, uint32_t slot, const float* key, const float* value,
+                std::byte* head) {
   uint16_t* const halves = reinterpret_cast<uint16_t*>(head);
-  for (uint32_t d = 0; d < dim; ++d) {
+  for (uint32_t d = 0; d < cache.head_dim; ++d) {
     halves[cache.key_index(slot, d)] = arithmetic::round_to_bf16(key[d]);
     halves[cache.value_index(slot, d)] = arithmetic::round_to_bf16(value[d]);
   }
+}
+
+void store_int8(const KvLayer& cache, uint32_t slot, const float* key, const float* value,
+                std::byte* head) {
+  const uint32_t dim = cache.head_dim;
+  const arithmetic::Int8Scale keys = arithmetic::int8_scale(key, dim);
+  const arithmetic::Int8Scale values = arithmetic::int8_scale(value, dim);
+  reinterpret_cast<float*>(head)[cache.key_scale_index(slot)] = keys.scale;
+  reinterpret_cast<float*>(head)[cache.value_scale_index(slot)] = values.scale;
+  int8_t* const bytes = reinterpret_cast<int8_t*>(head);
+  for (uint32_t d = 0; d < dim; ++d) {
+    bytes[cache.key_index(slot, d)] = arithmetic::to_int8(key[d], keys.inverse);
+    bytes[cache.value_index(slot, d)] = arithmetic::to_int8(value[d], values.inverse);
+  }
+}
+
+using StoreToken = void (*)(const KvLayer& cache, uint32_t slot, const float* key,
+                            const float* value, std::byte* head);
+StoreToken store_for(KvType type) {
+  constexpr StoreToken kStores[] = {store_f32, store_bf16, store_int8};
+  return kStores[static_cast<size_t>(type)];
 }
 
 class CpuBackend final : public Backend {
@@ -217,13 +238,14 @@ void CpuBackend::list_pieces(std::span<const Sequence> sequences) {
 void CpuBackend::store_piece(const Piece& piece, Rows k, Rows v, const KvLayer& cache) const {
   const Sequence& sequence = *piece.sequence;
   if (!sequence.writes_kv) return;
+  const StoreToken store = store_for(cache.type);
   for (uint32_t i = piece.first; i < piece.first + piece.count; ++i) {
     const uint32_t position = sequence.start + i, slot = position % kBlockTokens;
     const BlockId block = sequence.blocks[position / kBlockTokens];
     const size_t row = size_t{sequence.first_row} + i;
     for (uint32_t head = 0; head < cache.heads; ++head) {
       const size_t offset = size_t{head} * cache.head_dim;
-      store_token(cache, slot, k.row(row) + offset, v.row(row) + offset, cache.head(block, head));
+      store(cache, slot, k.row(row) + offset, v.row(row) + offset, cache.head(block, head));
     }
   }
 }

@@ -49,8 +49,9 @@ struct AttendSpan {
   // its partials are not touched.
   const size_t *begin, *end;
   float scale, softcap;
-  float* scores;    // memory for rows * shared * kSpanTokens
-  float* partials;  // [rows * shared][head_dim + 2]: values, then the maximum, then the weight
+  float* scores;       // memory for rows * shared * kSpanTokens
+  float* partials;     // [rows * shared][head_dim + 2]: values, then the maximum, then the weight
+  std::byte* widened;  // of int8: memory for a block's head in bfloat16
 };
 
 enum class RowNorm : uint8_t { kRms, kLayer };
@@ -82,6 +83,7 @@ struct KernelTable {
 
   void (*attend_span_f32)(const AttendSpan& args);
   void (*attend_span_bf16)(const AttendSpan& args);
+  void (*attend_span_int8)(const AttendSpan& args);
   void (*round_bf16)(const float* x, size_t count, float* out);  // still as floats
   // Joins the partial of a later span into that of the earlier ones.
   void (*merge_partial)(float* total, const float* span, size_t head_dim);

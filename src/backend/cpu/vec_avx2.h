@@ -65,6 +65,18 @@ struct VecAvx2 {
     };
     return {round(x.low), round(x.high)};
   }
+  static F bf16_pairs(F even, F odd) {
+    const auto round = [](__m256 x) {
+      const __m256i bits = _mm256_castps_si256(x);
+      const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+      return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), is_odd);
+    };
+    const auto pair = [&](__m256 first, __m256 second) {
+      return _mm256_castsi256_ps(
+          _mm256_blend_epi16(_mm256_srli_epi32(round(first), 16), round(second), 0xaa));
+    };
+    return {pair(even.low, odd.low), pair(even.high, odd.high)};
+  }
   static F bit_or(F a, F b) { return {_mm256_or_ps(a.low, b.low), _mm256_or_ps(a.high, b.high)}; }
   static F add_exponent(F p, F shifted) {
     const I n = shift_left(ints(shifted), 23), bits = ints(p);

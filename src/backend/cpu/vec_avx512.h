@@ -46,6 +46,16 @@ struct VecAvx512 {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_add_epi32(bits, up), _mm512_set1_epi32(-0x10000)));
   }
+  static F bf16_pairs(F even, F odd) {
+    const auto round = [](F x) {
+      const __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
+      const __m512i up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+      const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+      return _mm512_mask_add_epi32(up, is_odd, up, one);
+    };
+    return _mm512_castsi512_ps(
+        _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(round(even), 16), round(odd)));
+  }
   static F bit_or(F a, F b) { return _mm512_or_ps(a, b); }
   static F add_exponent(F p, F shifted) {
     return _mm512_castsi512_ps(_mm512_add_epi32(

@@ -100,6 +100,18 @@ struct VecScalar {
       return __builtin_bit_cast(float, (bits + up) & 0xffff0000U);
     });
   }
+  // Both rounded in the same way, the first in the lower half of a lane. Not for subnormals, and a
+  // NaN must have a lower half of zeros.
+  static F bf16_pairs(F even, F odd) {
+    const auto round = [](float x) {
+      const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+      return bits + 0x7fff + (bits >> 16 & 1);
+    };
+    return each([&](size_t l) {
+      return __builtin_bit_cast(float,
+                                round(even.lane[l]) >> 16 | (round(odd.lane[l]) & 0xffff0000U));
+    });
+  }
   static F bit_or(F a, F b) {
     return each([&](size_t l) {
       return __builtin_bit_cast(

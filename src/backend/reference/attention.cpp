@@ -19,6 +19,11 @@ struct Partial {
   std::vector<float> values;  // the weighted sum; empty: nothing yet
 };
 
+// As attention over such a cache has its numbers.
+float rounded(float x, KvType type) {
+  return type == KvType::kF32 ? x : arithmetic::float_of_bf16(arithmetic::round_to_bf16(x));
+}
+
 // One head of a sequence's cache.
 struct Head {
   std::span<const BlockId> blocks;
@@ -26,17 +31,28 @@ struct Head {
   uint32_t head;
 
   float key(uint32_t token, uint32_t d) const {
-    return at(token, cache.key_index(token % kBlockTokens, d));
+    const uint32_t slot = token % kBlockTokens;
+    return at(token, cache.key_index(slot, d), cache.key_scale_index(slot));
   }
   float value(uint32_t token, uint32_t d) const {
-    return at(token, cache.value_index(token % kBlockTokens, d));
+    const uint32_t slot = token % kBlockTokens;
+    return at(token, cache.value_index(slot, d), cache.value_scale_index(slot));
   }
 
  private:
-  float at(uint32_t token, size_t index) const {
+  float at(uint32_t token, size_t index, size_t scale_index) const {
     const std::byte* const block = cache.head(blocks[token / kBlockTokens], head);
-    if (cache.type == KvType::kF32) return reinterpret_cast<const float*>(block)[index];
-    return arithmetic::float_of_bf16(reinterpret_cast<const uint16_t*>(block)[index]);
+    const float* const floats = reinterpret_cast<const float*>(block);
+    switch (cache.type) {
+      case KvType::kF32:
+        return floats[index];
+      case KvType::kBf16:
+        return arithmetic::float_of_bf16(reinterpret_cast<const uint16_t*>(block)[index]);
+      case KvType::kInt8:
+        break;
+    }
+    const auto q = static_cast<float>(reinterpret_cast<const int8_t*>(block)[index]);
+    return rounded(floats[scale_index] * q, cache.type);
   }
 };
 
@@ -54,11 +70,6 @@ float grouped_sum(uint32_t begin, uint32_t end, const A& a, const B& b) {
     sum = sum + (chain[0] + chain[1]);
   }
   return sum;
-}
-
-// As the cache keeps its numbers.
-float rounded(float x, KvType type) {
-  return type == KvType::kF32 ? x : arithmetic::float_of_bf16(arithmetic::round_to_bf16(x));
 }
 
 // Tokens [begin, end), which lie in one span.

@@ -204,6 +204,7 @@ class ReferenceBackend final : public Backend {
   void kv_store(Rows k, Rows v, std::span<const Sequence> sequences,
                 const KvLayer& cache) override {
     check_kv_store(k, v, sequences, cache);
+    const FlushDenormals flush;
     for (const Sequence& sequence : sequences) {
       if (!sequence.writes_kv) continue;
       for (uint32_t i = 0; i < sequence.rows; ++i) {
@@ -298,17 +299,31 @@ class ReferenceBackend final : public Backend {
     const uint32_t slot = position % kBlockTokens, dim = cache.head_dim;
     for (uint32_t head = 0; head < cache.heads; ++head) {
       std::byte* const to = cache.head(blocks[position / kBlockTokens], head);
-      const auto store = [&](size_t index, float x) {
-        if (cache.type == KvType::kF32) {
-          reinterpret_cast<float*>(to)[index] = x;
-        } else {
-          reinterpret_cast<uint16_t*>(to)[index] = arithmetic::round_to_bf16(x);
-        }
-      };
-      for (uint32_t d = 0; d < dim; ++d) {
-        store(cache.key_index(slot, d), k[head * dim + d]);
-        store(cache.value_index(slot, d), v[head * dim + d]);
+      const float *const key = k + head * dim, *const value = v + head * dim;
+      arithmetic::Int8Scale key_scale, value_scale;
+      if (cache.type == KvType::kInt8) {
+        key_scale = arithmetic::int8_scale(key, dim);
+        value_scale = arithmetic::int8_scale(value, dim);
+        reinterpret_cast<float*>(to)[cache.key_scale_index(slot)] = key_scale.scale;
+        reinterpret_cast<float*>(to)[cache.value_scale_index(slot)] = value_scale.scale;
       }
+      for (uint32_t d = 0; d < dim; ++d) {
+        store(to, cache.type, cache.key_index(slot, d), key[d], key_scale.inverse);
+        store(to, cache.type, cache.value_index(slot, d), value[d], value_scale.inverse);
+      }
+    }
+  }
+  static void store(std::byte* head, KvType type, size_t index, float x, float inverse) {
+    switch (type) {
+      case KvType::kF32:
+        reinterpret_cast<float*>(head)[index] = x;
+        return;
+      case KvType::kBf16:
+        reinterpret_cast<uint16_t*>(head)[index] = arithmetic::round_to_bf16(x);
+        return;
+      case KvType::kInt8:
+        reinterpret_cast<int8_t*>(head)[index] = arithmetic::to_int8(x, inverse);
+        return;
     }
   }
 
