@@ -14,8 +14,8 @@ using Groups = std::span<WeightGroup>;
 
 constexpr size_t kGroup = arithmetic::kGroup;
 constexpr size_t kGroupsOfSuperBlock = quant::kSuperBlock / kGroup;
-// 4- and 8-bit codes of signed values.
-constexpr int32_t kOffset4 = 8, kOffset8 = 128;
+// Of codes of signed values, by their bits.
+constexpr int32_t kOffset4 = 8, kOffset5 = 16, kOffset6 = 32, kOffset8 = 128;
 
 constexpr std::array<int8_t, 16> kIq4Table = {-127, -104, -83, -65, -49, -35, -22, -10,
                                               1,    13,   25,  38,  53,  69,  89,  113};
@@ -43,12 +43,36 @@ uint16_t bits16(const std::byte* at) {
   return quant::load<uint16_t>(at);
 }
 
-// The 16 bytes of a block of 32 nibbles: byte j holds elements j and j + 16.
-void take_nibbles(const std::byte* qs, WeightGroup& out) {
-  for (size_t j = 0; j < 16; ++j) {
-    const auto pair = static_cast<uint8_t>(qs[j]);
-    out.code[j] = pair & 0xf;
-    out.code[j + 16] = pair >> 4;
+// Codes are read eight at a time.
+constexpr size_t kWord = sizeof(uint64_t);
+constexpr size_t kWords = kGroup / kWord;
+
+constexpr uint64_t in_each_byte(uint8_t byte) {
+  return byte * 0x0101010101010101ULL;
+}
+
+// Of each of eight bytes `mask` of what it is shifted right by; the mask leaves bits of that byte
+// only.
+uint64_t bits_at(const std::byte* at, size_t shift, uint8_t mask) {
+  return quant::load<uint64_t>(at) >> shift & in_each_byte(mask);
+}
+
+// Bit i as byte i.
+uint64_t spread(uint8_t bits) {
+  const uint64_t own = in_each_byte(bits) & 0x8040201008040201ULL;
+  return (own + in_each_byte(0x7f)) >> 7 & in_each_byte(1);
+}
+
+void put_word(WeightGroup& out, size_t word, uint64_t codes) {
+  std::memcpy(out.code.data() + word * kWord, &codes, kWord);
+}
+
+// The 16 bytes of a block of 32 nibbles: byte j holds elements j and j + 16. `fifths` has a bit for
+// each.
+void take_nibbles(const std::byte* qs, WeightGroup& out, uint32_t fifths = 0) {
+  for (size_t word = 0; word < kWords; ++word) {
+    const uint64_t low = bits_at(qs + word % 2 * kWord, word / 2 * 4, 0xf);
+    put_word(out, word, low | spread(static_cast<uint8_t>(fifths >> (8 * word))) << 4);
   }
 }
 
@@ -65,15 +89,10 @@ void read_nibble_blocks(const std::byte* block, bool minimum, Groups out) {
 
 void read_q5(const std::byte* block, bool minimum, Groups out) {
   const size_t header = minimum ? 4 : 2;
-  const uint32_t raise = minimum ? 0 : kOffset8 - 16;
   for (WeightGroup& group : out) {
     group.scale[0] = bits16(block);
     if (minimum) group.minimum[0] = bits16(block + 2);
-    const auto fifth = quant::load<uint32_t>(block + header);
-    take_nibbles(block + header + 4, group);
-    for (size_t j = 0; j < kGroup; ++j) {
-      group.code[j] = static_cast<uint8_t>((group.code[j] | (fifth >> j & 1) << 4) + raise);
-    }
+    take_nibbles(block + header + 4, group, quant::load<uint32_t>(block + header));
     block += header + 20;
   }
 }
@@ -81,8 +100,8 @@ void read_q5(const std::byte* block, bool minimum, Groups out) {
 void read_q8_0(const std::byte* block, Groups out) {
   for (WeightGroup& group : out) {
     group.scale[0] = bits16(block);
-    for (size_t j = 0; j < kGroup; ++j) {
-      group.code[j] = static_cast<uint8_t>(block[2 + j]) ^ uint8_t { 0x80 };
+    for (size_t word = 0; word < kWords; ++word) {
+      put_word(group, word, bits_at(block + 2 + word * kWord, 0, 0xff) ^ in_each_byte(0x80));
     }
     block += 34;
   }
@@ -108,10 +127,10 @@ void read_q45_k(const std::byte* block, bool five_bits, Groups out) {
     const std::byte* const qs = block + (five_bits ? 48 : 16) + in_block / 2 * 32;
     const std::byte* const fifths = block + 16;
     const size_t shift = in_block % 2 * 4;
-    for (size_t j = 0; j < kGroup; ++j) {
-      uint32_t q = quant::byte_at(qs, j) >> shift & 0xf;
-      if (five_bits) q |= (quant::byte_at(fifths, j) >> in_block & 1) << 4;
-      out[g].code[j] = static_cast<uint8_t>(q);
+    for (size_t word = 0; word < kWords; ++word) {
+      uint64_t q = bits_at(qs + word * kWord, shift, 0xf);
+      if (five_bits) q |= bits_at(fifths + word * kWord, in_block, 1) << 4;
+      put_word(out[g], word, q);
     }
   }
 }
@@ -128,10 +147,10 @@ void read_q6_k(const std::byte* block, Groups out) {
     const std::byte* const low = block + in_block / 4 * 64 + in_block % 2 * 32;
     const std::byte* const high = block + 128 + in_block / 4 * 32;
     const size_t low_shift = in_block / 2 % 2 * 4, high_shift = in_block % 4 * 2;
-    for (size_t j = 0; j < kGroup; ++j) {
-      const uint32_t q = (quant::byte_at(low, j) >> low_shift & 0xf) |
-                         (quant::byte_at(high, j) >> high_shift & 3) << 4;
-      out[g].code[j] = static_cast<uint8_t>(q + (kOffset8 - 32));
+    for (size_t word = 0; word < kWords; ++word) {
+      put_word(out[g], word,
+               bits_at(low + word * kWord, low_shift, 0xf) |
+                   bits_at(high + word * kWord, high_shift, 3) << 4);
     }
   }
 }
@@ -146,10 +165,10 @@ void read_q3_k(const std::byte* block, Groups out) {
       out[g].scale[half] = round_to_f16(d * static_cast<float>(scale));
     }
     const std::byte* const low = block + 32 + in_block / 4 * 32;
-    for (size_t j = 0; j < kGroup; ++j) {
-      const uint32_t q = (quant::byte_at(low, j) >> (in_block % 4 * 2) & 3) |
-                         (quant::byte_at(block, j) >> in_block & 1) << 2;
-      out[g].code[j] = static_cast<uint8_t>(q + (kOffset4 - 4));
+    for (size_t word = 0; word < kWords; ++word) {
+      const uint64_t q = bits_at(low + word * kWord, in_block % 4 * 2, 3) |
+                         bits_at(block + word * kWord, in_block, 1) << 2;
+      put_word(out[g], word, q + in_each_byte(kOffset4 - 4));
     }
   }
 }
@@ -165,8 +184,8 @@ void read_q2_k(const std::byte* block, Groups out) {
       out[g].minimum[half] = round_to_f16(-(dmin * static_cast<float>(packed >> 4)));
     }
     const std::byte* const qs = block + 16 + in_block / 4 * 32;
-    for (size_t j = 0; j < kGroup; ++j) {
-      out[g].code[j] = static_cast<uint8_t>(quant::byte_at(qs, j) >> (in_block % 4 * 2) & 3);
+    for (size_t word = 0; word < kWords; ++word) {
+      put_word(out[g], word, bits_at(qs + word * kWord, in_block % 4 * 2, 3));
     }
   }
 }
@@ -257,17 +276,18 @@ std::optional<GroupFormat> tensor_format(ElementType type) {
     case ElementType::kQ4_K:
       return GroupFormat{.has_minimum = true};
     case ElementType::kQ5_0:
+      return GroupFormat{.bits = 5, .offset = kOffset5};
     case ElementType::kQ8_0:
       return GroupFormat{.bits = 8, .offset = kOffset8};
     case ElementType::kQ5_1:
     case ElementType::kQ5_K:
-      return GroupFormat{.bits = 8, .has_minimum = true};
+      return GroupFormat{.bits = 5, .has_minimum = true};
     case ElementType::kQ2_K:
-      return GroupFormat{.halves = true, .has_minimum = true};
+      return GroupFormat{.bits = 2, .halves = true, .has_minimum = true};
     case ElementType::kQ3_K:
       return GroupFormat{.offset = kOffset4, .halves = true};
     case ElementType::kQ6_K:
-      return GroupFormat{.bits = 8, .offset = kOffset8, .halves = true};
+      return GroupFormat{.bits = 6, .offset = kOffset6, .halves = true};
     case ElementType::kIQ4_NL:
     case ElementType::kIQ4_XS:
       return GroupFormat{.table = kIq4Table.data()};

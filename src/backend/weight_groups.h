@@ -20,7 +20,7 @@ namespace skein {
 
 // How codes and scales of a format are to be read.
 struct GroupFormat {
-  uint32_t bits = 4;              // of a code: 4 or 8
+  uint32_t bits = 4;              // of a code: 2, 4, 5, 6 or 8
   int32_t offset = 0;             // value = code - offset, unless there is a table
   const int8_t* table = nullptr;  // [16] values of 4-bit codes
   bool halves = false;            // scales of columns 0 to 15 and 16 to 31; else one for all 32

@@ -28,6 +28,19 @@ struct DotAvx2 : VecAvx2 {
   static W high_nibbles(W w) {
     return low_nibbles({_mm256_srli_epi16(w.low, 4), _mm256_srli_epi16(w.high, 4)});
   }
+  template <int kShift>
+  static W bits(W w, uint8_t mask) {
+    const __m256i kept = _mm256_set1_epi8(static_cast<char>(mask));
+    return {_mm256_and_si256(shift<kShift>(w.low), kept),
+            _mm256_and_si256(shift<kShift>(w.high), kept)};
+  }
+  static W either(W a, W b) {
+    return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
+  }
+  static W add_bytes(W w, uint8_t each) {
+    const __m256i all = _mm256_set1_epi8(static_cast<char>(each));
+    return {_mm256_add_epi8(w.low, all), _mm256_add_epi8(w.high, all)};
+  }
   static W load_table(const uint8_t* at) {
     const __m256i table =
         _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
@@ -106,6 +119,12 @@ struct DotAvx2 : VecAvx2 {
   }
 
  private:
+  template <int kShift>
+  static __m256i shift(__m256i w) {
+    if constexpr (kShift < 0) return _mm256_slli_epi16(w, -kShift);
+    return _mm256_srli_epi16(w, kShift < 0 ? 0 : kShift);
+  }
+
   // Four products each with code - 128. The sign goes over to the activations; a magnitude is 128
   // at most, so two products of 128 * 127 fit 16 bits.
   static __m256i signed_dot(__m256i codes, __m256i x) {

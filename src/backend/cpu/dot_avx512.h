@@ -22,6 +22,16 @@ struct DotAvx512 : VecAvx512 {
   static void store_bytes(uint8_t* at, W w) { _mm512_storeu_si512(at, w); }
   static W low_nibbles(W w) { return _mm512_and_si512(w, _mm512_set1_epi8(0xf)); }
   static W high_nibbles(W w) { return low_nibbles(_mm512_srli_epi16(w, 4)); }
+  template <int kShift>
+  static W bits(W w, uint8_t mask) {
+    const W shifted = kShift < 0 ? _mm512_slli_epi16(w, kShift < 0 ? -kShift : 0)
+                                 : _mm512_srli_epi16(w, kShift < 0 ? 0 : kShift);
+    return _mm512_and_si512(shifted, _mm512_set1_epi8(static_cast<char>(mask)));
+  }
+  static W either(W a, W b) { return _mm512_or_si512(a, b); }
+  static W add_bytes(W w, uint8_t each) {
+    return _mm512_add_epi8(w, _mm512_set1_epi8(static_cast<char>(each)));
+  }
   static W load_table(const uint8_t* at) {
     return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
   }

@@ -38,6 +38,23 @@ struct DotScalar : VecScalar {
     for (uint8_t& byte : w.byte) byte = static_cast<uint8_t>(byte >> 4);
     return w;
   }
+  // Of each byte `mask` of what it is shifted right by, left where that is negative; the mask must
+  // leave bits of the byte itself only.
+  template <int kShift>
+  static W bits(W w, uint8_t mask) {
+    for (uint8_t& byte : w.byte) {
+      byte = static_cast<uint8_t>((kShift < 0 ? byte << -kShift : byte >> kShift) & mask);
+    }
+    return w;
+  }
+  static W either(W a, W b) {
+    for (size_t i = 0; i < 64; ++i) a.byte[i] |= b.byte[i];
+    return a;
+  }
+  static W add_bytes(W w, uint8_t each) {
+    for (uint8_t& byte : w.byte) byte = static_cast<uint8_t>(byte + each);
+    return w;
+  }
   static W load_table(const uint8_t* at) {
     W w;
     for (size_t i = 0; i < 64; ++i) w.byte[i] = at[i % 16];

@@ -103,20 +103,9 @@ struct G32Panel {
  private:
   template <Codes kCodes>
   static void unpack_codes(const uint8_t* from, const uint8_t* table, uint8_t* to) {
-    if constexpr (kCodes == Codes::kBytes) {
-      for (size_t j = 0; j < 8; ++j) V::store_bytes(to + 64 * j, V::load_bytes(from + 64 * j));
-      return;
-    }
-    for (size_t j = 0; j < 4; ++j) {
-      const W pairs = V::load_bytes(from + 64 * j);
-      W low = V::low_nibbles(pairs), high = V::high_nibbles(pairs);
-      if constexpr (kCodes == Codes::kTable) {
-        low = V::lookup_bytes(V::load_table(table), low);
-        high = V::lookup_bytes(V::load_table(table), high);
-      }
-      V::store_bytes(to + 64 * j, low);
-      V::store_bytes(to + 256 + 64 * j, high);
-    }
+    const W values = kCodes == Codes::kTable ? V::load_table(table) : W();
+    each_four_columns<V, kCodes, kMinimum, 1>(
+        &from, values, [&](const W* w, size_t column) { V::store_bytes(to + 16 * column, *w); });
   }
 };
 

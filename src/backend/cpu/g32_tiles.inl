@@ -34,6 +34,64 @@ __attribute__((always_inline)) inline float scaled_sum(const QuantizedRow& x, si
   return x.scale * static_cast<float>(sum);
 }
 
+// Codes of four columns of each of 16 outputs, unpacked, as add(w, column), where w is those of
+// kBlocks row blocks; `codes` are the blocks' of 32 columns.
+template <class V, Codes kCodes, bool kMinimum, size_t kBlocks, class Add>
+__attribute__((always_inline)) inline void each_four_columns(const uint8_t* const* codes,
+                                                             typename V::W table, const Add& add) {
+  using W = typename V::W;
+  if constexpr (kCodes == Codes::kBytes) {
+    repeat<8>([&](auto j) {
+      W w[kBlocks];
+      repeat<kBlocks>([&](auto b) { w[b] = V::load_bytes(codes[b] + 64 * j); });
+      add(w, 4 * j);
+    });
+    return;
+  }
+  if constexpr (kCodes == Codes::kTwos) {
+    repeat<2>([&](auto j) {
+      W all[kBlocks];
+      repeat<kBlocks>([&](auto b) { all[b] = V::load_bytes(codes[b] + 64 * j); });
+      repeat<4>([&](auto i) {
+        W w[kBlocks];
+        repeat<kBlocks>([&](auto b) { w[b] = V::template bits<2 * i>(all[b], 3); });
+        add(w, 8 * i + 4 * j);
+      });
+    });
+    return;
+  }
+  repeat<4>([&](auto j) {
+    W low[kBlocks], high[kBlocks];
+    repeat<kBlocks>([&](auto b) {
+      const W pairs = V::load_bytes(codes[b] + 64 * j);
+      low[b] = V::low_nibbles(pairs);
+      high[b] = V::high_nibbles(pairs);
+      if constexpr (kCodes == Codes::kTable) {
+        low[b] = V::lookup_bytes(table, low[b]);
+        high[b] = V::lookup_bytes(table, high[b]);
+      }
+      if constexpr (kCodes == Codes::kFives) {
+        const W fifths = V::load_bytes(codes[b] + kCodes4Bytes);
+        low[b] = V::either(low[b], V::template bits<static_cast<int>(j) - 4>(fifths, 0x10));
+        high[b] = V::either(high[b], V::template bits<static_cast<int>(j)>(fifths, 0x10));
+      }
+      if constexpr (kCodes == Codes::kSixes) {
+        constexpr int kPair = j / 2 * 2;
+        const W pairs_above = V::load_bytes(codes[b] + kCodes4Bytes + 64 * (j % 2));
+        low[b] = V::either(low[b], V::template bits<kPair - 4>(pairs_above, 0x30));
+        high[b] = V::either(high[b], V::template bits<kPair>(pairs_above, 0x30));
+      }
+      if constexpr (!kMinimum && (kCodes == Codes::kFives || kCodes == Codes::kSixes)) {
+        constexpr uint8_t kRaise = kCodes == Codes::kFives ? kRaiseFives : kRaiseSixes;
+        low[b] = V::add_bytes(low[b], kRaise);
+        high[b] = V::add_bytes(high[b], kRaise);
+      }
+    });
+    add(low, 4 * j);
+    add(high, 16 + 4 * j);
+  });
+}
+
 // kBlocks row blocks, each at its address, with kRows rows from x on. All sums stay in registers
 // over all columns. Several blocks share the loads of activations, several rows those of weights.
 template <class V, Codes kCodes, bool kHalves, bool kMinimum, size_t kRows, size_t kBlocks>
@@ -42,7 +100,7 @@ struct G32Tile {
   using I = typename V::I;
   using W = typename V::W;
   static constexpr G32Layout kLayout = {kCodes, kHalves, kMinimum};
-  static constexpr bool kSmall = kCodes == Codes::kNibbles;
+  static constexpr bool kSmall = kCodes == Codes::kNibbles || kCodes == Codes::kTwos;
   static constexpr size_t kDots = kHalves ? 2 : 1;
 
   static void run(const G32Multiply& a, const uint8_t* const* blocks, const QuantizedRow* x,
@@ -94,28 +152,7 @@ struct G32Tile {
         });
       });
     };
-    if constexpr (kCodes == Codes::kBytes) {
-      repeat<8>([&](auto j) {
-        W w[kBlocks];
-        repeat<kBlocks>([&](auto b) { w[b] = V::load_bytes(codes[b] + 64 * j); });
-        add(w, 4 * j);
-      });
-    } else {
-      repeat<4>([&](auto j) {
-        W low[kBlocks], high[kBlocks];
-        repeat<kBlocks>([&](auto b) {
-          const W pairs = V::load_bytes(codes[b] + 64 * j);
-          low[b] = V::low_nibbles(pairs);
-          high[b] = V::high_nibbles(pairs);
-          if constexpr (kCodes == Codes::kTable) {
-            low[b] = V::lookup_bytes(table, low[b]);
-            high[b] = V::lookup_bytes(table, high[b]);
-          }
-        });
-        add(low, 4 * j);
-        add(high, 16 + 4 * j);
-      });
-    }
+    each_four_columns<V, kCodes, kMinimum, kBlocks>(codes, table, add);
   }
 
   __attribute__((always_inline)) static void add_products(const uint8_t* const* scales,

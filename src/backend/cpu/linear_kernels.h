@@ -4,12 +4,16 @@
 //
 // Weights. 16 outputs are a row block. Of definition G32 (arithmetic.h) it is, for each 32 columns,
 // a block of codes, then for each 32 columns their scales; the whole up to a multiple of 64 bytes:
+//   2-bit codes  128 bytes: byte (16 j + r) * 4 + c holds column 8 i + 4 j + c of output r in bits
+//                2 i and 2 i + 1, j < 2
 //   4-bit codes  256 bytes: byte (16 j + r) * 4 + c holds column 4 j + c of output r in its low and
 //                column 16 + 4 j + c in its high four bits, j < 4
+//   5-bit codes  320 bytes: the low four bits as above; then byte 4 r + c holds the fifth bit of
+//                column 4 i + c of output r in bit i
+//   6-bit codes  384 bytes: the low four bits as above; then the others as 2-bit codes
 //   8-bit codes  512 bytes: byte (16 j + r) * 4 + c holds column 4 j + c of output r, j < 8
 //   scales       16 of 16 bits, one per output; then those of columns 16 to 31 where the halves
-//   have
-//                their own; then minimums in the same way where there are any
+//                have their own; then minimums in the same way where there are any
 // Of definition BF16 it is [columns / 2][16 outputs][2], columns up to a multiple of 32.
 // Four codes of each of 16 outputs are what one instruction multiplies with four activations.
 //
@@ -25,22 +29,31 @@ namespace skein::cpu {
 
 inline constexpr size_t kBlockRows = 16;
 inline constexpr size_t kTileRows = 16;
+inline constexpr size_t kCodes2Bytes = kBlockRows * arithmetic::kGroup / 4;
 inline constexpr size_t kCodes4Bytes = kBlockRows * arithmetic::kGroup / 2;
+inline constexpr size_t kCodes5Bytes = kCodes4Bytes + kBlockRows * arithmetic::kGroup / 8;
+inline constexpr size_t kCodes6Bytes = kCodes4Bytes + kCodes2Bytes;
 inline constexpr size_t kCodes8Bytes = kBlockRows * arithmetic::kGroup;
 inline constexpr size_t kScalesBytes = kBlockRows * sizeof(uint16_t);
 inline constexpr size_t kBf16BlockBytes = kBlockRows * arithmetic::kGroup * sizeof(uint16_t);
 
-// What codes are. Those without minimum are unsigned with an offset of 8 (4 bits) or 128.
-enum class Codes : uint8_t { kNibbles, kTable, kBytes };
+// What codes are. Those without minimum are unsigned, with an offset of half their range; kernels
+// raise those of five and six bits, so that there are but two offsets: 8 (kNibbles) and 128.
+enum class Codes : uint8_t { kTwos, kNibbles, kTable, kFives, kSixes, kBytes };
+inline constexpr uint8_t kRaiseFives = 128 - 16, kRaiseSixes = 128 - 32;
+
+constexpr size_t code_bytes_of(Codes codes) {
+  constexpr size_t kBytes[] = {kCodes2Bytes, kCodes4Bytes, kCodes4Bytes,
+                               kCodes5Bytes, kCodes6Bytes, kCodes8Bytes};
+  return kBytes[static_cast<size_t>(codes)];
+}
 
 struct G32Layout {
   Codes codes = Codes::kNibbles;
   bool halves = false;
   bool has_minimum = false;
 
-  constexpr size_t code_bytes() const {
-    return codes == Codes::kBytes ? kCodes8Bytes : kCodes4Bytes;
-  }
+  constexpr size_t code_bytes() const { return code_bytes_of(codes); }
   constexpr size_t scale_bytes() const {
     return kScalesBytes * (halves ? 2 : 1) * (has_minimum ? 2 : 1);
   }
@@ -118,8 +131,8 @@ struct LinearKernels {
   void (*round)(const float* x, size_t inputs, size_t row, Bf16Record* out);
 
   using G32 = void (*)(const G32Multiply& args);
-  G32 nibbles, nibbles_minimum, table, bytes, bytes_minimum;
-  G32 nibbles_halves, nibbles_halves_minimum, bytes_halves;
+  G32 nibbles, nibbles_minimum, table, fives, fives_minimum, bytes, bytes_minimum;
+  G32 twos_halves_minimum, nibbles_halves, sixes_halves;
   void (*bf16)(const Bf16Multiply& args);
   // The rests of a row, of its first group first; their number.
   size_t (*find_rests)(const float* x, size_t inputs, Bf16Rest* out);

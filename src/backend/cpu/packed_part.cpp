@@ -12,43 +12,101 @@ namespace {
 constexpr size_t kGroup = arithmetic::kGroup;
 constexpr size_t kLine = 64;
 
-G32Layout layout_of(const GroupFormat& format) {
-  const Codes codes = format.bits == 8          ? Codes::kBytes
-                      : format.table != nullptr ? Codes::kTable
-                                                : Codes::kNibbles;
-  return {codes, format.halves, format.has_minimum};
+Codes codes_of(const GroupFormat& format) {
+  if (format.table != nullptr) return Codes::kTable;
+  switch (format.bits) {
+    case 2:
+      return Codes::kTwos;
+    case 4:
+      return Codes::kNibbles;
+    case 5:
+      return Codes::kFives;
+    case 6:
+      return Codes::kSixes;
+    default:
+      return Codes::kBytes;
+  }
 }
 
 LinearKernels::G32 kernel_for(const G32Layout& layout, const LinearKernels& kernels) {
   switch (layout.codes) {
+    case Codes::kTwos:
+      return kernels.twos_halves_minimum;
     case Codes::kTable:
       return kernels.table;
+    case Codes::kFives:
+      return layout.has_minimum ? kernels.fives_minimum : kernels.fives;
+    case Codes::kSixes:
+      return kernels.sixes_halves;
     case Codes::kBytes:
-      if (layout.halves) return kernels.bytes_halves;
       return layout.has_minimum ? kernels.bytes_minimum : kernels.bytes;
     case Codes::kNibbles:
       break;
   }
-  if (layout.halves) {
-    return layout.has_minimum ? kernels.nibbles_halves_minimum : kernels.nibbles_halves;
-  }
+  if (layout.halves) return kernels.nibbles_halves;
   return layout.has_minimum ? kernels.nibbles_minimum : kernels.nibbles;
 }
 
-// The codes of one output into a block.
-void put_nibbles(const WeightGroup& group, size_t row, uint8_t* block) {
-  for (size_t j = 0; j < 4; ++j) {
-    uint8_t pairs[4];
-    for (size_t c = 0; c < 4; ++c) {
-      pairs[c] = static_cast<uint8_t>(group.code[4 * j + c] | group.code[16 + 4 * j + c] << 4);
+// Four codes at a time.
+uint32_t codes_at(const WeightGroup& group, size_t column) {
+  uint32_t four;
+  std::memcpy(&four, group.code.data() + column, sizeof four);
+  return four;
+}
+
+constexpr uint32_t repeated(uint8_t byte) {
+  return byte * 0x01010101U;
+}
+
+void put_four(uint8_t* block, size_t j, size_t row, uint32_t four) {
+  std::memcpy(block + (kBlockRows * j + row) * 4, &four, sizeof four);
+}
+
+// The codes of one output into a block: of each the two bits from `shift` on, which are its last.
+void put_twos(const WeightGroup& group, size_t row, uint8_t* block, size_t shift) {
+  for (size_t j = 0; j < 2; ++j) {
+    uint32_t all = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      all |= (codes_at(group, 8 * i + 4 * j) >> shift & repeated(3)) << (2 * i);
     }
-    std::memcpy(block + (kBlockRows * j + row) * 4, pairs, 4);
+    put_four(block, j, row, all);
   }
 }
 
+// The first four bits of each.
+void put_nibbles(const WeightGroup& group, size_t row, uint8_t* block) {
+  constexpr uint32_t kNibbles = repeated(0xf);
+  for (size_t j = 0; j < 4; ++j) {
+    put_four(block, j, row,
+             (codes_at(group, 4 * j) & kNibbles) | (codes_at(group, 16 + 4 * j) & kNibbles) << 4);
+  }
+}
+
+void put_fifths(const WeightGroup& group, size_t row, uint8_t* block) {
+  uint32_t all = 0;
+  for (size_t i = 0; i < 8; ++i) all |= (codes_at(group, 4 * i) >> 4 & repeated(1)) << i;
+  put_four(block, 0, row, all);
+}
+
 void put_bytes(const WeightGroup& group, size_t row, uint8_t* block) {
-  for (size_t j = 0; j < 8; ++j) {
-    std::memcpy(block + (kBlockRows * j + row) * 4, group.code.data() + 4 * j, 4);
+  for (size_t j = 0; j < 8; ++j) put_four(block, j, row, codes_at(group, 4 * j));
+}
+
+void put_codes(Codes codes, const WeightGroup& group, size_t row, uint8_t* block) {
+  switch (codes) {
+    case Codes::kTwos:
+      return put_twos(group, row, block, 0);
+    case Codes::kNibbles:
+    case Codes::kTable:
+      return put_nibbles(group, row, block);
+    case Codes::kFives:
+      put_nibbles(group, row, block);
+      return put_fifths(group, row, block + kCodes4Bytes);
+    case Codes::kSixes:
+      put_nibbles(group, row, block);
+      return put_twos(group, row, block + kCodes4Bytes, 4);
+    case Codes::kBytes:
+      return put_bytes(group, row, block);
   }
 }
 
@@ -67,7 +125,7 @@ PackedPart::PackedPart(const WeightView& view, Definition definition, size_t fir
     return;
   }
   const GroupFormat format = *group_format(view);
-  layout_ = layout_of(format);
+  layout_ = {codes_of(format), format.halves, format.has_minimum};
   bfloat16_scales_ = format.bfloat16_scales;
   for (size_t i = 0; i < 16 && format.table != nullptr; ++i) {
     table_[i] = static_cast<uint8_t>(format.table[i] + 128);
@@ -95,11 +153,7 @@ void PackedPart::pack_g32(const WeightView& view, size_t block, uint8_t* to) con
     read_groups(view, block * kBlockRows + row, groups);
     for (size_t g = 0; g < groups_; ++g) {
       uint8_t* const codes = to + g * layout_.code_bytes();
-      if (layout_.codes == Codes::kBytes) {
-        put_bytes(groups[g], row, codes);
-      } else {
-        put_nibbles(groups[g], row, codes);
-      }
+      put_codes(layout_.codes, groups[g], row, codes);
       uint8_t* const own = scales + g * layout_.scale_bytes() + row * sizeof(uint16_t);
       for (size_t d = 0; d < dots; ++d) {
         std::memcpy(own + d * kScalesBytes, &groups[g].scale[d], sizeof(uint16_t));
@@ -112,13 +166,14 @@ void PackedPart::pack_g32(const WeightView& view, size_t block, uint8_t* to) con
 
 void PackedPart::pack_bf16(const WeightView& view, size_t block, uint8_t* to) const {
   const size_t columns = columns_of(view);
-  std::vector<float> values(columns);
+  std::vector<float> values((columns + 1) / 2 * 2);
   const size_t rows = std::min(kBlockRows, outputs_ - block * kBlockRows);
   for (size_t row = 0; row < rows; ++row) {
-    dequantize_row(view, block * kBlockRows + row, values);
-    for (size_t k = 0; k < columns; ++k) {
-      const uint16_t bits = arithmetic::round_to_bf16(values[k]);
-      std::memcpy(to + ((k / 2 * kBlockRows + row) * 2 + k % 2) * sizeof bits, &bits, sizeof bits);
+    dequantize_row(view, block * kBlockRows + row, std::span(values).first(columns));
+    for (size_t k = 0; k < columns; k += 2) {
+      const uint32_t first = arithmetic::round_to_bf16(values[k]);
+      const uint32_t second = arithmetic::round_to_bf16(values[k + 1]);
+      put_four(to, k / 2, row, first | second << 16);
     }
   }
 }
