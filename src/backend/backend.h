@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -261,6 +262,10 @@ struct Routes {
   std::span<float> weights;
 };
 
+// Told of bytes of a matrix's views that will not be read again, on the thread that makes it, as it
+// goes.
+using Consumed = std::function<void(std::span<const std::byte> bytes)>;
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -270,10 +275,17 @@ class Backend {
   // Memory and weights. A matrix is for products, a table for embed(). The backend must outlive
   // both, and the views whatever reads_views(). Errors name the element type.
   virtual Result<Buffer> allocate(size_t bytes) = 0;
-  virtual Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) = 0;
+  virtual Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
+                                                      const Consumed& consumed) = 0;
+  Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) {
+    return make_matrix(parts, [](std::span<const std::byte>) {});
+  }
   virtual Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) = 0;
   // What a part will take in a matrix, by its type and shape; its bytes are not looked at.
   virtual uint64_t matrix_bytes(const WeightView& part) const = 0;
+  // Lays the next matrices side by side, up to that many bytes of them: without it each may leave
+  // some memory unused. kResourceExhausted with the size when it cannot be had.
+  virtual Status reserve(uint64_t matrix_bytes) = 0;
   virtual void write(float* to, std::span<const float> from) = 0;  // host to backend memory
   virtual void read(std::span<float> to, const float* from) = 0;   // and back
 

@@ -62,6 +62,18 @@ void dequantize_row(const WeightView& view, size_t row, std::span<float> out) {
   }
 }
 
+void consume_rows(const WeightView& view, size_t first, size_t count, const Consumed& consumed) {
+  const auto rows = [&](const TensorView& tensor) {
+    const size_t row_bytes = tensor.row_bytes();
+    consumed(tensor.bytes.subspan(first * row_bytes, count * row_bytes));
+  };
+  if (const auto* tensor = std::get_if<TensorView>(&view)) return rows(*tensor);
+  const auto& affine = std::get<AffineView>(view);
+  rows(affine.packed());
+  rows(affine.scales());
+  rows(affine.biases());
+}
+
 Result<WeightParts> WeightParts::of(std::span<const WeightView> parts) {
   if (parts.empty()) return invalid_argument("a matrix of no parts");
   WeightParts whole;

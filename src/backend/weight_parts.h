@@ -26,6 +26,9 @@ uint64_t bytes_of(const WeightView& view);
 // many elements as the view has columns.
 void dequantize_row(const WeightView& view, size_t row, std::span<float> out);
 
+// `consumed` for what holds rows [first, first + count) of a view.
+void consume_rows(const WeightView& view, size_t first, size_t count, const Consumed& consumed);
+
 class WeightParts {
  public:
   // kInvalidArgument when there are no parts or their inputs differ (both shapes), kUnimplemented

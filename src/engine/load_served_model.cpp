@@ -33,7 +33,8 @@ SchedulerConfig scheduler_config(const ServingOptions& options, const LoadedMode
   return config;
 }
 
-uint64_t tensor_bytes(const WeightSource& source) {
+Result<uint64_t> tensor_bytes(const std::string& path) {
+  SKEIN_ASSIGN(const WeightSource source, open_model(path));
   uint64_t bytes = 0;
   for (const NamedTensor& tensor : source.tensors()) bytes += tensor.view.bytes.size();
   return bytes;
@@ -55,8 +56,7 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
   return [options, &pool, &clock](
              const ModelConfig& config,
              const SchedulerManager::MakeRoom& make_room) -> Result<ServedModelParts> {
-    SKEIN_ASSIGN(const WeightSource peek, open_model(config.path));
-    const uint64_t weights = tensor_bytes(peek);
+    SKEIN_ASSIGN(const uint64_t weights, tensor_bytes(config.path));
     SKEIN_TRY(make_room(weights).status());
     SKEIN_ASSIGN(std::unique_ptr<LoadedModel> loaded,
                  LoadedModel::load(config.path, model_options(options), pool));

@@ -22,9 +22,11 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   model->precision_ = options.precision;
   model->kv_type_ = options.kv_type.value_or(default_kv_type(options.precision));
   model->load_text();
+  model->source_.release();
   model->backend_ = make_cpu_backend(pool, isa, options.precision);
-  auto decoder = Decoder::load(model->source_, *model->backend_,
-                               {.limits = options.limits, .max_context = options.max_context});
+  auto decoder = Decoder::load(
+      model->source_, *model->backend_,
+      {.limits = options.limits, .max_context = options.max_context, .report = options.report});
   if (!decoder.ok()) {
     return Status(decoder.status().code(), fmt::format("{}: {}", path, decoder.message()));
   }

@@ -79,6 +79,10 @@ void WeightSource::release(std::span<const std::byte> bytes) const {
   for (const MappedFile& file : files_) file.advise(MappedFile::Advice::kDontNeed, bytes);
 }
 
+void WeightSource::release() const {
+  for (const MappedFile& file : files_) file.advise(MappedFile::Advice::kDontNeed, file.bytes());
+}
+
 Status WeightSource::check_unchanged() const {
   for (const MappedFile& file : files_) SKEIN_TRY(file.check_unchanged());
   if (documents_.tokenizer_file) SKEIN_TRY(documents_.tokenizer_file->check_unchanged());

@@ -53,6 +53,7 @@ class WeightSource {
   // Gives memory that holds these bytes of a tensor back; whoever reads them again waits for the
   // file. Bytes that are no part of the source are left alone.
   void release(std::span<const std::byte> bytes) const;
+  void release() const;  // all of them
 
   // kDataLoss when a file was written to since it was opened (base/mapped_file.h).
   Status check_unchanged() const;

@@ -53,7 +53,7 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backe
                          Workspace::bytes_for(blueprint.spec, options.limits),
                          options.memory_bytes));
   std::unique_ptr<Decoder> decoder(new Decoder(backend));
-  SKEIN_ASSIGN(Weights weights, make_weights(tensors, blueprint, source, backend));
+  SKEIN_ASSIGN(Weights weights, make_weights(tensors, blueprint, source, backend, options.report));
   SKEIN_ASSIGN(Workspace workspace, Workspace::create(backend, blueprint.spec, options.limits));
   SKEIN_TRY(source.check_unchanged());
   decoder->weights_ = std::make_unique<Weights>(std::move(weights));

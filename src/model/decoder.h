@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,11 +36,15 @@ struct BatchLimits {
   uint32_t logit_rows = 32;
 };
 
+// How many bytes of the file's matrices the backend has made its own. On the thread that loads.
+using LoadReport = std::function<void(uint64_t done, uint64_t all)>;
+
 struct DecoderOptions {
   BatchLimits limits;
   uint32_t max_context = 0;  // 0: what the model was made for; more is refused
   std::optional<uint64_t>
       memory_bytes{};  // that may be used; nullopt: what the machine has to give
+  LoadReport report{};
 };
 
 struct Weights;

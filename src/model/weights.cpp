@@ -14,10 +14,67 @@ namespace {
 constexpr size_t kChunkFloats = size_t{1} << 18;
 constexpr size_t kAlignFloats = 16;
 
+// Bytes of matrices in the file.
+struct FileBytes {
+  uint64_t operator()(std::span<const WeightView> parts) const {
+    uint64_t bytes = 0;
+    for (const WeightView& part : parts) bytes += bytes_of(part);
+    return bytes;
+  }
+  uint64_t operator()(const ExpertTensors& tensors) const {
+    uint64_t bytes = tensors.values.bytes.size() + tensors.scales.bytes.size();
+    for (const auto& parts : tensors.experts) bytes += (*this)(parts);
+    return bytes;
+  }
+};
+
+// In memory.
+struct PackedBytes {
+  const Backend& backend;
+
+  uint64_t operator()(std::span<const WeightView> parts) const {
+    uint64_t bytes = 0;
+    for (const WeightView& part : parts) bytes += backend.matrix_bytes(part);
+    return bytes;
+  }
+  // Experts that have to be repacked are counted as one matrix of all of them.
+  uint64_t operator()(const ExpertTensors& tensors) const {
+    uint64_t bytes = 0;
+    for (const auto& parts : tensors.experts) bytes += (*this)(parts);
+    const Shape& shape = tensors.values.shape;
+    if (tensors.packing == ExpertPacking::kMxfp4) {
+      bytes += backend.matrix_bytes(
+          TensorView{ElementType::kMXFP4, {shape[0] * shape[1], shape[2] * 32}, {}});
+    } else if (tensors.packing == ExpertPacking::kTransposed) {
+      bytes += backend.matrix_bytes(
+          TensorView{tensors.values.type, {shape[0] * shape[2], shape[1]}, {}});
+    }
+    return bytes;
+  }
+};
+
+template <class Count>
+uint64_t sum_of_matrices(const ModelTensors& tensors, const Count& count) {
+  uint64_t bytes = count(tensors.head.parts.empty() ? tensors.embedding.parts : tensors.head.parts);
+  for (const LayerTensors& layer : tensors.layers) {
+    for (const LinearTensors* linear :
+         {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
+      bytes += count(linear->parts);
+    }
+    bytes += count(layer.expert_gate_up) + count(layer.expert_down);
+  }
+  return bytes;
+}
+
 class Maker {
  public:
-  Maker(const Blueprint& blueprint, const WeightSource& source, Backend& backend)
-      : spec_(blueprint.spec), names_(blueprint.names), source_(source), backend_(backend) {}
+  Maker(const Blueprint& blueprint, const WeightSource& source, Backend& backend,
+        const LoadReport& report)
+      : spec_(blueprint.spec),
+        names_(blueprint.names),
+        source_(source),
+        backend_(backend),
+        report_(report) {}
 
   Result<Weights> make(const ModelTensors& tensors);
 
@@ -32,15 +89,16 @@ class Maker {
   Result<const float*> floats(std::span<const TensorView> parts, float plus = 0);
   Result<const float*> keep(std::span<const float> values);
   Status layer(const LayerTensors& tensors, LayerWeights& out);
-  void release_finished();
+  void consume(std::span<const std::byte> bytes);
 
   const ModelSpec& spec_;
   const TensorNames& names_;
   const WeightSource& source_;
   Backend& backend_;
+  const LoadReport& report_;
+  uint64_t done_ = 0, all_ = 0;  // bytes of matrices
   Weights weights_;
-  size_t chunk_used_ = kChunkFloats;                  // of the last buffer
-  std::vector<std::span<const std::byte>> finished_;  // of the file
+  size_t chunk_used_ = kChunkFloats;  // of the last buffer
 };
 
 // Small vectors share buffers.
@@ -66,29 +124,21 @@ Result<const float*> Maker::floats(std::span<const TensorView> parts, float plus
     const size_t first = values.size();
     values.resize(first + part.elements());
     dequantize(part.type, part.bytes, std::span(values).subspan(first));
-    finished_.push_back(part.bytes);
   }
   for (float& value : values) value += plus;
   return keep(values);
 }
 
 Result<std::unique_ptr<Matrix>> Maker::matrix(std::span<const WeightView> parts) {
-  SKEIN_ASSIGN(std::unique_ptr<Matrix> made, backend_.make_matrix(parts));
-  if (made->reads_views()) return made;
-  for (const WeightView& part : parts) {
-    const auto* tensor = std::get_if<TensorView>(&part);
-    finished_.push_back(tensor != nullptr ? tensor->bytes
-                                          : std::get<AffineView>(part).packed().bytes);
-  }
-  return made;
+  return backend_.make_matrix(parts, [this](std::span<const std::byte> bytes) { consume(bytes); });
 }
 
-// What was copied is not read from the file again. Giving its pages back layer by layer keeps the
-// memory that loading takes near that of the weights; not sooner, because reading a small tensor
-// takes pages of its neighbours too.
-void Maker::release_finished() {
-  for (const std::span<const std::byte> bytes : finished_) source_.release(bytes);
-  finished_.clear();
+// What was copied is not read from the file again: giving its pages back at once keeps the memory
+// that loading takes near that of the weights.
+void Maker::consume(std::span<const std::byte> bytes) {
+  source_.release(bytes);
+  done_ += bytes.size();
+  if (report_) report_(done_, all_);
 }
 
 Result<Linear> Maker::linear(const LinearTensors& tensors) {
@@ -119,6 +169,10 @@ Result<std::unique_ptr<Matrix>> Maker::repacked(const ExpertTensors& tensors, ui
   const WeightView view = TensorView{is_mxfp4 ? ElementType::kMXFP4 : values.type, shape, bytes};
   SKEIN_ASSIGN(std::unique_ptr<Matrix> made, backend_.make_matrix({&view, 1}));
   if (made->reads_views()) weights_.repacked.push_back(std::move(bytes));  // the bytes stay put
+  for (const TensorView& tensor : {values, tensors.scales}) {
+    const size_t each = tensor.bytes.size() / spec_.experts->count;
+    consume(tensor.bytes.subspan(expert * each, each));
+  }
   return made;
 }
 
@@ -174,38 +228,19 @@ Status Maker::layer(const LayerTensors& tensors, LayerWeights& out) {
 }
 
 Result<Weights> Maker::make(const ModelTensors& tensors) {
+  SKEIN_TRY(backend_.reserve(sum_of_matrices(tensors, PackedBytes{backend_})));
+  all_ = sum_of_matrices(tensors, FileBytes());
+  if (report_) report_(0, all_);
   weights_.tied = tensors.head.parts.empty();
   SKEIN_ASSIGN(weights_.embedding, backend_.make_table(tensors.embedding.parts));
   SKEIN_ASSIGN(weights_.head, matrix(weights_.tied ? tensors.embedding.parts : tensors.head.parts));
   SKEIN_ASSIGN(weights_.final_norm, norm(tensors.final_norm));
-  release_finished();
   weights_.layers.resize(tensors.layers.size());
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
     SKEIN_TRY(layer(tensors.layers[i], weights_.layers[i]));
-    release_finished();
+    source_.release();  // reading a tensor takes pages of its neighbours too
   }
   return std::move(weights_);
-}
-
-uint64_t memory_for(std::span<const WeightView> parts, const Backend& backend) {
-  uint64_t bytes = 0;
-  for (const WeightView& part : parts) bytes += backend.matrix_bytes(part);
-  return bytes;
-}
-
-// Experts that have to be repacked are counted as one matrix of all of them.
-uint64_t memory_for(const ExpertTensors& tensors, const Backend& backend) {
-  uint64_t bytes = 0;
-  for (const auto& parts : tensors.experts) bytes += memory_for(parts, backend);
-  const Shape& shape = tensors.values.shape;
-  if (tensors.packing == ExpertPacking::kMxfp4) {
-    bytes += backend.matrix_bytes(
-        TensorView{ElementType::kMXFP4, {shape[0] * shape[1], shape[2] * 32}, {}});
-  } else if (tensors.packing == ExpertPacking::kTransposed) {
-    bytes +=
-        backend.matrix_bytes(TensorView{tensors.values.type, {shape[0] * shape[2], shape[1]}, {}});
-  }
-  return bytes;
 }
 
 uint64_t bytes_of(const Linear& linear) {
@@ -219,22 +254,14 @@ uint64_t bytes_of(const Experts& experts, uint64_t used) {
 }  // namespace
 
 Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
-                             const WeightSource& source, Backend& backend) {
-  return Maker(blueprint, source, backend).make(tensors);
+                             const WeightSource& source, Backend& backend,
+                             const LoadReport& report) {
+  return Maker(blueprint, source, backend, report).make(tensors);
 }
 
 uint64_t memory_for(const ModelTensors& tensors, const Backend& backend) {
-  const bool tied = tensors.head.parts.empty();
-  uint64_t bytes = memory_for(tied ? tensors.embedding.parts : tensors.head.parts, backend);
-  for (const WeightView& part : tensors.embedding.parts) bytes += tied ? 0 : bytes_of(part);
-  for (const LayerTensors& layer : tensors.layers) {
-    for (const LinearTensors* linear :
-         {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
-      bytes += memory_for(linear->parts, backend);
-    }
-    bytes += memory_for(layer.expert_gate_up, backend) + memory_for(layer.expert_down, backend);
-  }
-  return bytes;
+  const uint64_t table = tensors.head.parts.empty() ? 0 : FileBytes()(tensors.embedding.parts);
+  return sum_of_matrices(tensors, PackedBytes{backend}) + table;
 }
 
 uint64_t bytes_per_row(const Weights& weights, const ModelSpec& spec) {

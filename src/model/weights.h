@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/status.h"
+#include "model/decoder.h"
 #include "model/families/family.h"
 #include "model/tensors.h"
 
@@ -48,9 +49,10 @@ struct Weights {
 };
 
 // The tensors' files must outlive the weights; pages of them that will not be read again are given
-// back as the weights are made. Errors are the backend's.
+// back as the weights are made. `report` may be empty. Errors are the backend's.
 Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
-                             const WeightSource& source, Backend& backend);
+                             const WeightSource& source, Backend& backend,
+                             const LoadReport& report);
 
 // The memory that the matrices will take; vectors are not worth counting.
 uint64_t memory_for(const ModelTensors& tensors, const Backend& backend);

@@ -66,5 +66,33 @@ TEST(PackedSize, IsWhatAMatrixTakes) {
   }
 }
 
+// Every byte of the views once, in order; so that their pages can be given back meanwhile.
+TEST(PackedSize, WhatIsPackedIsTold) {
+  ComputePool pool(2);
+  Rng rng(5);
+  const OwnedTensor a = random_tensor(ElementType::kF16, 5000, 1024, rng);  // several slices
+  const OwnedTensor b = random_tensor(ElementType::kQ4_K, 37, 1024, rng);
+  const std::vector<WeightView> views = {a.view, b.view};
+  for (const Precision precision : {Precision::kDefault, Precision::kF32}) {
+    const auto backend = make_cpu_backend(pool, CpuIsa::kScalar, precision);
+    std::vector<std::span<const std::byte>> told;
+    const auto matrix = backend->make_matrix(
+        views, [&](std::span<const std::byte> bytes) { told.push_back(bytes); });
+    ASSERT_TRUE(matrix.ok()) << matrix.message();
+    if ((*matrix)->reads_views()) {
+      EXPECT_TRUE(told.empty());
+      continue;
+    }
+    ASSERT_GE(told.size(), 3U);
+    const std::byte* next = a.bytes.data();
+    for (const std::span<const std::byte> bytes : told) {
+      if (next == a.bytes.data() + a.bytes.size()) next = b.bytes.data();
+      EXPECT_EQ(bytes.data(), next);
+      next = bytes.data() + bytes.size();
+    }
+    EXPECT_EQ(next, b.bytes.data() + b.bytes.size());
+  }
+}
+
 }  // namespace
 }  // namespace skein

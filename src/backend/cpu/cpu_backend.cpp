@@ -82,12 +82,16 @@ class CpuBackend final : public Backend {
   std::string_view name() const override { return name_; }
 
   Result<Buffer> allocate(size_t bytes) override { return allocate_host(bytes); }
-  Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) override;
+  Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
+                                              const Consumed& consumed) override;
   Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override;
   uint64_t matrix_bytes(const WeightView& part) const override {
     const Definition definition = definition_of(precision_, part);
     if (definition == Definition::kF32) return bytes_of(part);
     return cpu::PackedPart(part, definition, 0, linear_kernels_).bytes();
+  }
+  Status reserve(uint64_t bytes) override {
+    return precision_ == Precision::kF32 ? ok_status() : arena_.reserve(bytes);
   }
   void write(float* to, std::span<const float> from) override {
     std::copy(from.begin(), from.end(), to);
@@ -159,11 +163,12 @@ constexpr size_t kCopy = 1;
 constexpr size_t kExp = 4;
 constexpr size_t kCosSin = 32;
 
-Result<std::unique_ptr<Matrix>> CpuBackend::make_matrix(std::span<const WeightView> parts) {
+Result<std::unique_ptr<Matrix>> CpuBackend::make_matrix(std::span<const WeightView> parts,
+                                                        const Consumed& consumed) {
   SKEIN_ASSIGN(WeightParts whole, WeightParts::of(parts));
   if (precision_ != Precision::kF32) {
     SKEIN_ASSIGN(std::unique_ptr<Matrix> packed,
-                 CpuMatrix::pack(whole, precision_, linear_kernels_, arena_, workers_));
+                 CpuMatrix::pack(whole, precision_, linear_kernels_, arena_, workers_, consumed));
     return packed;
   }
   auto matrix = std::make_unique<CpuMatrix>(std::move(whole), kernels_);

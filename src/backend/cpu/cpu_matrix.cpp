@@ -41,6 +41,19 @@ Dequantize kernel_for(ElementType type, const Dequantizers& kernels) {
   }
 }
 
+void pack_part(const PackedPart& part, const WeightView& view, Workers& workers,
+               const Consumed& consumed) {
+  constexpr uint64_t kSlice = uint64_t{8} << 20;
+  const size_t slice = part.row_blocks() * kSlice / std::max(bytes_of(view), kSlice) + 1;
+  for (size_t first = 0; first < part.row_blocks(); first += slice) {
+    const size_t count = std::min(slice, part.row_blocks() - first);
+    workers.run(count, count * kBlockRows * columns_of(view),
+                [&](size_t, size_t block) { part.pack(view, first + block); });
+    const size_t row = first * kBlockRows;
+    consume_rows(view, row, std::min(count * kBlockRows, part.outputs() - row), consumed);
+  }
+}
+
 }  // namespace
 
 CpuMatrix::CpuMatrix(WeightParts parts, const KernelTable& kernels)
@@ -59,7 +72,7 @@ CpuMatrix::CpuMatrix(WeightParts parts, const KernelTable& kernels)
 
 Result<std::unique_ptr<CpuMatrix>> CpuMatrix::pack(const WeightParts& parts, Precision precision,
                                                    const LinearKernels& kernels, WeightArena& arena,
-                                                   Workers& workers) {
+                                                   Workers& workers, const Consumed& consumed) {
   std::vector<PackedPart> packed;
   uint64_t bytes = 0;
   for (size_t i = 0; i < parts.parts().size(); ++i) {
@@ -67,8 +80,7 @@ Result<std::unique_ptr<CpuMatrix>> CpuMatrix::pack(const WeightParts& parts, Pre
     PackedPart part(view, definition_of(precision, view), parts.first_row(i), kernels);
     SKEIN_ASSIGN(uint8_t* const memory, arena.take(part.bytes()));
     part.place(memory);
-    workers.run(part.row_blocks(), part.outputs() * parts.inputs(),
-                [&](size_t, size_t block) { part.pack(view, block); });
+    pack_part(part, view, workers, consumed);
     bytes += part.bytes();
     packed.push_back(part);
   }

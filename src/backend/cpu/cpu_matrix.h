@@ -19,10 +19,11 @@ class CpuMatrix final : public Matrix {
  public:
   // One that reads the views themselves.
   CpuMatrix(WeightParts parts, const KernelTable& kernels);
-  // One that is packed, into memory of the arena, which must outlive it.
+  // One that is packed, into memory of the arena, which must outlive it, some megabytes of the
+  // views at a time.
   static Result<std::unique_ptr<CpuMatrix>> pack(const WeightParts& parts, Precision precision,
                                                  const LinearKernels& kernels, WeightArena& arena,
-                                                 Workers& workers);
+                                                 Workers& workers, const Consumed& consumed);
 
   // Empty unless it is packed.
   std::span<const PackedPart> packed() const { return packed_; }

@@ -86,14 +86,16 @@ class ReferenceBackend final : public Backend {
 
   Result<Buffer> allocate(size_t bytes) override { return allocate_host(bytes); }
 
-  Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts) override {
+  Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
+                                              const Consumed&) override {
     SKEIN_ASSIGN(WeightParts whole, WeightParts::of(parts));
     return std::unique_ptr<Matrix>(std::make_unique<ReferenceMatrix>(std::move(whole)));
   }
   Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override {
-    return make_matrix(parts);
+    return Backend::make_matrix(parts);
   }
   uint64_t matrix_bytes(const WeightView& part) const override { return bytes_of(part); }
+  Status reserve(uint64_t) override { return ok_status(); }
 
   void write(float* to, std::span<const float> from) override {
     std::copy(from.begin(), from.end(), to);
