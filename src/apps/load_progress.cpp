@@ -9,22 +9,22 @@
 namespace skein::apps {
 namespace {
 
-constexpr size_t kBarWidth = 24;
+constexpr double kBarWidth = 24;
+constexpr std::chrono::seconds kSoon{1};
+constexpr std::chrono::milliseconds kLoadRedraw{80};
 
-// Filled by the share of models that are there; where the next one is under way, a mark runs.
-std::string bar(size_t done, size_t all, double elapsed_s) {
-  std::string cells(kBarWidth, '.');
-  const size_t filled = kBarWidth * done / all;
-  std::fill_n(cells.begin(), filled, '#');
-  const size_t open = kBarWidth * (done + 1) / all - filled;
-  if (done < all && open > 0) cells[filled + static_cast<size_t>(elapsed_s * 8) % open] = '>';
-  return cells;
+std::string bar(double share) {
+  const auto filled = static_cast<size_t>(kBarWidth * share);
+  return fmt::format("{:#<{}}{:.<{}}", "", filled, "", static_cast<size_t>(kBarWidth) - filled);
 }
 
 }  // namespace
 
-LoadProgress::LoadProgress(std::vector<std::string> models)
-    : shown_(::isatty(STDERR_FILENO) == 1), models_(std::move(models)), loaded_(models_.size()) {}
+LoadProgress::LoadProgress(std::vector<std::string> models, const LoadShare& share)
+    : shown_(::isatty(STDERR_FILENO) == 1),
+      models_(std::move(models)),
+      share_(share),
+      loaded_(models_.size()) {}
 
 void LoadProgress::done(size_t model) {
   loaded_[model] = true;
@@ -33,14 +33,17 @@ void LoadProgress::done(size_t model) {
 // The cursor goes back to the start, so that a line of the log takes its place.
 void LoadProgress::draw() {
   const auto next = std::find(loaded_.begin(), loaded_.end(), false);
-  if (!shown_ || next == loaded_.end()) return;
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_;
-  const auto done = static_cast<size_t>(std::count(loaded_.begin(), loaded_.end(), true));
-  std::fputs(fmt::format("\x1b[Kloading [{}] {}/{} {} {:.1f} s\r",
-                         bar(done, models_.size(), elapsed.count()), done, models_.size(),
-                         models_[static_cast<size_t>(next - loaded_.begin())], elapsed.count())
-                 .c_str(),
-             stderr);
+  const Time now = std::chrono::steady_clock::now();
+  if (!shown_ || next == loaded_.end() || now - started_ < kSoon) return;
+  if (drawn_ && now - last_drawn_ < kLoadRedraw) return;
+  last_drawn_ = now;
+  const auto done = static_cast<double>(std::count(loaded_.begin(), loaded_.end(), true));
+  const double share =
+      (done + std::min(share_.share(), 1.0F)) / static_cast<double>(loaded_.size());
+  const std::string& name = models_[static_cast<size_t>(next - loaded_.begin())];
+  const std::chrono::duration<double> elapsed = now - started_;
+  fmt::print(stderr, "\x1b[Kloading [{}] {:3.0f} % {} {:.1f} s\r", bar(share), 100 * share, name,
+             elapsed.count());
   std::fflush(stderr);
   drawn_ = true;
 }

@@ -1,5 +1,6 @@
 #include "apps/model_options.h"
 
+#include "apps/load_progress.h"
 #include "apps/model_path.h"
 #include "base/cpus.h"
 
@@ -59,6 +60,12 @@ Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags, const B
   if (!flags.isa.empty()) options.isa = flags.isa;
   options.max_context = flags.max_context;
   options.limits = limits;
+  LoadShare share;
+  LoadProgress progress({flags.model}, share);
+  options.report = [&](uint64_t done, uint64_t all) {
+    share.report(done, all);
+    progress.draw();
+  };
   return LoadedModel::load(path, options, pool);
 }
 

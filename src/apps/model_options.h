@@ -30,7 +30,8 @@ std::optional<KvType> kv_type_of(const ModelFlags& flags);
 
 std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags);
 
-// Loads what the flags name, with workspace for batches of `limits`.
+// Loads what the flags name, with workspace for batches of `limits`; a terminal shows how far it
+// is.
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags, const BatchLimits& limits,
                                                 ComputePool& pool);
 

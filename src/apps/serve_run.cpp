@@ -145,6 +145,7 @@ class ServeRun {
   ModelFolders folders_;
   std::vector<ModelConfig> first_;  // load at the start
   std::vector<ModelConfig> known_;  // all
+  LoadShare load_share_;
   std::unique_ptr<ComputePool> pool_;
   std::unique_ptr<SchedulerManager> manager_;
   std::unique_ptr<Server> server_;
@@ -159,8 +160,10 @@ Status ServeRun::start() {
   SchedulerManager::Options manager;
   manager.memory_bytes = options_.memory.value != 0 ? options_.memory.value : available_memory();
   manager.max_models = static_cast<uint32_t>(options_.max_models);
-  manager_ = std::make_unique<SchedulerManager>(
-      manager, make_model_loader(serving_options(options_), *pool_, clock_), clock_);
+  ServingOptions serving = serving_options(options_);
+  serving.model.report = [this](uint64_t done, uint64_t all) { load_share_.report(done, all); };
+  manager_ = std::make_unique<SchedulerManager>(manager, make_model_loader(serving, *pool_, clock_),
+                                                clock_);
   SKEIN_TRY(add_models());
   return start_server();
 }
@@ -220,7 +223,7 @@ void ServeRun::begin_loading() {
 std::optional<CommandResult> ServeRun::load() {
   std::vector<std::string> ids;
   for (const ModelConfig& config : first_) ids.push_back(config.id);
-  LoadProgress progress(std::move(ids));
+  LoadProgress progress(std::move(ids), load_share_);
   notifier_.status("loading");
   begin_loading();
   for (size_t left = first_.size(); left > 0;) {
