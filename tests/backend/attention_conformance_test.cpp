@@ -264,12 +264,11 @@ TEST_P(AttentionOps, WhatIsNotFiniteInsideTheContextIsSeen) {
     size_t row_that_sees, row_that_does_not;
   };
   const Place places[] = {{35, 0, 39, 34}, {20, 0, 20, 19}, {2, 33, 34, 35}};
-  constexpr size_t kCases = 4 * std::size(kTypes);
-  for (size_t c = 0; c < kCases * std::size(places); ++c) {
-    const Place& place = places[c / kCases];
-    const KvType type = kTypes[c % kCases / 4];
+  for (size_t c = 0; c < 4 * std::size(kTypes) * std::size(places); ++c) {
+    const Place& place = places[c / 4 / std::size(kTypes)];
     params.window = place.window;
     const float bad = bads[c % 2];
+    const KvType type = kTypes[c / 4 % std::size(kTypes)];
     const Story story(shape, 40, rng_);
     (c / 2 % 2 == 0 ? story.k : story.v).view().row(place.token)[0] = bad;
     const Cache mine(type, 2, 1, 32), theirs(type, 2, 1, 32);

@@ -30,7 +30,7 @@ class MatmulAccuracy : public ::testing::TestWithParam<CpuIsa> {
   void check_product(const Matrix& matrix, const std::vector<float>& weights) {
     const std::vector<float> x = random_floats(kRows * kInputs, rng_);
     std::vector<float> in = x, got(kRows * kOutputs);
-    backend_->linear({in.data(), kRows, kInputs, kInputs}, matrix, nullptr,
+    backend_->linear(Rows{in.data(), kRows, kInputs, kInputs}, matrix, nullptr,
                      {got.data(), kRows, kOutputs, kOutputs});
     for (size_t i = 0; i < kRows; ++i) {
       for (size_t n = 0; n < kOutputs; ++n) {

@@ -40,7 +40,9 @@ TEST(Pressure, TwoHundredRequestsOfATinyModelAnswerAsTheyDoAlone) {
 TEST(Pressure, WithKeysAndValuesOfEightBitsToo) {
   if (!golden_model_exists()) GTEST_SKIP() << "the goldens are not in the tree";
   ComputePool pool(2);
-  auto model = LoadedModel::load(golden_model_path(), {.kv_type = KvType::kInt8}, pool);
+  ModelOptions options;
+  options.kv_type = KvType::kInt8;
+  auto model = LoadedModel::load(golden_model_path(), options, pool);
   ASSERT_TRUE(model.ok()) << model.message();
   EXPECT_EQ((*model)->kv_type(), KvType::kInt8);
   const PressureLoad load(**model, 80, 120);

@@ -58,42 +58,6 @@ struct HeadBf16 {
   }
 };
 
-// The next block is somewhere else in memory, where no hardware expects it. A call of a function
-// that does nothing but this looks useless to gcc, and goes.
-__attribute__((always_inline)) inline void prefetch(const std::byte* at, size_t bytes) {
-  SKEIN_WRITE_OUT for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
-}
-
-// Where the heads of a span's blocks come from: as they are in the cache, or widened by the way.
-// `next` is the half of a block that will be wanted after this one.
-template <class H>
-struct AsStored {
-  using Head = H;
-  static size_t half_bytes(size_t head_dim) { return Head::half_bytes(head_dim); }
-  static Head keys(const AttendSpan& a, size_t block, const std::byte* next) {
-    prefetch(next, half_bytes(a.head_dim));
-    return {a.blocks[block], a.head_dim};
-  }
-  static Head values(const AttendSpan& a, size_t block, const std::byte* next) {
-    return keys(a, block, next);
-  }
-};
-
-template <class V>
-struct Widened {
-  using Head = HeadBf16<V>;
-  static size_t half_bytes(size_t head_dim) { return half_bytes_int8(head_dim); }
-  static Head keys(const AttendSpan& a, size_t block, const std::byte* next) {
-    widen_keys<V>(a.blocks[block], a.head_dim, next, a.widened);
-    return {a.widened, a.head_dim};
-  }
-  static Head values(const AttendSpan& a, size_t block, const std::byte* next) {
-    widen_values<V>(a.blocks[block] + half_bytes(a.head_dim), a.head_dim, next,
-                    a.widened + half_bytes_bf16(a.head_dim));
-    return {a.widened, a.head_dim};
-  }
-};
-
 // What kQ queries from `query` on score with the tokens of one block, scaled and capped; those that
 // the query does not see too, which nobody reads. Sums of earlier dimensions wait in memory, so
 // that the registers are all for chains.
@@ -279,13 +243,54 @@ inline Blocks seen_blocks(const AttendSpan& a) {
   return {begin / kKernelBlockTokens, (end + kKernelBlockTokens - 1) / kKernelBlockTokens};
 }
 
-// What is read n-th: the keys of all blocks, then their values; after that the last of them again.
+// The next block is somewhere else in memory, where no hardware expects it. A call of a function
+// that does nothing but this looks useless to gcc, and goes.
+__attribute__((always_inline)) inline void prefetch(const std::byte* at, size_t bytes) {
+  SKEIN_WRITE_OUT for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
+}
+
+// What is read n-th: the keys of all blocks, then their values. At the end, what is read last.
 inline const std::byte* nth_half(const AttendSpan& a, Blocks seen, size_t n, size_t half_bytes) {
   const size_t count = seen.end - seen.first;
   if (n < count) return a.blocks[seen.first + n];
-  const size_t block = n < 2 * count ? n - count : count - 1;
-  return a.blocks[seen.first + block] + half_bytes;
+  return a.blocks[n < 2 * count ? seen.first + n - count : seen.end - 1] + half_bytes;
 }
+__attribute__((always_inline)) inline void prefetch_half(const AttendSpan& a, Blocks seen, size_t n,
+                                                         size_t half_bytes) {
+  if (n < 2 * (seen.end - seen.first)) prefetch(nth_half(a, seen, n, half_bytes), half_bytes);
+}
+
+// Where the heads of a span's blocks come from: as they are in the cache, or widened by the way.
+// `n` counts what is read; the next of it is fetched.
+template <class H>
+struct AsStored {
+  using Head = H;
+  __attribute__((always_inline)) static Head keys(const AttendSpan& a, Blocks seen, size_t n) {
+    prefetch_half(a, seen, n + 1, Head::half_bytes(a.head_dim));
+    return {a.blocks[seen.first + n], a.head_dim};
+  }
+  __attribute__((always_inline)) static Head values(const AttendSpan& a, Blocks seen, size_t n) {
+    prefetch_half(a, seen, n + 1, Head::half_bytes(a.head_dim));
+    return {a.blocks[2 * seen.first + n - seen.end], a.head_dim};
+  }
+};
+
+template <class V>
+struct Widened {
+  using Head = HeadBf16<V>;
+  static Head keys(const AttendSpan& a, Blocks seen, size_t n) {
+    const size_t half_bytes = half_bytes_int8(a.head_dim);
+    widen_keys<V>(nth_half(a, seen, n, half_bytes), a.head_dim,
+                  nth_half(a, seen, n + 1, half_bytes), a.widened);
+    return {a.widened, a.head_dim};
+  }
+  static Head values(const AttendSpan& a, Blocks seen, size_t n) {
+    const size_t half_bytes = half_bytes_int8(a.head_dim);
+    widen_values<V>(nth_half(a, seen, n, half_bytes), a.head_dim,
+                    nth_half(a, seen, n + 1, half_bytes), a.widened + half_bytes_bf16(a.head_dim));
+    return {a.widened, a.head_dim};
+  }
+};
 
 // The weights of all queries, and partials that start with no values.
 template <class V, class Head, bool kSums = false>
@@ -306,9 +311,7 @@ void add_blocks(const AttendSpan& a, Blocks seen, Blocks blocks) {
   const QueryGroups<V> of_row(a.shared);
   for (size_t block = blocks.first; block < blocks.end; ++block) {
     const size_t start = block * kKernelBlockTokens;
-    const size_t next = seen.end + block - 2 * seen.first + 1;
-    const Head head =
-        Source::values(a, block, nth_half(a, seen, next, Source::half_bytes(a.head_dim)));
+    const Head head = Source::values(a, seen, seen.end + block - 2 * seen.first);
     for (size_t row = 0; row < a.rows; ++row) {
       const size_t from = a.begin[row] > start ? a.begin[row] - start : 0;
       const size_t left = a.end[row] > start ? a.end[row] - start : 0;
@@ -329,9 +332,7 @@ void attend_span(const AttendSpan& a) {
   const size_t queries = a.rows * a.shared;
   const QueryGroups<V> all(queries);
   for (size_t block = seen.first; block < seen.end; ++block) {
-    const size_t next = block - seen.first + 1;
-    const Head head =
-        Source::keys(a, block, nth_half(a, seen, next, Source::half_bytes(a.head_dim)));
+    const Head head = Source::keys(a, seen, block - seen.first);
     all.run(0, queries,
             [&](auto count, size_t query) { score_block<V, Head, count>(a, head, query, block); });
   }

@@ -191,9 +191,8 @@ inline void attend_tile(const AttendSpan& a) {
   memory_is_written();
   for (size_t block = seen.first; block < seen.end; block += 2) {
     const bool two = block + 1 < seen.end;
-    const size_t next = block - seen.first + 2;
-    prefetch(nth_half(a, seen, next, half_bytes), half_bytes);
-    if (two) prefetch(nth_half(a, seen, next + 1, half_bytes), half_bytes);
+    prefetch_half(a, seen, block - seen.first + 2, half_bytes);
+    if (two) prefetch_half(a, seen, block - seen.first + 3, half_bytes);
     score_blocks(a, queries, block, two);
   }
   weigh_all<V, Head, true>(a);
