@@ -167,8 +167,9 @@ Result<std::unique_ptr<Matrix>> CpuBackend::make_matrix(std::span<const WeightVi
                                                         const Consumed& consumed) {
   SKEIN_ASSIGN(WeightParts whole, WeightParts::of(parts));
   if (precision_ != Precision::kF32) {
-    SKEIN_ASSIGN(std::unique_ptr<Matrix> packed,
-                 CpuMatrix::pack(whole, precision_, linear_kernels_, arena_, workers_, consumed));
+    SKEIN_ASSIGN(
+        std::unique_ptr<Matrix> packed,
+        CpuMatrix::pack(whole, precision_, kernels_, linear_kernels_, arena_, workers_, consumed));
     return packed;
   }
   auto matrix = std::make_unique<CpuMatrix>(std::move(whole), kernels_);

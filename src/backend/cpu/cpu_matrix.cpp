@@ -71,13 +71,17 @@ CpuMatrix::CpuMatrix(WeightParts parts, const KernelTable& kernels)
 }
 
 Result<std::unique_ptr<CpuMatrix>> CpuMatrix::pack(const WeightParts& parts, Precision precision,
-                                                   const LinearKernels& kernels, WeightArena& arena,
+                                                   const KernelTable& kernels,
+                                                   const LinearKernels& linear, WeightArena& arena,
                                                    Workers& workers, const Consumed& consumed) {
   std::vector<PackedPart> packed;
   uint64_t bytes = 0;
   for (size_t i = 0; i < parts.parts().size(); ++i) {
     const WeightView& view = parts.parts()[i];
-    PackedPart part(view, definition_of(precision, view), parts.first_row(i), kernels);
+    PackedPart part(view, definition_of(precision, view), parts.first_row(i), linear);
+    if (const auto* tensor = std::get_if<TensorView>(&view)) {
+      part.read_by(kernel_for(tensor->type, kernels.dequantize));
+    }
     SKEIN_ASSIGN(uint8_t* const memory, arena.take(part.bytes()));
     part.place(memory);
     pack_part(part, view, workers, consumed);

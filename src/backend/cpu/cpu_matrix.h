@@ -22,7 +22,8 @@ class CpuMatrix final : public Matrix {
   // One that is packed, into memory of the arena, which must outlive it, some megabytes of the
   // views at a time.
   static Result<std::unique_ptr<CpuMatrix>> pack(const WeightParts& parts, Precision precision,
-                                                 const LinearKernels& kernels, WeightArena& arena,
+                                                 const KernelTable& kernels,
+                                                 const LinearKernels& linear, WeightArena& arena,
                                                  Workers& workers, const Consumed& consumed);
 
   // Empty unless it is packed.

@@ -169,7 +169,13 @@ void PackedPart::pack_bf16(const WeightView& view, size_t block, uint8_t* to) co
   std::vector<float> values((columns + 1) / 2 * 2);
   const size_t rows = std::min(kBlockRows, outputs_ - block * kBlockRows);
   for (size_t row = 0; row < rows; ++row) {
-    dequantize_row(view, block * kBlockRows + row, std::span(values).first(columns));
+    const size_t output = block * kBlockRows + row;
+    if (dequantize_ == nullptr) {
+      dequantize_row(view, output, std::span(values).first(columns));
+    } else {
+      const std::span<const std::byte> bytes = std::get<TensorView>(view).row(output);
+      dequantize_(reinterpret_cast<const uint8_t*>(bytes.data()), columns, values.data());
+    }
     for (size_t k = 0; k < columns; k += 2) {
       const uint32_t first = arithmetic::round_to_bf16(values[k]);
       const uint32_t second = arithmetic::round_to_bf16(values[k + 1]);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/cpu/kernel_table.h"
 #include "backend/cpu/linear_kernels.h"
 #include "backend/weight_groups.h"
 #include "backend/weight_parts.h"
@@ -26,6 +27,8 @@ class PackedPart {
 
   // Where it shall lie: bytes() zeroed bytes that outlive it, aligned to 64.
   void place(uint8_t* memory) { memory_ = memory; }
+  // How definition kBF16 reads a row of the view; nullptr: as the reference does.
+  void read_by(Dequantize dequantize) { dequantize_ = dequantize; }
   // Row block `block`. Different ones may be packed at the same time; subnormals must be flushed.
   void pack(const WeightView& view, size_t block) const;
 
@@ -53,6 +56,7 @@ class PackedPart {
   bool bfloat16_scales_ = false;
   alignas(16) uint8_t table_[16] = {};
   LinearKernels::G32 g32_ = nullptr;
+  Dequantize dequantize_ = nullptr;
   void (*bf16_)(const Bf16Multiply& args);
   void (*add_rests_)(const RestMultiply& args);
   uint8_t* memory_ = nullptr;
