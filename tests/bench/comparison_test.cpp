@@ -163,8 +163,9 @@ TEST(Comparison, LongPromptsInBetweenShowBetweenTokens) {
   EXPECT_FALSE(calm.itl_growth.has_value());
   // The requests' own prompts are not between the tokens of the steady part.
   EXPECT_GE(calm.steady_itl_p99_ms, 2);
-  // Nearly all of the 60 steps held such a part, and nothing of it is in the others' figures.
-  EXPECT_GT(disturbed.long_prompt_tokens, 4000U);
+  // One after the other ran beside the 60 steps, with gaps that are as long as the machine is busy;
+  // nothing of them is in the others' figures.
+  EXPECT_GE(disturbed.long_prompt_tokens, 2000U);
   EXPECT_LE(disturbed.long_prompt_tokens, 6000U);
   EXPECT_EQ(disturbed.total_tokens, 240U);
   EXPECT_EQ(disturbed.num_requests, 4U);
