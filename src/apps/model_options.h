@@ -18,7 +18,7 @@ struct ModelFlags {
   std::string precision = "default";
   std::string kv_dtype = "auto";
   std::string isa;           // empty: the best there is
-  uint32_t threads = 0;      // 0: one per usable CPU
+  uint32_t threads = 0;      // 0: one per usable core
   uint32_t max_context = 0;  // 0: the model's own
 };
 

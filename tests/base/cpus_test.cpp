@@ -1,30 +1,16 @@
 #include "base/cpus.h"
 
-#include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <string>
-#include <unistd.h>
+
+#include "base/root_folder.h"
 
 namespace skein {
 namespace {
 
-// A root folder with files as the kernel writes them.
-class Root {
+class Root : public testing::RootFolder {
  public:
-  Root() : path_(::testing::TempDir() + "skein.cpus." + std::to_string(::getpid())) {
-    std::filesystem::remove_all(path_);
-  }
-  ~Root() { std::filesystem::remove_all(path_); }
-  Root(const Root&) = delete;
-  Root& operator=(const Root&) = delete;
-
-  void write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path path = path_ + "/" + name;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
-  }
   // All allowed CPUs, `siblings` to a core.
   void write_cores(uint32_t siblings) const {
     cpu_set_t cpus;
@@ -37,10 +23,7 @@ class Root {
       write(folder + "physical_package_id", "0\n");
     }
   }
-  uint32_t cpus() const { return usable_cpus(path_); }
-
- private:
-  std::string path_;
+  uint32_t cpus() const { return usable_cpus(path()); }
 };
 
 uint32_t allowed() {

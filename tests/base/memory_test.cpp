@@ -1,36 +1,20 @@
 #include "base/memory.h"
 
-#include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
-#include <string>
-#include <unistd.h>
+
+#include "base/root_folder.h"
 
 namespace skein {
 namespace {
 
-// A root folder with files as the kernel writes them.
-class Root {
+class Root : public testing::RootFolder {
  public:
-  Root() : path_(::testing::TempDir() + "skein.memory." + std::to_string(::getpid())) {
-    std::filesystem::remove_all(path_);
+  Root() {
     write("proc/meminfo",
           "MemTotal:       24681284 kB\nMemFree:          100 kB\n"
           "MemAvailable:   1000 kB\nBuffers:          77 kB\n");
   }
-  ~Root() { std::filesystem::remove_all(path_); }
-  Root(const Root&) = delete;
-  Root& operator=(const Root&) = delete;
-
-  void write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path path = path_ + "/" + name;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
-  }
-  uint64_t available() const { return available_memory(path_); }
-
- private:
-  std::string path_;
+  uint64_t available() const { return available_memory(path()); }
 };
 
 TEST(Memory, IsWhatTheMachineHasAvailable) {
