@@ -190,7 +190,9 @@ class ProgressTest(unittest.TestCase):
         self.assertTrue(shown.endswith("\x1b[K"), "the line is wiped when the model is there")
 
     def test_nothing_is_shown_of_a_load_that_does_not(self):
-        self.assertEqual(Loading(self.command, has_terminal=True, seconds=0, begun_bytes=0).end(), "")
+        with tempfile.TemporaryDirectory() as folder:
+            command = evaluation(serving.tiny_model(folder), folder)
+            self.assertEqual(Loading(command, has_terminal=True, seconds=0, begun_bytes=0).end(), "")
 
     def test_nothing_is_shown_without_a_terminal(self):
         loading = Loading(self.command, has_terminal=False, seconds=1.2, begun_bytes=self.BEGUN)

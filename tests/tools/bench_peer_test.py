@@ -52,14 +52,14 @@ class BenchPeerTest(unittest.TestCase):
                                "--threads", "1"], capture_output=True, text=True, timeout=4 * serving.PATIENCE_S,
                               env=serving.clean_environment())
 
+    @serving.needs_model  # the tiny one answers in the time that a busy machine keeps a thread waiting
     def test_in_process(self):
         peer = self.script("peer", BATCHED_BENCH)
-        done = self.bench_peer("--batched-bench", peer, "--model", serving.tiny_model(self.folder), "--concurrency", "1,4",
-                               "--rounds", "3", "--prompt-tokens", "16", "--max-tokens", "24", "--prefill", "50",
-                               "--context", "300")
+        done = self.bench_peer("--batched-bench", peer, "--model", serving.MODEL, "--concurrency", "1,4", "--rounds", "2",
+                               "--prompt-tokens", "16", "--max-tokens", "24", "--prefill", "50", "--context", "64")
         self.assertEqual(done.returncode, 0, done.stderr)
         rows = rows_of(done.stdout)
-        self.assertEqual([row[0] for row in rows], ["1", "4", "1, prompt of 50", "8, prompts of 300"])
+        self.assertEqual([row[0] for row in rows], ["1", "4", "1, prompt of 50", "8, prompts of 64"])
         for row in rows:
             for ours, theirs, ratio, speed in ((1, 2, 3, 2.0), (4, 5, 6, 10.0)):
                 if row[ours] == "-":
@@ -69,14 +69,14 @@ class BenchPeerTest(unittest.TestCase):
                 self.assertEqual(row[theirs], f"{speed:.1f} ({speed:.1f})")
                 self.assertAlmostEqual(float(row[ratio].split("x")[0]), median / speed, delta=0.06)
         calls = [json.loads(line) for line in (self.folder / "peer.calls").read_text().splitlines()]
-        self.assertEqual(len(calls), 3 * 4)
+        self.assertEqual(len(calls), 2 * 4)
         four = dict(zip(calls[1][::2], calls[1][1::2]))
         self.assertEqual((four["-npp"], four["-ntg"], four["-npl"], four["-c"], four["-t"], four["-tb"]),
                          ("16", "24", "4", "160", "1", "1"))
         self.assertNotIn("-kvu", four)
         # Whose turn it is first changes.
         order = re.findall(r"^  (skein|llama\.cpp) +batch 4:", done.stderr, re.M)
-        self.assertEqual(order, ["skein", "llama.cpp", "llama.cpp", "skein", "skein", "llama.cpp"])
+        self.assertEqual(order, ["skein", "llama.cpp", "llama.cpp", "skein"])
 
     def test_an_answer_too_short_to_be_together_is_told(self):
         peer = self.script("peer", BATCHED_BENCH)
