@@ -1,4 +1,4 @@
-// The CPU backend on SmolLM2-135M's shapes.
+// The CPU backend, mostly on SmolLM2-135M's shapes.
 //
 // Product: one shape on one thread, measured in time of that thread, so that others on the machine
 // disturb it less; as many matrices of the shape as a model has, so that weights come from where
@@ -21,6 +21,8 @@ namespace {
 constexpr uint32_t kLayers = 30, kHidden = 576, kFfn = 1536, kHeads = 9, kKvHeads = 3,
                    kHeadDim = 64;
 constexpr uint32_t kVocabulary = 49'152;
+// Llama-3.2-1B's: activations of many rows no longer fit beside the weights at hand.
+constexpr uint32_t kLargeHidden = 2048, kLargeFfn = 8192, kLargeCopies = 4;
 
 struct Weights {
   std::vector<std::byte> bytes;
@@ -116,7 +118,7 @@ void BM_Product(benchmark::State& state, const ProductCase& how) {
   std::vector<Weights> model;
   const auto inputs = static_cast<uint64_t>(state.range(0)),
              outputs = static_cast<uint64_t>(state.range(1));
-  const size_t copies = outputs == kVocabulary ? 1 : kLayers;
+  const size_t copies = outputs == kVocabulary ? 1 : inputs >= kLargeHidden ? kLargeCopies : kLayers;
   for (size_t i = 0; i < copies; ++i) {
     model.push_back(make_weights(*backend, how.type, outputs, inputs));
   }
@@ -134,6 +136,12 @@ void every_shape(benchmark::internal::Benchmark* bench) {
     for (const int rows : {1, 2, 4, 8, 16, 32, 64, 256}) bench->Args({inputs, outputs, rows});
   }
 }
+void large_shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"inputs", "outputs", "rows"})->Unit(benchmark::kMillisecond);
+  for (const int rows : {1, 8, 32, 256}) {
+    bench->Args({kLargeHidden, 2 * kLargeFfn, rows})->Args({kLargeFfn, kLargeHidden, rows});
+  }
+}
 // The widest of a layer's.
 void one_shape(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"inputs", "outputs", "rows"})->Unit(benchmark::kMillisecond);
@@ -141,7 +149,7 @@ void one_shape(benchmark::internal::Benchmark* bench) {
 }
 BENCHMARK_CAPTURE(BM_Product, q4_1, kQ4_1)->Apply(every_shape);
 BENCHMARK_CAPTURE(BM_Product, q8_0, kQ8_0)->Apply(every_shape);
-BENCHMARK_CAPTURE(BM_Product, q4_0, kQ4_0)->Apply(one_shape);
+BENCHMARK_CAPTURE(BM_Product, q4_0, kQ4_0)->Apply(one_shape)->Apply(large_shapes);
 BENCHMARK_CAPTURE(BM_Product, q6_k, kQ6_K)
     ->ArgNames({"inputs", "outputs", "rows"})
     ->ArgsProduct({{768}, {2048}, {1, 8, 32}})

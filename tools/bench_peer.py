@@ -15,7 +15,7 @@ In process, `skein bench` and llama-batched-bench each compute a batch of prompt
 for one prompt of that length, --context one for decoding behind prompts of that length, 8 at once.
 
 The tables are Markdown: the median of the rounds, and the best one in brackets. Runs in which the host gave more than
-1.5 % of the time to others are left out where others remain.
+1.5 % of the time to others are made again, in at most as many rounds more, and left out where others remain.
 """
 import argparse
 import os

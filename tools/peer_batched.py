@@ -3,7 +3,7 @@ import dataclasses
 import json
 import subprocess
 
-from peer_common import StealMeter, fail, figures, heading, in_turn, markdown, say
+from peer_common import StealMeter, fail, figures, heading, in_turn, markdown, rounds_of, say
 
 PATIENCE_S = 3600
 STEP_TOKENS = 256  # of skein's steps, unless told otherwise
@@ -18,7 +18,8 @@ class Case:
     batch: int
     prompt_tokens: int
     max_tokens: int
-    decode: bool = True  # whether the speed of decoding is what it is about
+    decode: bool = True  # what it is about: the speed of decoding,
+    prefill: bool = True  # that of prompts, or both
 
 
 def cases_of(arguments, levels):
@@ -29,7 +30,7 @@ def cases_of(arguments, levels):
         # Prompts are computed one after the other, and the first must not be done before the last has begun to answer.
         steps = -(-CONTEXT_BATCH * arguments.context // STEP_TOKENS)
         cases.append(Case(f"{CONTEXT_BATCH}, prompts of {arguments.context}", CONTEXT_BATCH, arguments.context,
-                          steps + STEPS_TOGETHER))
+                          steps + STEPS_TOGETHER, prefill=False))
     return cases
 
 
@@ -42,10 +43,12 @@ def output_of(name, line):
 
 
 def run_skein(arguments, model, case):
+    # Where prompts are only the way to a long context, they need not spare the streams that are there already.
+    hurry = [] if case.prefill else ["--max-slowdown", 0]
     text = output_of("skein bench", [
         arguments.skein, "bench", "--model", model, "--threads", arguments.threads, "--precision", arguments.precision,
         "--prompt-tokens", case.prompt_tokens, "-n", case.max_tokens, "--prompts", case.batch, "--concurrency", case.batch,
-        "--step-tokens", STEP_TOKENS, "--no-single", "--json"])
+        "--step-tokens", STEP_TOKENS, "--no-single", "--json", *hurry])
     result = json.loads(text)["results"][0]
     if case.decode and not result["decode_tokens_per_second"]:
         fail(f"there is no time in which all {case.batch} sequences decode; --max-tokens is too small")
@@ -54,11 +57,13 @@ def run_skein(arguments, model, case):
 
 
 def run_llama(arguments, model, case):
-    # The context is that of all sequences together, each with its own part of it: no -kvu.
+    # The context is that of all sequences together, each with its own part of it: no -kvu. Where prompts are only the way
+    # to a long context it computes one and copies it.
+    once = [] if case.prefill else ["-pps"]
     text = output_of("llama-batched-bench", [
         arguments.batched_bench, "-m", model, "-npp", case.prompt_tokens, "-ntg", case.max_tokens, "-npl", case.batch,
         "-c", case.batch * (case.prompt_tokens + case.max_tokens), "-b", 2048, "-ub", 512, "-t", arguments.threads,
-        "-tb", arguments.threads, "--output-format", "jsonl"])
+        "-tb", arguments.threads, "--output-format", "jsonl", *once])
     lines = [line for line in text.splitlines() if line.startswith("{")]
     if not lines:
         fail(f"llama-batched-bench measured nothing for batch {case.name}")
@@ -90,8 +95,9 @@ def table(cases, measured):
     for case in cases:
         ours, theirs = (measured[name][case] for name in PROGRAMS)
         decode = both(ours, theirs, "decode") if case.decode else ["-"] * 3
+        prefill = both(ours, theirs, "prefill") if case.prefill else ["-"] * 3
         share = f"{figures(ours, 'share')[0]:.1f} %" if case.decode else "-"
-        rows.append([case.name, *decode, *both(ours, theirs, "prefill"), share])
+        rows.append([case.name, *decode, *prefill, share])
     return markdown(["batch", "skein decode/s", "llama.cpp decode/s", "ratio", "skein prefill/s", "llama.cpp prefill/s",
                      "ratio", "skein's share of the limit"], rows)
 
@@ -99,9 +105,8 @@ def table(cases, measured):
 def compare_in_process(arguments, model, levels):
     cases = cases_of(arguments, levels)
     measured = {name: {case: [] for case in cases} for name in PROGRAMS}
-    for number in range(arguments.rounds):
-        say(f"round {number + 1} of {arguments.rounds}")
-        for case in cases:
+    for number, wanted in rounds_of(arguments.rounds, measured):
+        for case in wanted:
             for name in in_turn(list(PROGRAMS), number):
                 measured[name][case].append(measure(arguments, model, name, case))
     runs = [run for by_case in measured.values() for some in by_case.values() for run in some]

@@ -33,6 +33,20 @@ def count_disturbed(runs):
     return len([run for run in runs if run.get("steal_percent", 0) > STEAL_PERCENT])
 
 
+def rounds_of(rounds, measured):
+    """-> number and cases of every round. What the host disturbed is measured again, in at most as many rounds more;
+    `measured` are the runs so far: program -> case -> list."""
+    cases = list(next(iter(measured.values())))
+    for number in range(2 * rounds):
+        if number >= rounds:
+            cases = [case for case in cases
+                     if any(len(by_case[case]) - count_disturbed(by_case[case]) < rounds for by_case in measured.values())]
+        if not cases:
+            return
+        say(f"round {number + 1}" + (f" of {rounds}" if number < rounds else ": what was disturbed"))
+        yield number, cases
+
+
 def figures(runs, field, best=max):
     """-> the median of the runs that count, and the best of them"""
     values = [run[field] for run in clean(runs)]

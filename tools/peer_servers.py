@@ -9,7 +9,7 @@ import tempfile
 import time
 import urllib.request
 
-from peer_common import StealMeter, clean, fail, figures, heading, in_turn, markdown, say
+from peer_common import StealMeter, clean, fail, figures, heading, in_turn, markdown, rounds_of, say
 
 START_S = 300
 
@@ -155,9 +155,8 @@ def save(folder, name, model, levels, runs):
 def measure_rounds(arguments, servers, levels):
     measured = {server.name: {level: [] for level in levels} for server in servers}
     first_prompt = 0
-    for number in range(arguments.rounds):
-        say(f"round {number + 1} of {arguments.rounds}")
-        for level in levels:
+    for number, wanted in rounds_of(arguments.rounds, measured):
+        for level in wanted:
             for server in in_turn(servers, number):
                 measured[server.name][level].append(measure(arguments, server, level, first_prompt))
             first_prompt += max(level, arguments.prompts) + level

@@ -61,22 +61,24 @@ class BenchPeerTest(unittest.TestCase):
         rows = rows_of(done.stdout)
         self.assertEqual([row[0] for row in rows], ["1", "4", "1, prompt of 50", "8, prompts of 64"])
         for row in rows:
-            for ours, theirs, ratio, speed in ((1, 2, 3, 2.0), (4, 5, 6, 10.0)):
-                if row[ours] == "-":
-                    self.assertEqual(row[0], "1, prompt of 50")
+            for ours, theirs, ratio, speed, absent in ((1, 2, 3, 2.0, "1, prompt of 50"), (4, 5, 6, 10.0, "8, prompts of 64")):
+                if row[0] == absent:
+                    self.assertEqual(row[ours:ratio + 1], ["-"] * 3)
                     continue
                 median = float(row[ours].split()[0].replace(",", ""))
                 self.assertEqual(row[theirs], f"{speed:.1f} ({speed:.1f})")
                 self.assertAlmostEqual(float(row[ratio].split("x")[0]), median / speed, delta=0.06)
         calls = [json.loads(line) for line in (self.folder / "peer.calls").read_text().splitlines()]
-        self.assertEqual(len(calls), 2 * 4)
+        # A round more for what the host disturbed is possible.
+        self.assertGreaterEqual(len(calls), 2 * 4)
         four = dict(zip(calls[1][::2], calls[1][1::2]))
         self.assertEqual((four["-npp"], four["-ntg"], four["-npl"], four["-c"], four["-t"], four["-tb"]),
                          ("16", "24", "4", "160", "1", "1"))
         self.assertNotIn("-kvu", four)
+        self.assertEqual(["-pps" in call for call in calls[:8]], [False, False, False, True] * 2)
         # Whose turn it is first changes.
         order = re.findall(r"^  (skein|llama\.cpp) +batch 4:", done.stderr, re.M)
-        self.assertEqual(order, ["skein", "llama.cpp", "llama.cpp", "skein"])
+        self.assertEqual(order[:4], ["skein", "llama.cpp", "llama.cpp", "skein"])
 
     def test_an_answer_too_short_to_be_together_is_told(self):
         peer = self.script("peer", BATCHED_BENCH)
@@ -117,6 +119,17 @@ class StealTest(unittest.TestCase):
         self.assertEqual(peer_common.figures([quiet, noisy, noisy], "x"), (1, 1))
         self.assertEqual(peer_common.figures([noisy, noisy], "x"), (9, 9))
         self.assertEqual(peer_common.figures([{"x": 5}, {"x": 1}, {"x": 2}], "x"), (2, 5))
+
+    def test_disturbed_runs_are_made_again(self):
+        quiet, noisy = {"steal_percent": 1.4}, {"steal_percent": 1.6}
+        measured = {"a": {1: [], 2: [], 3: []}, "b": {1: [], 2: [], 3: []}}
+        rounds = []
+        for number, cases in peer_common.rounds_of(2, measured):
+            rounds.append(cases)
+            for case in cases:
+                measured["a"][case].append(noisy if case == 3 else quiet)
+                measured["b"][case].append(noisy if case == 2 and number == 0 else quiet)
+        self.assertEqual(rounds, [[1, 2, 3], [1, 2, 3], [2, 3], [3]])
 
     def test_steal_is_a_share_of_all_time(self):
         meter = peer_common.StealMeter()
