@@ -118,7 +118,9 @@ void BM_Product(benchmark::State& state, const ProductCase& how) {
   std::vector<Weights> model;
   const auto inputs = static_cast<uint64_t>(state.range(0)),
              outputs = static_cast<uint64_t>(state.range(1));
-  const size_t copies = outputs == kVocabulary ? 1 : inputs >= kLargeHidden ? kLargeCopies : kLayers;
+  const size_t copies = outputs == kVocabulary   ? 1
+                        : inputs >= kLargeHidden ? kLargeCopies
+                                                 : kLayers;
   for (size_t i = 0; i < copies; ++i) {
     model.push_back(make_weights(*backend, how.type, outputs, inputs));
   }
@@ -154,7 +156,7 @@ BENCHMARK_CAPTURE(BM_Product, q6_k, kQ6_K)
     ->ArgNames({"inputs", "outputs", "rows"})
     ->ArgsProduct({{768}, {2048}, {1, 8, 32}})
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(BM_Product, bf16, kBf16)->Apply(one_shape);
+BENCHMARK_CAPTURE(BM_Product, bf16, kBf16)->Apply(one_shape)->Apply(large_shapes);
 BENCHMARK_CAPTURE(BM_Product, f32, kF32)->Apply(one_shape);
 BENCHMARK_CAPTURE(BM_Product, q4_1_avx2, kQ4_1Avx2)->Apply(one_shape);
 BENCHMARK_CAPTURE(BM_Product, q8_0_avx2, kQ8_0Avx2)->Apply(one_shape);

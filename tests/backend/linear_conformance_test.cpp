@@ -103,7 +103,7 @@ TEST_P(LinearOps, ARowIsTheSameAmongAnyNumberOfOthers) {
   }
 }
 
-// Tiles, what is left over of them, and passes over more rows than the cache holds.
+// Tiles, panels, and what is left over of them.
 TEST_P(LinearOps, EveryFormatAndEveryNumberOfRows) {
   constexpr size_t kOutputs = 37, kInputs = 256, kMost = 256;
   if (GetParam().precision == Precision::kF32) GTEST_SKIP() << "has no tiles of rows";
@@ -253,7 +253,7 @@ TEST_P(LinearOps, ActivationsOfEveryMagnitude) {
 }
 
 TEST_P(LinearOps, LongRowsGoThroughInPasses) {
-  const OwnedTensor w = random_tensor(ElementType::kQ4_0, 17, 8192, rng_);
+  const OwnedTensor w = random_tensor(ElementType::kQ4_0, 17, 32768, rng_);
   EXPECT_TRUE(same_linear({w.view}, 40, true));
 }
 

@@ -122,10 +122,7 @@ struct G32Amx {
     ahead.at += count * ahead.bytes_a_group;
     const auto make = [&](auto set, size_t i) __attribute__((always_inline)) {
       make_dots<set>(x + i / kDots * kTileRows, cells[i / kDots], dots[set]);
-      for (size_t byte = 0; byte < own.bytes_a_group; byte += 64) {
-        __builtin_prefetch(own.at + byte);
-      }
-      own.at += own.bytes_a_group;
+      own.fetch();
     };
     const auto add = [&](auto set, size_t i) __attribute__((always_inline)) {
       add_dots<set, kRows>(x + i / kDots * kTileRows, cells[i / kDots], dots[set], sum);

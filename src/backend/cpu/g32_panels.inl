@@ -1,18 +1,11 @@
-// Products of definition G32 for many rows: a few row blocks, some columns of them at a time, are
-// unpacked into a panel that stays in the first-level cache while all rows come by.
+// Panels (panels.inl) of definition G32.
 #pragma once
 
 #include "backend/cpu/g32_tiles.inl"
+#include "backend/cpu/panels.inl"
 
 namespace skein::cpu {
 namespace {
-
-// Weights that will be wanted after the panel at hand, brought nearer a few lines at a time:
-// reading them and computing shall not take turns.
-struct Ahead {
-  const uint8_t* at;
-  size_t bytes_a_group;
-};
 
 // Codes start from 8 (kSmall) or 128 below where there is no minimum.
 template <class V, bool kSmall, bool kHalves, bool kMinimum>
@@ -60,8 +53,7 @@ struct G32Panel {
       SKEIN_WRITE_OUT for (size_t r = 0; r < kRows; ++r) sum[b][r] = sums[b * kRows + r];
     }
     for (size_t g = 0; g < groups; ++g, cells += kBlocks, x += kTileRows) {
-      for (size_t i = 0; i < ahead.bytes_a_group; i += 64) __builtin_prefetch(ahead.at + i);
-      ahead.at += ahead.bytes_a_group;
+      ahead.fetch();
       SKEIN_WRITE_OUT for (size_t d = 0; d < kDots; ++d) {
         I dots[kBlocks][kRows];
         SKEIN_WRITE_OUT for (size_t r = 0; r < kRows; ++r) {
@@ -106,6 +98,24 @@ struct G32Panel {
     const W values = kCodes == Codes::kTable ? V::load_table(table) : W();
     each_four_columns<V, kCodes, kMinimum, 1>(
         &from, values, [&](const W* w, size_t column) { V::store_bytes(to + 16 * column, *w); });
+  }
+};
+
+template <class V, Codes kCodes, bool kHalves, bool kMinimum>
+struct G32Panels {
+  // With a minimum codes are as they are, whatever their bits.
+  using Panel = G32Panel<V, kCodes == Codes::kNibbles && !kMinimum, kHalves, kMinimum>;
+  using Cell = typename Panel::Cell;
+  static constexpr size_t kMost = Panel::kMost;
+
+  static void unpack(const G32Multiply& a, const uint8_t* block, size_t first, size_t count,
+                     Cell* to, size_t step) {
+    Panel::template unpack<kCodes>(a, block, first, count, to, step);
+  }
+  template <size_t kRows, size_t kBlocks>
+  static void add(const Cell* cells, size_t groups, const QuantizedRecord* x, size_t row,
+                  Ahead& ahead, typename V::F* sums) {
+    Panel::template add<kRows, kBlocks>(cells, groups, x->row + row, ahead, sums);
   }
 };
 

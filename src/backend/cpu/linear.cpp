@@ -20,8 +20,9 @@ constexpr size_t kChunk = 2 * kLargePanel;
 constexpr size_t kRunsPerSlot = 4;
 // Runs are whole numbers of what the kernels take at once, of one row or of several.
 constexpr size_t kBlocksOfOneRow = 4, kBlocksOfRows = 3;
-// Activations that come by for each row block should come from the second-level cache.
-constexpr size_t kCachedBytes = size_t{512} << 10;
+// Activations come by again for every few row blocks: not from much further away than the
+// second-level cache. Fewer at a time would have the weights come by more often.
+constexpr size_t kCachedBytes = size_t{2} << 20;
 
 // What an element costs that is normed and quantized, in multiplications.
 constexpr size_t kRowWork = 4;
