@@ -25,21 +25,27 @@ Inputs inputs(const StepLoad& load) {
 }  // namespace
 
 void CostModel::observe(const StepLoad& load, TimeUs elapsed_us) {
-  const auto [tokens, kpairs] = inputs(load);
-  const TimeUs error = std::clamp<TimeUs>(elapsed_us, 0, kLongestStep) - predict(load);
-  const int64_t norm = kConstantInput * kConstantInput + tokens * tokens + kpairs * kpairs;
+  remembered_[observations_++ % kRemembered] = {load, elapsed_us};
   // The first observations jump all the way, later ones half: quick to learn, not upset by one
-  // stolen time slice.
-  const int64_t gain = (int64_t{1} << kFractionBits) / (observations_ < kWarmUp ? 1 : 2);
-  const auto step = [&](int64_t& weight, int64_t input) {
-    // error * input * gain stays below 2^32 * 2^20 * 2^16 only with the quotient taken first.
-    const int64_t share = error * input / norm * gain + error * input % norm * gain / norm;
-    weight = std::clamp<int64_t>(weight + share, 0, kLargestWeight);
+  // stolen time slice. Oldest first, so that the newest has the last word.
+  const int64_t gain = (int64_t{1} << kFractionBits) / (trained() ? 2 : 1);
+  const uint64_t count = std::min<uint64_t>(observations_, kRemembered);
+  for (uint64_t i = observations_ - count; i < observations_; ++i) {
+    learn(remembered_[i % kRemembered], gain);
+  }
+}
+
+void CostModel::learn(const Observation& step, int64_t gain) {
+  const auto [tokens, kpairs] = inputs(step.load);
+  const TimeUs error = std::clamp<TimeUs>(step.elapsed_us, 0, kLongestStep) - predict(step.load);
+  const int64_t norm = kConstantInput * kConstantInput + tokens * tokens + kpairs * kpairs;
+  const int64_t move = error * gain / norm;  // norm is no less than any input squared
+  const auto adapt = [move](int64_t& weight, int64_t input) {
+    weight = std::clamp<int64_t>(weight + move * input, 0, kLargestWeight);
   };
-  step(fixed_, kConstantInput);
-  step(per_token_, tokens);
-  step(per_kpair_, kpairs);
-  observations_ = std::min(observations_ + 1, kWarmUp);
+  adapt(fixed_, kConstantInput);
+  adapt(per_token_, tokens);
+  adapt(per_kpair_, kpairs);
 }
 
 TimeUs CostModel::predict(const StepLoad& load) const {

@@ -2,10 +2,12 @@
 // fits into the next one.
 //
 // The model is linear: fixed + per token + per (token, context) pair. Its weights follow the
-// measurements by normalized least mean squares in fixed point, so it needs no float, forgets old
-// conditions by itself and cannot become singular under a constant load. Weights stay >= 0.
+// measurements by normalized least mean squares over the last steps in fixed point, so it needs no
+// float, forgets old conditions by itself and cannot become singular under a constant load. Weights
+// stay >= 0.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/time.h"
@@ -33,13 +35,23 @@ class CostModel {
   bool trained() const { return observations_ >= kWarmUp; }
 
  private:
-  static constexpr int kFractionBits = 16;
+  // Steps that are gone through again with every new one. One alone cannot tell what is fixed from
+  // what is a token's or a pair's; a prompt's way from its begin to its end can.
+  static constexpr uint32_t kRemembered = 32;
   static constexpr uint32_t kWarmUp = 4;
+  static constexpr int kFractionBits = 16;
+
+  struct Observation {
+    StepLoad load;
+    TimeUs elapsed_us = 0;
+  };
+  void learn(const Observation& step, int64_t gain);
 
   int64_t fixed_ = 0;      // us per unit of the constant input, times 2^16; so are the others
   int64_t per_token_ = 0;  // us per token
   int64_t per_kpair_ = 0;  // us per 1,024 pairs
-  uint32_t observations_ = 0;
+  std::array<Observation, kRemembered> remembered_;  // the newest is at (observations_ - 1) % 32
+  uint64_t observations_ = 0;
 };
 
 // How much a step may take on. The times hold while someone is streaming; both together: the
@@ -49,8 +61,8 @@ struct StepLimits {
   TimeUs target_us = 0;           // of a step; 0: none
   uint32_t slowdown_percent = 0;  // of what its decode rows would take alone; 0: none
 };
-// What a slowdown may always come to: nobody reads ten tokens a second.
-inline constexpr TimeUs kUnnoticedUs = 100 * kUsPerMs;
+// What a slowdown may always come to: nobody reads sixteen tokens a second.
+inline constexpr TimeUs kUnnoticedUs = 60 * kUsPerMs;
 
 // What is left of a step for prefill after its decode rows: a number of tokens and a time.
 class StepBudget {

@@ -104,6 +104,26 @@ TEST(StepBudget, KeepsToTheTargetBetweenTokens) {
   EXPECT_EQ(StepBudget(model, {4096, 1, 250}, decodes).fit(1000, 4096), 16u);
 }
 
+// A long prompt behind the same streams, chunk by chunk, again and again: only its depth changes.
+TEST(StepBudget, StreamsAreSparedWhilePromptsKeepComing) {
+  StepLoad decodes;
+  for (int i = 0; i < 32; ++i) decodes.add(200, 1);
+  const auto time_of = [](const StepLoad& load) { return 5 * truth(load); };
+  CostModel model;
+  for (int i = 0; i < 20; ++i) model.observe(decodes, time_of(decodes));
+  for (int prompt = 0; prompt < 10; ++prompt) {
+    for (uint32_t at = 0; at < 4000;) {
+      StepLoad step = decodes;
+      const uint32_t count = StepBudget(model, {1 << 20, 0, 600}, decodes).fit(at, 4000 - at);
+      step.add(at, count);
+      model.observe(step, time_of(step));
+      at += count;
+      if (prompt == 0) continue;
+      EXPECT_LE(time_of(step), time_of(decodes) * 7) << "at " << at;
+    }
+  }
+}
+
 TEST(StepBudget, ASlowdownIsMeasuredByWhatStreamsTakeAlone) {
   const CostModel model = trained();
   StepLoad few, many;
