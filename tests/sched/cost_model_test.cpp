@@ -104,6 +104,17 @@ TEST(StepBudget, KeepsToTheTargetBetweenTokens) {
   EXPECT_EQ(StepBudget(model, {4096, 1, 250}, decodes).fit(1000, 4096), 16u);
 }
 
+TEST(CostModel, OneStepThatWasHeldUpIsNoRule) {
+  CostModel model = trained();
+  StepLoad load;
+  for (int i = 0; i < 8; ++i) load.add(500, 1);
+  load.add(0, 64);
+  model.observe(load, 20 * truth(load));
+  EXPECT_LE(model.predict(load), truth(load) * 3 / 2);
+  for (int i = 0; i < 20; ++i) model.observe(load, 20 * truth(load));
+  EXPECT_GE(model.predict(load), truth(load) * 18) << "but many are";
+}
+
 // A long prompt behind the same streams, chunk by chunk, again and again: only its depth changes.
 TEST(StepBudget, StreamsAreSparedWhilePromptsKeepComing) {
   StepLoad decodes;
