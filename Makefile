@@ -8,6 +8,7 @@ STEPS  ?= 10000
 SECONDS ?= 600
 PEER   ?=
 BATCHED_BENCH ?=
+LARGE  ?=
 ROUNDS ?= 3
 JOBS   ?= $(shell nproc)
 
@@ -56,9 +57,9 @@ pressure: ## 200 requests on 64 KV blocks in every setting, against the same run
 	@tools/get_model.sh >/dev/null
 	@$(RELEASE)/tests/engine/skein_pressure --gtest_brief=1
 
-figures: build ## measure every figure of README and docs/PERFORMANCE.md anew (PEER=llama-server, BATCHED_BENCH=, ROUNDS=3)
+figures: build ## measure every figure of README and docs/PERFORMANCE.md anew (PEER=llama-server, BATCHED_BENCH=, LARGE=, ROUNDS=3)
 	@tools/get_model.sh >/dev/null
-	@tools/figures.py --rounds $(ROUNDS) $(if $(PEER),--peer $(PEER)) $(if $(BATCHED_BENCH),--batched-bench $(BATCHED_BENCH))
+	@tools/figures.py --rounds $(ROUNDS) $(if $(PEER),--peer $(PEER)) $(if $(BATCHED_BENCH),--batched-bench $(BATCHED_BENCH)) $(if $(LARGE),--large $(LARGE))
 
 kill: build ## T10: a batch of 500 lines on a server that is killed 20 times
 	@python3 tests/server/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures every figure of README.md and docs/PERFORMANCE.md anew and puts it in its place.
 
-  tools/figures.py [--peer /path/to/llama-server] [--batched-bench /path/to/llama-batched-bench] [--rounds 3]
-                   [--only batching,batched,interference,kernels,peer,roofline,sim]
+  tools/figures.py [--peer /path/to/llama-server] [--batched-bench /path/to/llama-batched-bench [--large GGUF]]
+                   [--rounds 3] [--only batching,batched,interference,kernels,large,peer,roofline,sim]
 
 A place is what stands between `<!-- figures: NAME -->` and `<!-- end -->`. The plot goes to docs/img/bench.svg. Takes
 about a quarter of an hour; leave the machine alone meanwhile.
@@ -35,10 +35,10 @@ def measured(text):
 def put(name, text):
     """-> how many places there were for it"""
     places = 0
-    pattern = re.compile(rf"(<!-- figures: {name} -->\n).*?(\n<!-- end -->)", re.S)
+    pattern = re.compile(rf"(<!-- figures: {name} -->\n).*?(<!-- end -->)", re.S)
     for page in PAGES:
         before = page.read_text()
-        after, count = pattern.subn(lambda m: m[1] + text + m[2], before)
+        after, count = pattern.subn(lambda m: f"{m[1]}{text}\n{m[2]}", before)
         places += count
         if after != before:
             page.write_text(after)
@@ -93,8 +93,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", help="path of a llama-server binary")
     parser.add_argument("--batched-bench", help="path of a llama-batched-bench binary")
+    parser.add_argument("--large", help="a larger model than the default one, for --batched-bench too")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="batching,batched,interference,kernels,peer,roofline,sim",
+    parser.add_argument("--only", default="batching,batched,interference,kernels,large,peer,roofline,sim",
                         help="names, separated by commas")
     arguments = parser.parse_args()
     wanted = set(arguments.only.split(","))
@@ -102,6 +103,8 @@ def main():
         wanted.discard("peer")
     if not arguments.batched_bench:
         wanted.discard("batched")
+    if not arguments.batched_bench or not arguments.large:
+        wanted.discard("large")
     if not MICROBENCH.exists():
         wanted.discard("kernels")  # `make bench` builds it
     if "kernels" in wanted:
@@ -110,10 +113,11 @@ def main():
         put("interference", measured(output(
             SKEIN, "bench", "--model", "default", "--prompt-tokens", "128", "-n", "128", "--prompts", "32", "--concurrency",
             "32", "--no-single", "--no-limits", "--interference", "2000", "--rounds", arguments.rounds, "--markdown")))
+    in_process = [ROOT / "tools/bench_peer.py", "--batched-bench", arguments.batched_bench, "--rounds", arguments.rounds]
     if "batched" in wanted:
-        put("batched", measured(output(
-            ROOT / "tools/bench_peer.py", "--batched-bench", arguments.batched_bench, "--rounds", arguments.rounds,
-            "--concurrency", "1,2,4,8,32", "--prefill", "512")))
+        put("batched", measured(output(*in_process, "--concurrency", "1,2,4,8,32", "--context", "4096")))
+    if "large" in wanted:
+        put("large", measured(output(*in_process, "--model", arguments.large, "--concurrency", "1,8,32")))
     if "roofline" in wanted:
         put("roofline", measured(output(SKEIN, "bench", "roofline", "--model", "default", "--markdown")))
     if "sim" in wanted:

@@ -27,8 +27,9 @@ void add_model_options(CLI::App& command, ModelFlags& flags) {
                   "Instructions to use; the best there are if absent. Results do not depend on it")
       ->check(CLI::IsMember({"scalar", "avx2", "avx512", "amx"}));
   command
-      .add_option("--threads", flags.threads,
-                  "Threads that compute; one per usable core if absent. Results do not depend on it")
+      .add_option(
+          "--threads", flags.threads,
+          "Threads that compute; one per usable core if absent. Results do not depend on it")
       ->check(CLI::Range(1U, 1024U));
   command
       .add_option("--max-context", flags.max_context,
