@@ -252,6 +252,26 @@ TEST_P(LinearOps, ActivationsOfEveryMagnitude) {
   }
 }
 
+// In none, one or several groups of a row, the last one among them, which is not whole.
+TEST_P(LinearOps, ActivationsThatTowerKeepTheirRests) {
+  constexpr size_t kInputs = 250, kOutputs = 37, kRows = 20;
+  const OwnedTensor w = random_tensor(ElementType::kF16, kOutputs, kInputs, rng_);
+  const auto mine = matrix(*backend_, {w.view}), theirs = matrix(*reference_, {w.view});
+  const std::vector<float> bias = random_floats(kOutputs, rng_);
+  const OwnedRows x = OwnedRows::random(kRows, kInputs, rng_);
+  for (size_t row = 0; row < kRows; ++row) {
+    for (const size_t at : std::array<size_t, 3>{249, 7 * row, 7 * row + 40}) {
+      if (row % 4 > at % 3) x.view().row(row)[at] = 100.1F + static_cast<float>(at);
+    }
+  }
+  for (const size_t rows : {size_t{1}, size_t{6}, kRows}) {
+    const auto linear = [&](Backend& b, Rows out) {
+      b.linear(x.view().first(rows), &b == backend_.get() ? *mine : *theirs, bias.data(), out);
+    };
+    EXPECT_TRUE(same(OwnedRows(rows, kOutputs), linear)) << rows;
+  }
+}
+
 TEST_P(LinearOps, LongRowsGoThroughInPasses) {
   const OwnedTensor w = random_tensor(ElementType::kQ4_0, 17, 32768, rng_);
   EXPECT_TRUE(same_linear({w.view}, 40, true));
