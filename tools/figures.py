@@ -5,7 +5,7 @@
                    [--rounds 3] [--only batching,batched,interference,kernels,large,peer,roofline,sim]
 
 A place is what stands between `<!-- figures: NAME -->` and `<!-- end -->`. The plot goes to docs/img/bench.svg. Takes
-about a quarter of an hour; leave the machine alone meanwhile.
+about a quarter of an hour, with llama.cpp beside it an hour or more; leave the machine alone meanwhile.
 """
 import argparse
 import json

@@ -10,8 +10,6 @@ namespace {
 constexpr int64_t kConstantInput = 64;
 constexpr int64_t kLargestInput = 1 << 20;
 constexpr TimeUs kLongestStep = 3600 * kUsPerSecond;
-// A step that took much longer than expected was held up by something else, most of the time; where
-// it was not, the next ones say so again.
 constexpr TimeUs kMinSurpriseUs = kUsPerMs;
 constexpr int64_t kLargestWeight = int64_t{1} << 40;  // times kLargestInput still fits 64 bits
 
@@ -42,6 +40,8 @@ void CostModel::learn(const Observation& step, int64_t gain) {
   const auto [tokens, kpairs] = inputs(step.load);
   const TimeUs expected = predict(step.load);
   TimeUs error = std::clamp<TimeUs>(step.elapsed_us, 0, kLongestStep) - expected;
+  // A step that took much longer than expected was held up by something else, most of the time;
+  // where it was not, the next ones say so again.
   if (trained()) error = std::min(error, expected / 2 + kMinSurpriseUs);
   const int64_t norm = kConstantInput * kConstantInput + tokens * tokens + kpairs * kpairs;
   const int64_t move = error * gain / norm;  // norm is no less than any input squared

@@ -16,7 +16,6 @@ struct DotAvx2 : VecAvx2 {
   static constexpr size_t kBf16Blocks = 1;
   static constexpr size_t kBlocksOfOneRow = 1;
   static constexpr size_t kPanelRows = 0;
-  static constexpr size_t kBf16PanelRows = 0;
 
   static W load_bytes(const uint8_t* at) {
     const auto* registers = reinterpret_cast<const __m256i*>(at);

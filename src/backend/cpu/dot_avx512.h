@@ -17,7 +17,6 @@ struct DotAvx512 : VecAvx512 {
   static constexpr size_t kBf16Blocks = 2;
   static constexpr size_t kBlocksOfOneRow = 4;
   static constexpr size_t kPanelRows = 12;
-  static constexpr size_t kBf16PanelRows = 12;
 
   static W load_bytes(const uint8_t* at) { return _mm512_loadu_si512(at); }
   static void store_bytes(uint8_t* at, W w) { _mm512_storeu_si512(at, w); }

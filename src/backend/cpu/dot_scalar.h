@@ -24,7 +24,6 @@ struct DotScalar : VecScalar {
   static constexpr size_t kBlocksOfOneRow = 1;
   // From how many rows on panels pay; 0: never.
   static constexpr size_t kPanelRows = 0;
-  static constexpr size_t kBf16PanelRows = 0;
 
   static W load_bytes(const uint8_t* at) {
     W w;

@@ -101,6 +101,8 @@ struct G32Panel {
   }
 };
 
+// How codes are unpacked is all that is their own: those of all bits share the code that
+// multiplies.
 template <class V, Codes kCodes, bool kHalves, bool kMinimum>
 struct G32Panels {
   // With a minimum codes are as they are, whatever their bits.

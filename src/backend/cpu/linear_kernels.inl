@@ -6,6 +6,7 @@
 #include "backend/cpu/bf16_tiles.inl"
 #include "backend/cpu/g32_panels.inl"
 #include "backend/cpu/g32_tiles.inl"
+#include "backend/cpu/outputs.inl"
 
 namespace skein::cpu {
 namespace {
@@ -88,8 +89,8 @@ void multiply_g32(const G32Multiply& a) {
 
 template <class V>
 void multiply_bf16(const Bf16Multiply& a) {
-  if constexpr (V::kBf16PanelRows > 0) {
-    if (a.rows >= V::kBf16PanelRows) return multiply_panels<V, Bf16Panels<V>>(a);
+  if constexpr (V::kPanelRows > 0) {
+    if (a.rows >= V::kPanelRows) return multiply_panels<V, Bf16Panels<V>>(a);
   }
   multiply_tiles<V, Bf16Few<V>>(a);
 }
