@@ -6,6 +6,8 @@ PREFIX ?= /usr/local
 SEEDS  ?= 1000
 STEPS  ?= 10000
 SECONDS ?= 600
+POINTS ?= 2000
+SEED   ?= 1
 PEER   ?=
 BATCHED_BENCH ?=
 LARGE  ?=
@@ -15,7 +17,7 @@ JOBS   ?= $(shell nproc)
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure figures overhead kill storm overload fairness bench fuzz format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure figures overhead kill faults storm overload fairness bench fuzz format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -63,6 +65,12 @@ figures: build ## measure every figure of README and docs/PERFORMANCE.md anew (P
 
 kill: build ## T10: a batch of 500 lines on a server that is killed 20 times
 	@python3 tests/server/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20
+
+faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real server; the last line is the figure
+	@tools/setup.sh build test
+	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --build --preset release --target skein fault_shim -j $(JOBS)
+	@python3 -B tests/faults/faults.py --binary build/skein --points $(POINTS) --seed $(SEED)
 
 storm: build ## T5, T6, T7: crowds that leave and clients that do not read, at full size
 	@$(call serve_test,storm)
