@@ -17,7 +17,7 @@ JOBS   ?= $(shell nproc)
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure figures overhead kill faults storm overload fairness bench fuzz format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm overload fairness bench fuzz format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -63,7 +63,10 @@ figures: build ## measure every figure of README and docs/PERFORMANCE.md anew (P
 	@tools/get_model.sh >/dev/null
 	@tools/figures.py --rounds $(ROUNDS) $(if $(PEER),--peer $(PEER)) $(if $(BATCHED_BENCH),--batched-bench $(BATCHED_BENCH)) $(if $(LARGE),--large $(LARGE))
 
-kill: build ## T10: a batch of 500 lines on a server that is killed 20 times
+goldens: # the tiny models of the tests, unpacked
+	@cmake -P cmake/goldens.cmake
+
+kill: build goldens ## a batch of 500 lines on a server that is killed 20 times
 	@python3 tests/server/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20
 
 faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real server; the last line is the figure
@@ -72,13 +75,13 @@ faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real
 	@cmake --build --preset release --target skein fault_shim -j $(JOBS)
 	@python3 -B tests/faults/faults.py --binary build/skein --points $(POINTS) --seed $(SEED)
 
-storm: build ## T5, T6, T7: crowds that leave and clients that do not read, at full size
+storm: build goldens ## crowds that leave and clients that do not read, at full size
 	@$(call serve_test,storm)
 
-overload: build ## T8: ten times the capacity for a minute
+overload: build goldens ## ten times the capacity for a minute
 	@$(call serve_test,overload,OverloadTest)
 
-fairness: build ## T9: LOW under a load of HIGH, and interactive clients beside a batch of 1,000 lines
+fairness: build goldens ## LOW under a load of HIGH, and interactive clients beside a batch of 1,000 lines
 	@$(call serve_test,overload,AgingTest BatchFairnessTest)
 
 overhead: ## tokens per second of 32 streams over HTTP beside the engine's own, and CPU per token

@@ -45,7 +45,7 @@ function(skein_library name)
 endfunction()
 
 # The headers that every test includes, compiled once.
-if(SKEIN_TESTS AND NOT SKEIN_FUZZ)
+if(SKEIN_TESTS)
   find_package(GTest REQUIRED)
   add_executable(skein_test_headers EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/empty.cpp)
   target_link_libraries(skein_test_headers PRIVATE skein_flags GTest::gtest_main GTest::gmock fmt::fmt)
@@ -56,9 +56,11 @@ if(SKEIN_TESTS AND NOT SKEIN_FUZZ)
 endif()
 
 # skein_test(<name> SOURCES a_test.cpp LINKS kv LABELS threads): one GoogleTest binary, one ctest per
-# TEST(). LABELS: slow, timing (kept out of sanitizer runs), threads (the TSan run).
+# TEST(). LABELS: slow (kept out of sanitizer runs), timing (also runs beside no other test), threads (the TSan run).
+# HARDWARE <filter>: the tests that not every machine can run are one ctest, <name>.hardware, which is
+# skipped where none of them can.
 function(skein_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "HARDWARE" "SOURCES;LINKS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE skein_flags GTest::gtest_main GTest::gmock)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
@@ -67,7 +69,27 @@ function(skein_test name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_precompile_headers(${name} REUSE_FROM skein_test_headers)
   _skein_link(${name} ${ARG_LINKS})
-  gtest_discover_tests(${name} NO_PRETTY_VALUES PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
+  set(properties LABELS "${ARG_LABELS}")
+  if("timing" IN_LIST ARG_LABELS)
+    list(APPEND properties RUN_SERIAL TRUE)
+  endif()
+  set(filter)
+  if(ARG_HARDWARE)
+    set(filter TEST_FILTER "-${ARG_HARDWARE}")
+    add_test(NAME ${name}.hardware COMMAND ${CMAKE_SOURCE_DIR}/tests/hardware.sh $<TARGET_FILE:${name}> "${ARG_HARDWARE}")
+    set_tests_properties(${name}.hardware PROPERTIES LABELS "hardware;${ARG_LABELS}" SKIP_RETURN_CODE 77)
+  endif()
+  if(NOT ARG_HARDWARE STREQUAL "*")
+    gtest_discover_tests(${name} NO_PRETTY_VALUES ${filter} PROPERTIES ${properties} DISCOVERY_TIMEOUT 60)
+  endif()
+endfunction()
+
+# skein_vectors(<test> a_test.cpp): more sources of a test, over the vectors of other projects, which this tree may not hold:
+# their cases exist only where the folder stands beside the clone.
+function(skein_vectors name)
+  if(EXISTS ${CMAKE_SOURCE_DIR}/../shared/vectors)
+    target_sources(${name} PRIVATE ${ARGN})
+  endif()
 endfunction()
 
 # skein_fuzz(<name> LINKS format): fuzz/<name>_fuzz.cpp as the libFuzzer target <name>_fuzz under the

@@ -104,9 +104,7 @@ TEST_F(ChatCommand, OnATerminal) {
 }
 
 TEST(ChatDefaultModel, AnswersInEnglish) {
-  if (!std::filesystem::exists(testing::default_model_path())) {
-    GTEST_SKIP() << testing::default_model_path() << " is not there; tools/get_model.sh fetches it";
-  }
+  SKEIN_NEEDS_DEFAULT_MODEL();
   const auto run = run_command("echo 'What is 2+2?' | " SKEIN_BINARY
                                " chat --model default --temperature 0 2>/dev/null");
   EXPECT_EQ(run.status, 0);

@@ -1,4 +1,4 @@
-// The default model against runs that are not skein's: the float32 run of ../shared/reference, and
+// The default model against runs that are not skein's: the float32 run that the goldens hold, and
 // a float64 computation made here.
 #include <cmath>
 #include <filesystem>
@@ -11,6 +11,7 @@
 
 #include "apps/run_skein.h"
 #include "format/test_folder.h"
+#include "model/goldens.h"
 #include "text/oracle.h"
 
 namespace skein {
@@ -20,16 +21,11 @@ using testing::run_command;
 using testing::run_skein;
 using testing::TestFolder;
 
-const std::string kReference = SKEIN_SOURCE_DIR "/../shared/reference/smollm2.json";
-
 class EvalReference : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(testing::default_model_path())) {
-      GTEST_SKIP() << testing::default_model_path() << " is not there";
-    }
-    std::ifstream in(kReference);
-    if (!in) GTEST_SKIP() << kReference << " is not there";
+    SKEIN_NEEDS_DEFAULT_MODEL();
+    std::ifstream in(testing::kSmolLm2Reference);
     reference_ = nlohmann::json::parse(in);
   }
 

@@ -78,9 +78,7 @@ TEST(Inspect, FailsWithItsReason) {
 }
 
 TEST(Inspect, TheDefaultModel) {
-  if (!std::filesystem::exists(testing::default_model_path())) {
-    GTEST_SKIP() << testing::default_model_path() << " is not there; tools/get_model.sh fetches it";
-  }
+  SKEIN_NEEDS_DEFAULT_MODEL();
   const auto run = run_skein("inspect default --json");
   ASSERT_EQ(run.status, 0) << run.output;
   const auto json = nlohmann::json::parse(run.output);

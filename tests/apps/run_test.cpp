@@ -158,9 +158,7 @@ TEST(RunHelp, IsAManual) {
 
 // English from the default model.
 TEST(RunDefaultModel, ContinuesAText) {
-  if (!std::filesystem::exists(testing::default_model_path())) {
-    GTEST_SKIP() << testing::default_model_path() << " is not there; tools/get_model.sh fetches it";
-  }
+  SKEIN_NEEDS_DEFAULT_MODEL();
   const auto run = run_skein_quietly(
       "run --model default -p 'Count: one, two, three, four,' -n 6 --temperature 0");
   EXPECT_EQ(run.status, 0);

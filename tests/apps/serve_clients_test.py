@@ -55,9 +55,10 @@ class State:
 def setUpModule():
     global STATE
     if MISSING:
-        raise unittest.SkipTest(MISSING)
+        raise (AssertionError if serving.REQUIRE_ALL else unittest.SkipTest)(MISSING)
     if not serving.MODEL.exists():
-        raise unittest.SkipTest(f"{serving.MODEL} is not there; `make model` fetches it")
+        raise (AssertionError if serving.REQUIRE_ALL else unittest.SkipTest)(
+            f"{serving.MODEL} is not there; `make model` fetches it")
     STATE = State()
 
 
@@ -323,7 +324,7 @@ class LangChainTest(unittest.TestCase):
         self.assertEqual(answers[0].content, plain.content)
 
 
-@unittest.skipUnless(shutil.which("curl"), "curl is not there")
+@serving.needs(shutil.which("curl"), "curl is not there")
 class CurlTest(unittest.TestCase):
     def curl(self, *arguments):
         done = subprocess.run(["curl", "-sS", "--fail-with-body", "-H", f"Authorization: Bearer {STATE.key}",

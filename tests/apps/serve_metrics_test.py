@@ -78,7 +78,7 @@ class MetricsTest(unittest.TestCase):
         names = set(re.findall(r'model_name="([^"]*)"', text))
         self.assertLessEqual(names, {serving.MODEL.stem, ""})
         if not shutil.which("promtool"):
-            self.skipTest("promtool is not there (Debian's prometheus)")
+            serving.lacks(self, "promtool is not there (Debian's prometheus)")
         told = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
         said = (told.stdout + told.stderr).splitlines()
         expected = [line for line in said

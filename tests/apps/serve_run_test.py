@@ -254,7 +254,7 @@ class HungEngineTest(unittest.TestCase):
         tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
         (engine,) = [int(task.name) for task in tasks.iterdir() if (task / "comm").read_text() == "engine\n"]
         if self.LIBC.ptrace(self.ATTACH, engine, None, None) != 0:
-            self.skipTest(f"ptrace: {os.strerror(ctypes.get_errno())}")
+            serving.lacks(self, f"ptrace: {os.strerror(ctypes.get_errno())}")
         os.waitpid(engine, self.WAIT_ALL)
         return engine
 
@@ -307,7 +307,7 @@ class ServiceManagerTest(unittest.TestCase):
 
 
 @needs_model
-@unittest.skipUnless(FAKETIME.exists(), f"{FAKETIME} is not there (Debian's faketime)")
+@serving.needs(FAKETIME.exists(), f"{FAKETIME} is not there (Debian's faketime)")
 class ClockTest(unittest.TestCase):
     """The wall clock jumps by an hour; nothing that waits, ages or times out notices (T18)."""
 

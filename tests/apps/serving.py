@@ -18,7 +18,30 @@ PATIENCE_S = 120  # for anything at all on a busy machine
 FULL = os.environ.get("SKEIN_TEST_FULL") == "1"  # the long form, by a make target of its own
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 
-needs_model = unittest.skipUnless(MODEL.exists(), f"{MODEL} is not there; `make model` fetches it")
+GOLDENS = TESTS.parent / "build/goldens"  # cmake/goldens.cmake unpacks them
+REQUIRE_ALL = os.environ.get("SKEIN_REQUIRE") == "all"  # then what a test lacks is a failure, not a skip
+
+
+def needs(present, otherwise):
+    """For a test or a class of tests that needs a package, a command or a model."""
+    if present or not REQUIRE_ALL:
+        return unittest.skipUnless(present, otherwise)
+
+    def failing(test):
+        if not isinstance(test, type):
+            return lambda self: self.fail(otherwise)
+        test.setUpClass = classmethod(lambda cls: (_ for _ in ()).throw(AssertionError(otherwise)))
+        return test
+
+    return failing
+
+
+def lacks(test, what):
+    """Ends a running test that found something missing."""
+    (test.fail if REQUIRE_ALL else test.skipTest)(what)
+
+
+needs_model = needs(MODEL.exists(), f"{MODEL} is not there; `make model` fetches it")
 
 
 def tiny_model(folder):
@@ -26,7 +49,7 @@ def tiny_model(folder):
     path = pathlib.Path(folder, "tiny")
     path.mkdir()
     for name in ("config.json", "model.safetensors"):
-        shutil.copy(TESTS / "model/goldens/llama" / name, path / name)
+        shutil.copy(GOLDENS / "llama" / name, path / name)
     shutil.copy(TESTS / "server/byte_tokenizer.json", path / "tokenizer.json")
     return path
 

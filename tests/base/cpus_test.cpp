@@ -43,7 +43,7 @@ TEST(Cpus, ThatShareACoreCountOnce) {
   EXPECT_EQ(root.cpus(), (allowed() + 1) / 2);
 }
 
-TEST(Cpus, AreNoMoreThanAnyGroupGrants) {
+TEST(TwoCpus, AreNoMoreThanAnyGroupGrants) {
   if (allowed() < 2) GTEST_SKIP() << "there is one CPU";
   const Root root;
   root.write("proc/self/cgroup", "0::/a/b\n");
@@ -59,7 +59,7 @@ TEST(Cpus, AreNoMoreThanAnyGroupGrants) {
   EXPECT_EQ(root.cpus(), allowed());
 }
 
-TEST(Cpus, OfGroupsOfTheFirstVersion) {
+TEST(TwoCpus, OfGroupsOfTheFirstVersion) {
   if (allowed() < 2) GTEST_SKIP() << "there is one CPU";
   const Root root;
   root.write("proc/self/cgroup", "7:memory:/x\n4:cpu,cpuacct:/x\n");

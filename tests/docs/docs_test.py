@@ -142,7 +142,7 @@ class Commands(unittest.TestCase):
         venv = ROOT / "build/venv/bin/python"
         python = str(venv) if venv.exists() else sys.executable
         if subprocess.run([python, "-c", "import openai"], capture_output=True).returncode != 0:
-            self.skipTest("the openai package is not installed")
+            serving.lacks(self, "the openai package is not installed")
         for block in (b for b in ALL_BLOCKS if b.language == "python"):
             with self.subTest(block.where):
                 code = block.text.replace("http://127.0.0.1:8080", Server.url())

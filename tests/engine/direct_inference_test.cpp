@@ -221,9 +221,7 @@ TEST_F(DirectInferenceTest, AFaultEndsOneRequestAlone) {
 }
 
 TEST(DirectInference, GivesTheGoldenTokens) {
-  std::string folder = SKEIN_SOURCE_DIR "/../shared/goldens/llama";
-  if (!std::filesystem::exists(folder)) folder = SKEIN_SOURCE_DIR "/tests/model/goldens/llama";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/goldens/llama is not there";
+  const std::string folder = testing::kGoldens + "/llama";
   ComputePool pool(2);
   const SystemClock clock;
   ModelOptions options;

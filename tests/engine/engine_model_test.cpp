@@ -41,9 +41,7 @@ class EngineModelTest : public ::testing::Test {
     pool_ = nullptr;
   }
 
-  void SetUp() override {
-    if (model_ == nullptr) GTEST_SKIP() << "the default model is not there (make model)";
-  }
+  void SetUp() override { SKEIN_NEEDS_DEFAULT_MODEL(); }
 
   LoadedModel& model() { return **model_; }
 

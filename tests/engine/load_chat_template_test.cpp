@@ -91,7 +91,7 @@ TEST(LoadChatTemplate, FromFolder) {
 
 TEST(LoadChatTemplate, DefaultModel) {
   const std::string path = default_model_path();
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path << "; see tools/get_model.sh";
+  SKEIN_NEEDS_DEFAULT_MODEL();
   EXPECT_EQ(*render(path, Context::parse(R"({"messages": [{"role": "user", "content": "Hi"}],
                                              "add_generation_prompt": true})")),
             "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "

@@ -14,12 +14,6 @@ namespace skein::testing {
 
 inline const std::string kVectors = SKEIN_SOURCE_DIR "/../shared/vectors/tokenizers/";
 
-#define SKEIN_NEEDS_DEFAULT_MODEL()                                       \
-  if (!std::filesystem::exists(::skein::testing::default_model_path())) { \
-    GTEST_SKIP() << ::skein::testing::default_model_path()                \
-                 << " is not there; tools/get_model.sh fetches it";       \
-  }
-
 inline LoadedTokenizer load(const std::string& path) {
   auto source = open_model(path);
   EXPECT_TRUE(source.ok()) << source.message();

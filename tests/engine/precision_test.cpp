@@ -11,11 +11,10 @@
 #include "engine/evaluate.h"
 #include "format/json.h"
 #include "format/test_folder.h"
+#include "model/goldens.h"
 
 namespace skein {
 namespace {
-
-const std::string kReference = SKEIN_SOURCE_DIR "/../shared/reference/smollm2.json";
 
 std::unique_ptr<LoadedModel> load(Precision precision, ComputePool& pool) {
   ModelOptions options;
@@ -34,11 +33,8 @@ void for_each_row(LoadedModel& model, const std::vector<TokenId>& ids,
 
 // As `skein eval kl` does it. Sequences differ by a third, so a part of them says little.
 TEST(PrecisionTest, DefaultAndHighStayCloseToFloat32) {
-  if (!std::filesystem::exists(testing::default_model_path())) {
-    GTEST_SKIP() << testing::default_model_path() << " is not there";
-  }
-  std::ifstream in(kReference);
-  if (!in) GTEST_SKIP() << kReference << " is not there";
+  SKEIN_NEEDS_DEFAULT_MODEL();
+  std::ifstream in(testing::kSmolLm2Reference);
   const Json sequences = Json::parse(in)["kl"]["sequences"];
   ComputePool pool(2);
   const auto exact = load(Precision::kF32, pool), fast = load(Precision::kDefault, pool),

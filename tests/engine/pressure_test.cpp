@@ -19,7 +19,6 @@ void expect_equal(const PressureReport& report, const PressureSetting& setting, 
 }
 
 TEST(Pressure, TwoHundredRequestsOfATinyModelAnswerAsTheyDoAlone) {
-  if (!golden_model_exists()) GTEST_SKIP() << "the goldens are not in the tree";
   ComputePool pool(2);
   auto model = LoadedModel::load(golden_model_path(), {}, pool);
   ASSERT_TRUE(model.ok()) << model.message();
@@ -38,7 +37,6 @@ TEST(Pressure, TwoHundredRequestsOfATinyModelAnswerAsTheyDoAlone) {
 }
 
 TEST(Pressure, WithKeysAndValuesOfEightBitsToo) {
-  if (!golden_model_exists()) GTEST_SKIP() << "the goldens are not in the tree";
   ComputePool pool(2);
   ModelOptions options;
   options.kv_type = KvType::kInt8;
@@ -55,9 +53,7 @@ TEST(Pressure, WithKeysAndValuesOfEightBitsToo) {
 
 TEST(Pressure, FortyRequestsAnswerAsTheyDoAlone) {
   const std::string path = testing::default_model_path();
-  if (!std::filesystem::exists(path)) {
-    GTEST_SKIP() << "the default model is not there (make model)";
-  }
+  SKEIN_NEEDS_DEFAULT_MODEL();
   ComputePool pool(2);
   auto model = LoadedModel::load(path, {}, pool);
   ASSERT_TRUE(model.ok()) << model.message();

@@ -7,6 +7,7 @@
 
 #include "engine/load_chat_template.h"
 #include "engine/models.h"
+#include "model/goldens.h"
 
 namespace skein {
 namespace {
@@ -61,8 +62,7 @@ TEST(Prompt, HarmlessTextGivesTheIdsOfTheWholeText) {
 
 TEST(Prompt, EqualsTheReference) {
   SKEIN_NEEDS_DEFAULT_MODEL();
-  std::ifstream in(SKEIN_SOURCE_DIR "/../shared/reference/smollm2.json");
-  if (!in) GTEST_SKIP() << "../shared/reference/smollm2.json is not there";
+  std::ifstream in(testing::kSmolLm2Reference);
   const Json reference = Json::parse(in);
   const Chat chat;
   size_t cases = 0;

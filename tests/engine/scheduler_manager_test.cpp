@@ -48,7 +48,6 @@ Answer read(RequestHandle& handle) {
 class ManagerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!golden_model_exists()) GTEST_SKIP() << "the goldens are not in the tree";
     serving_.batch_block_pool_size = 64;
     serving_.batch_max_batch_size = 8;
   }

@@ -50,7 +50,7 @@ def write_models(folder):
         path = pathlib.Path(folder, name)
         path.mkdir(parents=True)
         for file in ("config.json", "model.safetensors"):
-            shutil.copy(TESTS / "model/goldens/llama" / file, path / file)
+            shutil.copy(TESTS.parent / "build/goldens/llama" / file, path / file)
         shutil.copy(TESTS / "server/byte_tokenizer.json", path / "tokenizer.json")
 
 

@@ -132,9 +132,7 @@ TEST(Gguf, ReadsTensorsOfVersions2And3) {
 
 TEST(Gguf, OpensTheDefaultModel) {
   const std::string path = ::skein::testing::default_model_path();
-  if (!std::filesystem::exists(path)) {
-    GTEST_SKIP() << path << " is not there; tools/get_model.sh fetches it";
-  }
+  SKEIN_NEEDS_DEFAULT_MODEL();
   const auto mapped = MappedFile::open(path);
   ASSERT_TRUE(mapped.ok()) << mapped.message();
   const auto file = parse_gguf(mapped->bytes());

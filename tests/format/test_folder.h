@@ -10,6 +10,8 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "base/needs.h"
+
 namespace skein::testing {
 
 class TestFolder {
@@ -50,3 +52,8 @@ inline std::string default_model_path() {
 }
 
 }  // namespace skein::testing
+
+#define SKEIN_NEEDS_DEFAULT_MODEL()                                    \
+  SKEIN_NEEDS(                                                         \
+      std::filesystem::exists(::skein::testing::default_model_path()), \
+      ::skein::testing::default_model_path() + " is not there; tools/get_model.sh fetches it")

@@ -18,7 +18,7 @@ using testing::SafetensorsWriter;
 using testing::TestFolder;
 using Type = gguf::ValueType;
 
-const std::string kGoldens = SKEIN_SOURCE_DIR "/../shared/goldens";
+const std::string kGoldens = SKEIN_SOURCE_DIR "/build/goldens";
 
 uint64_t parameters(const WeightSource& source) {
   uint64_t count = 0;
@@ -29,7 +29,6 @@ uint64_t parameters(const WeightSource& source) {
 // 13 of the families come as a GGUF twin of the safetensors folder. The converter unites the
 // experts of a layer into one tensor and writes the rope factors of Llama 3 as a tensor.
 TEST(WeightSource, EveryGoldenFolderOpens) {
-  if (!std::filesystem::is_directory(kGoldens)) GTEST_SKIP() << kGoldens << " is not there";
   size_t folders = 0, twins = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kGoldens)) {
     if (!entry.is_directory()) continue;
@@ -57,10 +56,8 @@ TEST(WeightSource, EveryGoldenFolderOpens) {
 }
 
 TEST(WeightSource, TheDefaultModelOpens) {
+  SKEIN_NEEDS_DEFAULT_MODEL();
   const std::string path = testing::default_model_path();
-  if (!std::filesystem::exists(path)) {
-    GTEST_SKIP() << path << " is not there; tools/get_model.sh fetches it";
-  }
   const auto source = open_model(path);
   ASSERT_TRUE(source.ok()) << source.message();
   EXPECT_EQ(source->tensors().size(), 272u);

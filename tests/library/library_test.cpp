@@ -11,9 +11,7 @@ class LibraryTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::string path = skein::testing::default_model_path();
-    if (!std::filesystem::exists(path)) {
-      GTEST_SKIP() << "the default model is not there (make model)";
-    }
+    SKEIN_NEEDS_DEFAULT_MODEL();
     model_.emplace(skein::Model::load(path));
     options_.temperature = 0;
     options_.max_tokens = 24;

@@ -15,7 +15,7 @@ using testing::Runner;
 TEST(Allocations, AStepMakesNone) {
   for (const testing::Golden& golden : testing::goldens()) {
     SCOPED_TRACE(golden.name);
-    Runner runner(golden.model(), Precision::kDefault);
+    Runner runner(golden.folder, Precision::kDefault);
     ASSERT_TRUE(runner.status().ok()) << runner.status().message();
     const testing::Feed feed = Runner::feed(Runner::kRows);
     const std::vector<TokenId> tokens(Runner::kRows, 7);

@@ -126,7 +126,7 @@ void for_each_family(const Fn& fn) {
   for (const Golden& golden : testing::goldens()) {
     SCOPED_TRACE(golden.name);
     for (const auto& [precision, kv_type] : kSettings) {
-      Runner runner(golden.model(), precision, kv_type);
+      Runner runner(golden.folder, precision, kv_type);
       ASSERT_TRUE(runner.status().ok()) << runner.status().message();
       fn(runner, golden);
     }
@@ -227,8 +227,8 @@ TEST(Determinism, ThreadsGiveTheBitsOfTheReference) {
     SCOPED_TRACE(golden.name);
     const Tokens tokens(longest(golden).begin(), longest(golden).begin() + 40);
     for (const auto& [precision, kv_type] : kSettings) {
-      Runner reference(golden.model(), precision, kv_type, Runner::Arithmetic::kReference);
-      Runner threads(golden.model(), precision, kv_type, Runner::Arithmetic::kCpuThreads);
+      Runner reference(golden.folder, precision, kv_type, Runner::Arithmetic::kReference);
+      Runner threads(golden.folder, precision, kv_type, Runner::Arithmetic::kCpuThreads);
       ASSERT_TRUE(reference.status().ok()) << reference.status().message();
       ASSERT_TRUE(threads.status().ok()) << threads.status().message();
       expect_same(run(threads, tokens, {33}, in_order(tokens)),

@@ -1,4 +1,4 @@
-// The golden folders: those of ../shared, and the few that are here for clones without it.
+// The golden folders of every family, as cmake/goldens.cmake unpacks them.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,6 @@ struct Golden {
 
   bool has(const std::string& file) const { return std::filesystem::exists(folder + "/" + file); }
   std::string gguf() const { return folder + "/model.gguf"; }
-  // What open_model() takes: the folder, or its GGUF file where there is nothing else.
-  std::string model() const { return has("config.json") ? folder : gguf(); }
 };
 
 inline Golden read_golden(const std::filesystem::path& folder) {
@@ -40,23 +38,19 @@ inline Golden read_golden(const std::filesystem::path& folder) {
   return golden;
 }
 
-inline const std::string kSharedGoldens = SKEIN_SOURCE_DIR "/../shared/goldens";
-inline const std::string kOwnGoldens = SKEIN_SOURCE_DIR "/tests/model/goldens";
+inline const std::string kGoldens = SKEIN_SOURCE_DIR "/build/goldens";
+// The default model on 42 prompts, by a float32 run of its dequantized weights.
+inline const std::string kSmolLm2Reference = kGoldens + "/smollm2.json";
 
-inline std::vector<Golden> goldens_in(const std::string& parent) {
+inline std::vector<Golden> goldens() {
   std::vector<std::filesystem::path> folders;
-  for (const auto& entry : std::filesystem::directory_iterator(parent)) {
+  for (const auto& entry : std::filesystem::directory_iterator(kGoldens)) {
     if (entry.is_directory()) folders.push_back(entry.path());
   }
   std::sort(folders.begin(), folders.end());
   std::vector<Golden> out;
   for (const auto& folder : folders) out.push_back(read_golden(folder));
   return out;
-}
-
-// Those of ../shared where it is there, else the few.
-inline std::vector<Golden> goldens() {
-  return goldens_in(std::filesystem::exists(kSharedGoldens) ? kSharedGoldens : kOwnGoldens);
 }
 
 }  // namespace skein::testing

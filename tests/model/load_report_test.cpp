@@ -15,7 +15,7 @@ TEST(LoadReport, GoesFromNothingToEverything) {
   ComputePool pool(1);
   for (const testing::Golden& golden : testing::goldens()) {
     SCOPED_TRACE(golden.name);
-    const WeightSource source = open_model(golden.model()).value();
+    const WeightSource source = open_model(golden.folder).value();
     const auto backend = make_cpu_backend(pool, CpuIsa::kScalar, Precision::kDefault);
     std::vector<std::pair<uint64_t, uint64_t>> reports;
     DecoderOptions options;

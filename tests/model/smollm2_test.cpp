@@ -9,6 +9,7 @@
 
 #include "format/json.h"
 #include "format/test_folder.h"
+#include "model/goldens.h"
 #include "model/runner.h"
 
 namespace skein {
@@ -56,15 +57,10 @@ void check_case(Runner& runner, const Json& item, size_t& equal) {
 }
 
 TEST(SmolLm2, ContinuesAsTheFloat32RunDoes) {
-  const std::string reference = SKEIN_SOURCE_DIR "/../shared/reference/smollm2.json";
-  const std::string model = testing::default_model_path();
-  if (!std::filesystem::exists(reference)) GTEST_SKIP() << reference << " is not there";
-  if (!std::filesystem::exists(model)) {
-    GTEST_SKIP() << model << " is not there; tools/get_model.sh fetches it";
-  }
-  Runner runner(model, Precision::kF32, Runner::Arithmetic::kCpuThreads);
+  SKEIN_NEEDS_DEFAULT_MODEL();
+  Runner runner(testing::default_model_path(), Precision::kF32, Runner::Arithmetic::kCpuThreads);
   ASSERT_TRUE(runner.status().ok()) << runner.status().message();
-  std::ifstream in(reference);
+  std::ifstream in(testing::kSmolLm2Reference);
   const Json cases = Json::parse(in)["cases"];
   size_t equal = 0;
   for (size_t i = 0; i < cases.size(); i += kEvery) {

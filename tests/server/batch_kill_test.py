@@ -7,7 +7,7 @@ What must be true after every kill: the database is sound, no result that was st
 gone, nothing that a client was told is taken back. In the end every line has exactly one result and
 request_counts says so. Uploads, creations, cancellations and expiries are killed in the middle, too.
 
-Without --model a tiny model with random weights answers. Exit status 77: a part is missing.
+Without --model a tiny model with random weights answers.
 """
 import argparse
 import http.client
@@ -26,10 +26,9 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-GOLDEN = HERE.parent / "model" / "goldens" / "llama"
+GOLDEN = HERE.parents[1] / "build" / "goldens" / "llama"
 URL = "/v1/chat/completions"
 BOUNDARY = "skein-kill-test"
-SKIPPED = 77
 
 
 def write_tiny_model(folder):
@@ -287,9 +286,6 @@ def main():
     parser.add_argument("--model", default="")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
-    if not options.model and not GOLDEN.exists():
-        print(f"{GOLDEN} is not there")
-        return SKIPPED
     rng = random.Random(options.seed)
     print(f"seed {options.seed}", flush=True)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="skein-kill-"))

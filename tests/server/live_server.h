@@ -26,7 +26,7 @@ using Json = nlohmann::json;
 // Without a chat template of its own it speaks ChatML.
 inline std::string write_byte_model(const TestFolder& folder, const std::string& name = "tiny") {
   namespace fs = std::filesystem;
-  const std::string golden = SKEIN_SOURCE_DIR "/tests/model/goldens/llama/";
+  const std::string golden = SKEIN_SOURCE_DIR "/build/goldens/llama/";
   const std::string path = folder / name;
   fs::create_directories(path);
   fs::copy_file(golden + "config.json", path + "/config.json");

@@ -182,7 +182,6 @@ TEST(DoublingBucketsTest, BoundsAreInclusive) {
 class EngineMetricsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!golden_model_exists()) GTEST_SKIP() << "the tiny models are not there";
     ServingOptions serving;
     serving.batch_block_pool_size = 64;
     serving.batch_max_batch_size = 8;

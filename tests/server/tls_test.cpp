@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include "base/needs.h"
 #include "server/test_application.h"
 
 namespace skein {
@@ -29,7 +30,7 @@ TEST(Tls, ServesPlainAndStreamedAnswers) {
       fmt::format("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=x -days 1 -keyout {} "
                   "-out {} 2>/dev/null",
                   key, cert));
-  if (!std::filesystem::exists(cert)) GTEST_SKIP() << "there is no openssl command";
+  SKEIN_NEEDS(std::filesystem::exists(cert), "there is no openssl command");
   http::ServerOptions options;
   options.tls = http::TlsFiles{cert, key};
   testing::TestServer test(options);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "base/needs.h"
 #include "format/safetensors.h"
 #include "tensor/dequantize.h"
 #include "tensor/quant/affine.h"
@@ -47,9 +48,8 @@ std::vector<float> floats(const TensorView& tensor) {
 class QuantOracle : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kPython)) {
-      GTEST_SKIP() << kPython << " is not there; tools/python_env.sh makes it";
-    }
+    SKEIN_NEEDS(std::filesystem::exists(kPython),
+                std::string(kPython) + " is not there; tools/python_env.sh makes it");
     const std::string path = ::testing::TempDir() + "quant_oracle." +
                              ::testing::UnitTest::GetInstance()->current_test_info()->name();
     ASSERT_EQ(std::system(fmt::format("'{}' '{}' '{}'", kPython, kScript, path).c_str()), 0);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/needs.h"
+
 namespace skein::testing {
 
 inline const std::string kPython = SKEIN_SOURCE_DIR "/build/venv/bin/python";
@@ -18,10 +20,9 @@ inline bool has_python() {
   return std::filesystem::exists(kPython);
 }
 
-#define SKEIN_NEEDS_PYTHON()                                                                    \
-  if (!::skein::testing::has_python()) {                                                        \
-    GTEST_SKIP() << ::skein::testing::kPython << " is not there; tools/python_env.sh makes it"; \
-  }
+#define SKEIN_NEEDS_PYTHON()                  \
+  SKEIN_NEEDS(::skein::testing::has_python(), \
+              ::skein::testing::kPython + " is not there; tools/python_env.sh makes it")
 
 // The exit status of the oracle, called with `arguments`.
 inline int run_oracle(const std::string& arguments) {

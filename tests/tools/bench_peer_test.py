@@ -106,8 +106,6 @@ class BenchPeerTest(unittest.TestCase):
             # `bench serve` keeps every place busy for as many requests as asked, the other generator for two rounds.
             self.assertEqual([r["num_requests"] for r in saved], [2, 4] if generator else [1, 2])
             self.assertTrue((out / "peer.svg").exists())
-        if not LOADGEN.exists():
-            self.skipTest(f"{LOADGEN} is not there: only the built-in generator was tried")
 
     def test_nothing_to_measure_is_wrong_usage(self):
         self.assertEqual(self.bench_peer("--rounds", "1").returncode, 2)
