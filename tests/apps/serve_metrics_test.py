@@ -1,4 +1,4 @@
-"""What /metrics says is what clients saw (T19, small form), and promtool can read it."""
+"""What /metrics says is what clients saw, and promtool can read it."""
 import re
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""More work than the machine can do: who waits, who is refused, who is served (T8, T9).
+"""More work than the machine can do: who waits, who is refused, who is served.
 
 SKEIN_TEST_FULL=1: `make overload` and `make fairness`. Times are compared within one run. The small form runs beside
 other tests, so it checks what is decided, and times only where they are off by a multiple.
@@ -69,7 +69,7 @@ class Probe:
         return percentile(self.ttfts, 0.95)
 
     def bound(self, idle):
-        """What T8 and T9 allow."""
+        """What is allowed."""
         return 1.2 * idle.p95() + 2 * percentile(self.steps, 0.95)
 
     def says(self, idle):
@@ -80,7 +80,7 @@ class Probe:
 
 @needs_model
 class OverloadTest(unittest.TestCase):
-    """T8: ten times the capacity."""
+    """Ten times the capacity."""
 
     SECONDS = 60 if FULL else 3
     ROWS, QUEUE = (8, 32) if FULL else (2, 4)
@@ -156,9 +156,9 @@ class OverloadTest(unittest.TestCase):
         # HIGH may use an eighth and one more; what it preempts waits again.
         self.assertLessEqual(longest, self.QUEUE + self.QUEUE // 8 + 1 + self.ROWS)
         late = percentile([reply.latency for reply in refused], 0.99)
-        print(f"T8: {len(replies)} requests in {self.SECONDS} s, {len(refused)} refused, p99 within {1e3 * late:.1f} ms; "
+        print(f"overload: {len(replies)} requests in {self.SECONDS} s, {len(refused)} refused, p99 within {1e3 * late:.1f} ms; "
               f"{goodput:.2f} answers a second of at most {peak:.2f}; queue at most {longest:.0f}")
-        print(f"T8: HIGH {probe.says(idle)}")
+        print(f"overload: HIGH {probe.says(idle)}")
         self.assertGreater(len(refused), len(replies) / 2)
         self.assertGreaterEqual(len(replies) - len(refused), self.QUEUE)
         if FULL:
@@ -169,7 +169,7 @@ class OverloadTest(unittest.TestCase):
 
 @needs_model
 class AgingTest(unittest.TestCase):
-    """T9: while HIGH has more than enough to do, a LOW request starts within gap / rate and one request.
+    """While HIGH has more than enough to do, a LOW request starts within gap / rate and one request.
 
     What arrived less than the gap after it goes first; the last of that has ended after one request, as its client
     sees it.
@@ -205,7 +205,7 @@ class AgingTest(unittest.TestCase):
             low, longest = asyncio.run(self.run_all(server, keys))
         gap = 2 / self.RATE
         waits = [reply.ttft for reply in low]
-        print(f"T9: LOW began after {', '.join(f'{wait:.1f}' for wait in waits)} s: gap / rate is {gap:.0f} s, the longest "
+        print(f"aging: LOW began after {', '.join(f'{wait:.1f}' for wait in waits)} s: gap / rate is {gap:.0f} s, the longest "
               f"HIGH request {longest:.1f} s")
         self.assertTrue(all(reply.done for reply in low))
         self.assertGreater(min(waits), 0.8 * gap, "HIGH did not go first")
@@ -214,7 +214,7 @@ class AgingTest(unittest.TestCase):
 
 @needs_model
 class BatchFairnessTest(unittest.TestCase):
-    """T9: lines of a batch do not slow down those who wait for an answer."""
+    """Lines of a batch do not slow down those who wait for an answer."""
 
     LINES = 1000 if FULL else 100
     PROBES = 60 if FULL else 4
@@ -239,7 +239,7 @@ class BatchFairnessTest(unittest.TestCase):
             probe = asyncio.run(Probe(server, keys["normal"], 64).times(self.PROBES))
             counts = server.get(f"/v1/batches/{batch}").json()["request_counts"]
             self.assertLess(counts["completed"], self.LINES, "the batch was over too early")
-        print(f"T9: {self.LINES} lines queued, {counts['completed']} done: interactive {probe.says(idle)}")
+        print(f"batch: {self.LINES} lines queued, {counts['completed']} done: interactive {probe.says(idle)}")
         self.assertLessEqual(probe.p95(), probe.bound(idle) if FULL else 5 * probe.bound(idle) + 1)
 
 

@@ -1,4 +1,4 @@
-"""The life of a server: start, ready, reload, drain, stop (T17, T18)."""
+"""The life of a server: start, ready, reload, drain, stop."""
 import contextlib
 import ctypes
 import os
@@ -309,7 +309,7 @@ class ServiceManagerTest(unittest.TestCase):
 @needs_model
 @serving.needs(FAKETIME.exists(), f"{FAKETIME} is not there (Debian's faketime)")
 class ClockTest(unittest.TestCase):
-    """The wall clock jumps by an hour; nothing that waits, ages or times out notices (T18)."""
+    """The wall clock jumps by an hour; nothing that waits, ages or times out notices."""
 
     WAITING = 6
 

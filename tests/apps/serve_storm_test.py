@@ -1,4 +1,4 @@
-"""Clients that come in crowds, leave, or do not read (T5, T6, T7). SKEIN_TEST_FULL=1: `make storm`."""
+"""Clients that come in crowds, leave, or do not read. SKEIN_TEST_FULL=1: `make storm`."""
 import asyncio
 import random
 import signal
@@ -24,7 +24,7 @@ def tiny_server(test, *arguments):
 
 
 class DisconnectTest(unittest.TestCase):
-    """T5: many streams at once, of which three in ten are left, one in ten before its first byte."""
+    """Many streams at once, of which three in ten are left, one in ten before its first byte."""
 
     STREAMS = 1000 if FULL else 100
     ROUNDS = 10 if FULL else 2
@@ -66,14 +66,15 @@ class DisconnectTest(unittest.TestCase):
                 server.settle(lambda: server.files() < 40, 5)
                 base, resident = (server.files(), server.tasks()), server.resident_bytes()
         grown = server.resident_bytes() / resident - 1
-        self.assertLess(grown, 0.05 if FULL else 0.2)
-        print(f"T5: {self.ROUNDS} rounds of {self.STREAMS} streams, kept ones all ended with [DONE]; "
+        if not serving.SANITIZED:
+            self.assertLess(grown, 0.05 if FULL else 0.2)
+        print(f"storm: {self.ROUNDS} rounds of {self.STREAMS} streams, kept ones all ended with [DONE]; "
               f"{base[0]} files, {base[1]} tasks, no block in use; memory {100 * grown:+.1f} %")
 
 
 @needs_model
 class PrefillTest(unittest.TestCase):
-    """T6: others leave while one long prompt is being read."""
+    """Others leave while one long prompt is being read."""
 
     PROMPT = 8000 if FULL else 400
     OTHERS = 50 if FULL else 12
@@ -113,7 +114,7 @@ class PrefillTest(unittest.TestCase):
             self.assertTrue(server.settle(server.is_idle, 20))
             server.signal(signal.SIGTERM)
             self.assertEqual(server.wait(), 0)
-            print(f"T6: a prompt of {self.PROMPT} tokens was read in {reply.ttft:.1f} s while {left} streams left")
+            print(f"prefill: a prompt of {self.PROMPT} tokens was read in {reply.ttft:.1f} s while {left} streams left")
 
 
 class SlowReaders:
@@ -152,7 +153,7 @@ class SlowReaders:
 
 
 class SlowReaderTest(unittest.TestCase):
-    """T7: half-open connections and readers of a byte a second, beside healthy clients."""
+    """Half-open connections and readers of a byte a second, beside healthy clients."""
 
     HALF_OPEN = 500 if FULL else 60
     SLOW = 64 if FULL else 32
@@ -199,13 +200,13 @@ class SlowReaderTest(unittest.TestCase):
         sockets = self.half_open(server)
         busy = self.probe(server, slow)
         self.assertLessEqual(busy, max(0.1 if FULL else 1, 3 * idle))
-        print(f"T7: {self.HALF_OPEN} half-open clients, {self.SLOW} at a byte a second: p99 of the healthy ones "
+        print(f"slow readers: {self.HALF_OPEN} half-open clients, {self.SLOW} at a byte a second: p99 of the healthy ones "
               f"{1e3 * busy:.1f} ms, idle {1e3 * idle:.1f} ms; {each / 1024:.1f} KiB a stalled stream")
         if FULL:
             began = time.monotonic()
             cut = lambda: (slow.take_a_byte(), server.files() <= files)[1]
             self.assertTrue(server.settle(cut, 120), "nobody cuts them off")
-            print(f"T7: all {self.HALF_OPEN + self.SLOW} cut off within {time.monotonic() - began:.0f} s")
+            print(f"slow readers: all {self.HALF_OPEN + self.SLOW} cut off within {time.monotonic() - began:.0f} s")
         slow.close()
         for sock in sockets:
             sock.close()
@@ -246,7 +247,7 @@ class IdleStreamTest(unittest.TestCase):
 
 @needs_model
 class StallTest(unittest.TestCase):
-    """T7: a row whose reader takes nothing for the stall timeout is ended, and its blocks are free."""
+    """A row whose reader takes nothing for the stall timeout is ended, and its blocks are free."""
 
     SLOW = 8 if FULL else 3
     STALL_S = 60 if FULL else 1
@@ -267,7 +268,7 @@ class StallTest(unittest.TestCase):
             self.assertLess(server.gauge("vllm:generation_tokens_total"), self.SLOW * 7999)
             self.assertEqual(server.complete(max_tokens=2).status, 200)
             slow.close()
-            print(f"T7: {self.SLOW} rows of stalled readers ended after {took:.1f} s (stall timeout {self.STALL_S} s), "
+            print(f"slow readers: {self.SLOW} rows of stalled readers ended after {took:.1f} s (stall timeout {self.STALL_S} s), "
                   "their blocks are free")
 
 

@@ -19,6 +19,7 @@ FULL = os.environ.get("SKEIN_TEST_FULL") == "1"  # the long form, by a make targ
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 
 GOLDENS = TESTS.parent / "build/goldens"  # cmake/goldens.cmake unpacks them
+SANITIZED = os.environ.get("SKEIN_TEST_SANITIZED") == "1"  # then memory and time say nothing
 REQUIRE_ALL = os.environ.get("SKEIN_REQUIRE") == "all"  # then what a test lacks is a failure, not a skip
 
 

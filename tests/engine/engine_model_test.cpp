@@ -237,7 +237,7 @@ TEST_F(EngineModelTest, StopTokensEndChatsAndPlainTextAndAreNotEmitted) {
   EXPECT_EQ(on.tokens.size(), 60U);
 }
 
-// T22: what a request left in its blocks, were it NaN, is never multiplied by the next one.
+// What a request left in its blocks, were it NaN, is never multiplied by the next one.
 TEST_F(EngineModelTest, NanInReusedBlocksReachesNobody) {
   start(false);
   const std::vector<TokenId> expected = ask(greedy(words(45, 6), 30)).tokens;
@@ -251,7 +251,7 @@ TEST_F(EngineModelTest, NanInReusedBlocksReachesNobody) {
   }
 }
 
-// T22: NaN in the blocks of one running request is that request's end and nobody else's.
+// NaN in the blocks of one running request is that request's end and nobody else's.
 TEST_F(EngineModelTest, NanInOneRequestEndsThatOneAlone) {
   start(false);
   const std::vector<TokenId> expected = ask(greedy(words(45, 6), 30)).tokens;

@@ -179,7 +179,7 @@ TEST_F(ManagerTest, UnloadedModelLoadsAgain) {
   EXPECT_EQ(loads_, 2);
 }
 
-// T21: two models, room for one, many clients: who is refused is refused by the policy alone.
+// Two models, room for one, many clients: who is refused is refused by the policy alone.
 TEST_F(ManagerTest, SwapsUnderLoad) {
   start({.memory_bytes = uint64_t{4} << 30, .max_models = 1});
   std::vector<std::thread> clients;
