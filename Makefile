@@ -6,6 +6,7 @@ PREFIX ?= /usr/local
 SEEDS  ?= 1000
 STEPS  ?= 10000
 SECONDS ?= 600
+MINUTES ?= 30
 POINTS ?= 2000
 SEED   ?= 1
 PEER   ?=
@@ -17,7 +18,7 @@ JOBS   ?= $(shell nproc)
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm overload fairness bench fuzz format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak overload fairness bench check fuzz format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,7 +33,7 @@ test: ## install what is missing, build everything and run every test
 	@tools/python_env.sh
 	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
 	@cmake --build --preset release -j $(JOBS)
-	@tools/get_model.sh >/dev/null || echo "test: the tests that need the default model will be skipped"
+	@tools/get_model.sh >/dev/null || echo "test: the tests that need the default model will be skipped, or fail with SKEIN_REQUIRE=all"
 	@ctest --preset release -j $(JOBS)
 
 serve: build ## build, get the default model and serve it on 127.0.0.1:8080 (MODEL=, HOST=, PORT=)
@@ -78,6 +79,9 @@ faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real
 storm: build goldens ## crowds that leave and clients that do not read, at full size
 	@$(call serve_test,storm)
 
+soak: build goldens ## MINUTES=30 at four fifths of the capacity: memory, files and errors; the last line is the figure
+	@python3 -B tests/apps/soak.py --binary build/skein --minutes $(MINUTES)
+
 overload: build goldens ## ten times the capacity for a minute
 	@$(call serve_test,overload,OverloadTest)
 
@@ -96,28 +100,32 @@ bench: ## microbenchmarks of the control plane
 	@cmake --build --preset release --target skein_microbench -j $(JOBS)
 	@$(RELEASE)/microbench/skein_microbench --benchmark_counters_tabular=true
 
+check: ## format, layers, sizes, clang-tidy, sanitizers, fuzz and faults in a short form; 25 minutes on 2 cores (PARTS="format tidy")
+	@tools/setup.sh build test lint fuzz
+	@tools/get_model.sh >/dev/null
+	@JOBS=$(JOBS) python3 -B tools/check.py $(PARTS)
+
 fuzz: ## run every fuzz target for SECONDS=600 each
 	@tools/setup.sh build fuzz
 	@cmake --preset fuzz >/dev/null && cmake --build --preset fuzz -j $(JOBS)
 	@tools/fuzz.sh build/fuzz $(SECONDS) $(JOBS)
 
 test-asan: ## the tests under AddressSanitizer and UBSan
-	@tools/setup.sh build test
+	@tools/setup.sh build test fuzz
 	@cmake --preset asan >/dev/null && cmake --build --preset asan -j $(JOBS) && ctest --preset asan -j $(JOBS)
 
 test-tsan: ## the threaded tests under ThreadSanitizer
-	@tools/setup.sh build test
+	@tools/setup.sh build test fuzz
 	@cmake --preset tsan >/dev/null && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan -j $(JOBS)
 
 format: ## format every source file
 	@tools/setup.sh lint
 	@clang-format -i $(SOURCES)
 
-lint: ## formatting, layers and clang-tidy; fails on any finding
+lint: ## formatting, layers, sizes, and clang-tidy with every check over the whole tree (an hour); fails on any finding
 	@tools/setup.sh build test lint
-	@clang-format --dry-run --Werror $(SOURCES)
-	@python3 tools/check_layers.py
-	@cmake --preset dev >/dev/null
+	@python3 -B tools/check.py format layers sizes
+	@cmake --preset dev -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
 	@run-clang-tidy -quiet -p build/dev '/(src|tests|fuzz|microbench)/' >build/lint.txt 2>/dev/null || { cat build/lint.txt; exit 1; }
 	@echo "lint: clean"
 

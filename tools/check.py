@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""`make check`: everything beside the tests that a change must pass, one part after the other, and a table of their times.
+
+    tools/check.py [PART ...]      all parts without a name; --list names them
+
+A part that fails does not keep the others from running. The last line is the figure: `check: N parts, 0 failed`. Logs are in
+build/check/. The sanitized parts share two build trees: build/asan (ASan and UBSan, the fuzz targets among it) and build/tsan.
+"""
+import concurrent.futures
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build/check"
+JOBS = os.environ.get("JOBS") or str(os.cpu_count())
+FIRST = "16423c8"  # what is compared with while there is no release
+FAULT_POINTS = 100  # of the 2,000 of `make faults`
+ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
+              "server/store/store_test", "server/auth/auth_test"]
+TSAN_TESTS = ["base/threads_test", "engine/engine_test", "server/http_server_test", "server/metrics_test",
+              "server/server_endpoints_test", "server/store/store_test"]
+# Whole servers, by the class or test of a module; what holds memory or time to a figure is not for sanitizers.
+ASAN_SERVERS = ["serve_answers_test", "serve_hostile_test", "serve_run_test.StartTest", "serve_run_test.LifeTest",
+                "serve_metrics_test", "serve_storm_test.DisconnectTest"]
+TSAN_SERVERS = ["serve_answers_test.JoinedStreamTest", "serve_storm_test.DisconnectTest",
+                "serve_run_test.LifeTest.test_models_of_the_folder_load_when_asked_for"]
+SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=0:allocator_may_return_null=1",
+              "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
+
+
+# The analyzer takes a minute for a source of the server; `make lint` has it.
+QUICK_CHECKS = "-clang-analyzer-*"
+
+
+class Failed(Exception):
+    pass
+
+
+def run(*command, env=None, cwd=ROOT, stdin=None):
+    """A command whose output goes to the part's log."""
+    print("+", *command, flush=True)
+    done = subprocess.run([str(word) for word in command], cwd=cwd, env={**os.environ, **(env or {})}, stdin=stdin)
+    if done.returncode != 0:
+        raise Failed(f"{command[0]} ended with {done.returncode}")
+
+
+def output(*command):
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+
+
+def in_parallel(commands, env=None):
+    """Runs commands on all cores; the output of each that fails, whole."""
+    def one(command):
+        done = subprocess.run([str(word) for word in command], cwd=ROOT, env={**os.environ, **(env or {})},
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return command, done
+
+    bad = []
+    with concurrent.futures.ThreadPoolExecutor(int(JOBS)) as pool:
+        for command, done in pool.map(one, commands):
+            print(f"+ {' '.join(map(str, command))}: {done.returncode}", flush=True)
+            if done.returncode != 0:
+                print(done.stdout, flush=True)
+                bad.append(Path(str(command[0])).name if len(command) == 1 else str(command[-1]))
+    if bad:
+        raise Failed(f"{len(bad)} of {len(commands)} failed: {' '.join(bad)}")
+
+
+def sources(*patterns):
+    return [path for path in sorted(set(output("git", "ls-files", "-co", "--exclude-standard", *patterns))) if (ROOT / path).exists()]
+
+
+def check_format():
+    files = sources("src/*.h", "src/*.cpp", "tests/*.h", "tests/*.cpp", "fuzz/*.h", "fuzz/*.cpp", "microbench/*.h", "microbench/*.cpp")
+    share = -(-len(files) // int(JOBS))
+    in_parallel([["clang-format", "--dry-run", "--Werror", *files[i:i + share]] for i in range(0, len(files), share)])
+
+
+def check_layers():
+    run("python3", "tools/check_layers.py")
+
+
+def check_sizes():
+    run("python3", "tools/check_sizes.py")
+
+
+def base_commit():
+    """The last release, or the commit before the first that this gate held."""
+    tags = output("git", "tag", "--list", "v*", "--merged", "HEAD", "--sort=-creatordate")
+    base = tags[0] if tags else FIRST
+    if subprocess.run(["git", "cat-file", "-e", f"{base}^{{commit}}"], cwd=ROOT, capture_output=True).returncode != 0:
+        base = output("git", "rev-list", "--max-parents=0", "HEAD")[-1]
+        print(f"the base is not in this clone, which is shallow: what changed since {base} is looked at")
+    return base
+
+
+def changed_sources(base):
+    """Every source that differs from `base`."""
+    changed = set(output("git", "diff", "--name-only", "--diff-filter=d", base, "--", "src", "fuzz"))
+    changed |= set(output("git", "ls-files", "-o", "--exclude-standard", "src", "fuzz"))
+    return {path for path in changed if path.endswith(".cpp")}
+
+
+def check_tidy():
+    """Headers are looked at through the sources that include them (HeaderFilterRegex of .clang-tidy)."""
+    shutil.rmtree(ROOT / "build/tidy", ignore_errors=True)
+    run("cmake", "--preset", "dev", "-B", "build/tidy", "-DSKEIN_TESTS=OFF")
+    known = {str(Path(entry["file"]).resolve().relative_to(ROOT)) for entry in
+             json.loads((ROOT / "build/tidy/compile_commands.json").read_text())
+             if Path(entry["file"]).resolve().is_relative_to(ROOT)}
+    files = sorted(changed_sources(base_commit()) & known)
+    print(f"{len(files)} sources changed")
+    in_parallel([["clang-tidy", "--quiet", f"--checks={QUICK_CHECKS}", "-p", "build/tidy", path] for path in files])
+
+
+def build(preset, targets):
+    run("cmake", "--preset", preset)
+    run("cmake", "--build", "--preset", preset, "-j", JOBS, "--target", *targets)
+
+
+def fuzz_targets():
+    return [path.stem for path in sorted((ROOT / "fuzz").glob("*_fuzz.cpp"))]
+
+
+def build_asan():
+    build("asan", ["skein", *fuzz_targets(), *(test.split("/")[-1] for test in ASAN_TESTS)])
+
+
+def build_tsan():
+    build("tsan", ["skein", *(test.split("/")[-1] for test in TSAN_TESTS)])
+
+
+def sanitized_tests(preset, tests):
+    in_parallel([[f"build/{preset}/tests/{test}", "--gtest_brief=1"] for test in tests], env=SANITIZERS)
+
+
+def sanitized_servers(preset, names):
+    """A report of a sanitizer ends the server, and its text is in the log that the failing test shows."""
+    env = {**SANITIZERS, "SKEIN_TEST_BINARY": str(ROOT / f"build/{preset}/skein"), "SKEIN_TEST_SANITIZED": "1",
+           "PYTHONPATH": str(ROOT / "tests/apps")}
+    in_parallel([["python3", "-B", "-m", "unittest", name] for name in names], env=env)
+
+
+def check_fuzz():
+    """Every input of every corpus again; `make fuzz` looks for new ones."""
+    in_parallel([[f"build/asan/fuzz/{target}", f"fuzz/corpus/{target.removesuffix('_fuzz')}"] for target in fuzz_targets()],
+                env=SANITIZERS)
+
+
+def check_faults():
+    run("make", "faults", f"POINTS={FAULT_POINTS}")
+
+
+PARTS = {
+    "format": check_format,
+    "layers": check_layers,
+    "sizes": check_sizes,
+    "tidy": check_tidy,
+    "asan-build": build_asan,
+    "asan-tests": lambda: sanitized_tests("asan", ASAN_TESTS),
+    "asan-servers": lambda: sanitized_servers("asan", ASAN_SERVERS),
+    "fuzz": check_fuzz,
+    "tsan-build": build_tsan,
+    "tsan-tests": lambda: sanitized_tests("tsan", TSAN_TESTS),
+    "tsan-servers": lambda: sanitized_servers("tsan", TSAN_SERVERS),
+    "faults": check_faults,
+}
+
+
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run_part(name):
+    """Runs a part in a process of its own, whose output is its log. -> (passed, seconds, CPU seconds)"""
+    log = LOGS / f"{name}.log"
+    began, cpu = time.monotonic(), cpu_seconds()
+    with open(log, "w") as out:
+        done = subprocess.run([sys.executable, "-B", __file__, "--part", name], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        print(f"--- {name} failed; the end of {log.relative_to(ROOT)}:")
+        print("\n".join(log.read_text(errors="replace").splitlines()[-60:]), flush=True)
+    return done.returncode == 0, time.monotonic() - began, cpu_seconds() - cpu
+
+
+def main():
+    if sys.argv[1:] == ["--list"]:
+        return print("\n".join(PARTS))
+    if len(sys.argv) == 3 and sys.argv[1] == "--part":
+        try:
+            return PARTS[sys.argv[2]]()
+        except Failed as failure:
+            print(f"{sys.argv[2]}: {failure}")
+            return 1
+    names = sys.argv[1:] or list(PARTS)
+    if unknown := [name for name in names if name not in PARTS]:
+        sys.exit(f"check: there is no part {unknown[0]}; --list names them")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for name in names:
+        print(f"check: {name} ...", flush=True)
+        rows.append((name, *run_part(name)))
+    print(f"{'part':14}{'result':9}{'seconds':>9}{'CPU':>9}")
+    for name, passed, seconds, cpu in rows:
+        print(f"{name:14}{'passed' if passed else 'FAILED':9}{seconds:9.1f}{cpu:9.1f}")
+    print(f"{'all':23}{sum(row[2] for row in rows):9.1f}{sum(row[3] for row in rows):9.1f}")
+    failed = sum(not row[1] for row in rows)
+    print(f"check: {len(rows)} parts, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
