@@ -22,9 +22,10 @@ if(SKEIN_SANITIZE)
   target_compile_options(skein_flags INTERFACE -fsanitize=${SKEIN_SANITIZE} -fno-omit-frame-pointer
                                                -fno-sanitize-recover=all)
   target_link_options(skein_flags INTERFACE -fsanitize=${SKEIN_SANITIZE})
-  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang") # what GCC says of itself
-    target_compile_definitions(skein_flags INTERFACE
-      $<IF:$<STREQUAL:${SKEIN_SANITIZE},thread>,__SANITIZE_THREAD__,__SANITIZE_ADDRESS__>)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang") # which does not define what GCC does
+    string(REGEX MATCH "address|thread" sanitizer ${SKEIN_SANITIZE})
+    string(TOUPPER "${sanitizer}" sanitizer)
+    target_compile_definitions(skein_flags INTERFACE __SANITIZE_${sanitizer}__)
   endif()
   if(SKEIN_SANITIZE MATCHES "undefined") # a null pointer ends the process anyway, and both double the time to compile
     target_compile_options(skein_flags INTERFACE -fno-sanitize=null,vptr)
