@@ -39,7 +39,7 @@ Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
   DirectOutcome outcome;
   outcome.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   const TimeUs started = clock_->now();
-  outcome.cached_tokens = reuse(request.prompt);
+  outcome.cached_tokens = reuse(request);
   if (!prefill(request.prompt.subspan(outcome.cached_tokens), cancel)) {
     outcome.reason = FinishReason::kClient;
     outcome.prefill_us = clock_->now() - started;
@@ -74,9 +74,12 @@ Status DirectInference::check(const DirectRequest& request) const {
   return request.sampling.validate(model_->vocab());
 }
 
-// Drops from the cache what the prompt does not begin with, and at least its last token, whose
-// logits are needed. Returns what is left.
-uint32_t DirectInference::reuse(std::span<const TokenId> prompt) {
+// Drops from the cache what is another tenant's or what the prompt does not begin with, and at least
+// its last token, whose logits are needed. Returns what is left.
+uint32_t DirectInference::reuse(const DirectRequest& request) {
+  if (request.salt != cached_salt_) cached_.clear();
+  cached_salt_ = request.salt;
+  const std::span<const TokenId> prompt = request.prompt;
   const auto differs = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end());
   const auto common = static_cast<size_t>(differs.first - cached_.begin());
   cached_.resize(std::min(common, prompt.size() - 1));

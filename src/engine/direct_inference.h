@@ -4,7 +4,8 @@
 //   SKEIN_ASSIGN(const DirectOutcome out, direct->generate({.prompt = ids}, on_token));
 //
 // Gives the tokens that a batch would give. What the cache holds of the request before is used
-// again as far as the new prompt begins with the same tokens, which changes time and nothing else.
+// again as far as the new prompt begins with the same tokens and is the same tenant's, which changes
+// time and nothing else.
 // Not thread-safe, but others may use the model meanwhile: each pass takes its turn.
 #pragma once
 
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "engine/loaded_model.h"
@@ -31,6 +33,7 @@ struct DirectRequest {
   std::span<const TokenId> prompt;
   SamplingParams sampling;
   std::optional<uint32_t> max_tokens;  // absent: to the end of the context
+  Hash128 salt;                        // tenant: nothing that another salt left is used again
 };
 
 struct DirectOutcome {
@@ -63,7 +66,7 @@ class DirectInference {
  private:
   DirectInference(LoadedModel& model, const Clock& clock, KvPool pool);
   Status check(const DirectRequest& request) const;
-  uint32_t reuse(std::span<const TokenId> prompt);
+  uint32_t reuse(const DirectRequest& request);
   void forward(std::span<const TokenId> tokens, bool wants_logits);
   bool prefill(std::span<const TokenId> prompt, const std::atomic<bool>* cancel);
   Result<FinishReason> decode(RequestSampler& sampler, uint32_t limit, const OnToken& on_token,
@@ -74,6 +77,7 @@ class DirectInference {
   KvPool pool_;
   std::vector<BlockId> blocks_;  // all of the pool's, in order
   std::vector<TokenId> cached_;  // the tokens whose keys and values the pool holds
+  Hash128 cached_salt_;          // whose they are
   std::vector<float> logits_;
   SamplerScratch scratch_;
 };

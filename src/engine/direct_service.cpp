@@ -237,7 +237,7 @@ void DirectService::Core::serve(Waiting& waiting) {
     return !cut;
   };
   const Result<DirectOutcome> outcome = inference_->generate(
-      {request.prompt, request.sampling, request.max_tokens}, on_token, &stop_flag_);
+      {request.prompt, request.sampling, request.max_tokens, request.salt}, on_token, &stop_flag_);
 
   GenerationEnd end;
   end.prompt_tokens = static_cast<uint32_t>(request.prompt.size());

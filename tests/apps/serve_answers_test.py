@@ -200,15 +200,21 @@ class TenantTest(TinyServer):
         answer = self.ask(server, key, "POST", COMPLETIONS, {"prompt": self.PROMPT, "max_tokens": 2})
         return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
-    def test_cached_prefixes(self):
-        with self.two_keys() as (server, one, two, _):
+    def check_cached_prefixes(self, *options):
+        with self.two_keys(*options) as (server, one, two, _):
             self.assertEqual(self.cached(server, one), 0)
             self.assertGreater(self.cached(server, one), 0)
             self.assertEqual(self.cached(server, two), 0)
             self.assertGreater(self.cached(server, two), 0)
-        with self.two_keys("--share-prefixes") as (server, one, two, _):
+        with self.two_keys("--share-prefixes", *options) as (server, one, two, _):
             self.assertEqual(self.cached(server, one), 0)
             self.assertGreater(self.cached(server, two), 0)
+
+    def test_cached_prefixes(self):
+        self.check_cached_prefixes()
+
+    def test_cached_prefixes_without_batching(self):
+        self.check_cached_prefixes("--no-enable-batching")
 
 
 if __name__ == "__main__":

@@ -50,12 +50,13 @@ class DirectInferenceTest : public ::testing::Test {
     DirectOutcome outcome;
   };
   Run generate(DirectInference& direct, const Tokens& prompt, const SamplingParams& params,
-               std::optional<uint32_t> max_tokens) {
+               std::optional<uint32_t> max_tokens, const Hash128& salt = {}) {
     Run run;
-    const auto outcome = direct.generate({prompt, params, max_tokens}, [&](const SampledToken& t) {
+    const auto on_token = [&](const SampledToken& t) {
       run.tokens.push_back(t.token);
       return true;
-    });
+    };
+    const auto outcome = direct.generate({prompt, params, max_tokens, salt}, on_token);
     EXPECT_TRUE(outcome.ok()) << outcome.message();
     if (outcome.ok()) run.outcome = *outcome;
     return run;
@@ -110,6 +111,20 @@ TEST_F(DirectInferenceTest, WhatIsCachedIsUsedAgainAndChangesNothing) {
   const Run third = generate(*direct, other, greedy(), 20);
   EXPECT_EQ(third.outcome.cached_tokens, 0u);
   EXPECT_EQ(third.tokens, generate(*fresh, other, greedy(), 20).tokens);
+}
+
+TEST_F(DirectInferenceTest, WhatAnotherTenantLeftIsNeverUsed) {
+  const auto direct = make();
+  const Hash128 victim{1, 2};
+  const Hash128 spy{1, 3};
+  const Tokens prompt = numbers(50);
+  const Run first = generate(*direct, prompt, greedy(), 5, victim);
+  EXPECT_EQ(generate(*direct, prompt, greedy(), 5, victim).outcome.cached_tokens, 49u);
+  const Run guess = generate(*direct, prompt, greedy(), 5, spy);
+  EXPECT_EQ(guess.outcome.cached_tokens, 0u);
+  EXPECT_EQ(guess.tokens, first.tokens);
+  EXPECT_EQ(generate(*direct, prompt, greedy(), 5, spy).outcome.cached_tokens, 49u);
+  EXPECT_EQ(generate(*direct, prompt, greedy(), 5, victim).outcome.cached_tokens, 0u);
 }
 
 TEST_F(DirectInferenceTest, SeedsDecide) {
