@@ -46,7 +46,7 @@ void add_sampling_options(CLI::App& command, SamplingFlags& flags) {
   add("--min-p", flags.min_p, "Leave out what is less likely than this times the likeliest");
   add("--typical-p", flags.typical_p, "Draw from the most typical tokens of this share");
   add("--repetition-penalty", flags.repetition_penalty,
-      "Above 1: tokens of prompt and answer become less likely");
+      "Above 1: tokens of prompt and answer become less likely; 0.01 to 100");
   add("--presence-penalty", flags.presence_penalty, "Taken off the logits of the answer's tokens");
   add("--frequency-penalty", flags.frequency_penalty, "The same, for each time they occurred");
   add("--logit-bias", flags.logit_bias, "ID=BIAS: added to a token's logit; repeatable")

@@ -34,7 +34,8 @@ Status SamplingParams::validate(uint32_t vocab) const {
   SKEIN_TRY(above_zero("top_p", top_p, 1));
   SKEIN_TRY(in_range("min_p", min_p, 0, 1));
   SKEIN_TRY(above_zero("typical_p", typical_p, 1));
-  SKEIN_TRY(above_zero("repetition_penalty", repetition_penalty, 100));
+  SKEIN_TRY(in_range("repetition_penalty", repetition_penalty, kMinRepetitionPenalty,
+                     kMaxRepetitionPenalty));
   SKEIN_TRY(in_range("presence_penalty", presence_penalty, -2, 2));
   SKEIN_TRY(in_range("frequency_penalty", frequency_penalty, -2, 2));
   for (const auto& [id, bias] : logit_bias) {

@@ -11,6 +11,9 @@
 namespace skein {
 
 inline constexpr uint32_t kMaxTopLogprobs = 20;
+// A smaller one, which divides, would make infinite what is a sound logit.
+inline constexpr float kMinRepetitionPenalty = 0.01F;
+inline constexpr float kMaxRepetitionPenalty = 100;
 
 struct SamplingParams {
   float temperature = 1;         // 0: greedy; at most 100
@@ -18,7 +21,7 @@ struct SamplingParams {
   float top_p = 1;               // (0, 1]
   float min_p = 0;               // [0, 1]: relative to the likeliest token
   float typical_p = 1;           // (0, 1]
-  float repetition_penalty = 1;  // (0, 100]: over prompt and answer; divides positive logits
+  float repetition_penalty = 1;  // [0.01, 100]: over prompt and answer; divides positive logits
   float presence_penalty = 0;    // [-2, 2]: over the answer
   float frequency_penalty = 0;   // [-2, 2]: over the answer
   std::vector<std::pair<TokenId, float>> logit_bias;  // [-100, 100] each

@@ -269,6 +269,31 @@ TEST_F(SamplerTest, ThePromptCountsForTheRepetitionPenaltyAlone) {
   EXPECT_EQ(sampler.sample(row, 1, scratch_)->token, 1) << "4 / 2 - 1 - 1";
 }
 
+TEST_F(SamplerTest, ExtremesOfEveryRangeMakeNoLogitInfinite) {
+  std::vector<float> row = bell_row(50, 3);
+  row[4] = 3e4F;  // far beyond what models give
+  row[5] = -3e4F;
+  std::vector<TokenId> prompt(50);
+  for (TokenId id = 0; id < 50; ++id) prompt[static_cast<size_t>(id)] = id;
+  for (const float temperature : {std::numeric_limits<float>::denorm_min(), 1e-30F, 100.0F}) {
+    for (const float penalty : {kMinRepetitionPenalty, kMaxRepetitionPenalty}) {
+      for (const float sign : {-1.0F, 1.0F}) {
+        SamplingParams params;
+        params.temperature = temperature;
+        params.repetition_penalty = penalty;
+        params.presence_penalty = 2 * sign;
+        params.frequency_penalty = 2 * sign;
+        params.logit_bias = {{4, 100 * sign}, {5, -100 * sign}};
+        ASSERT_TRUE(params.validate(50).ok());
+        RequestSampler sampler(params, 50, prompt);
+        for (uint32_t i = 0; i < 300; ++i) sampler.accept(4);
+        const auto out = sampler.sample(row, 300, scratch_);
+        EXPECT_TRUE(out.ok()) << temperature << " " << penalty << ": " << out.message();
+      }
+    }
+  }
+}
+
 TEST_F(SamplerTest, PenaltiesRememberThousandsOfTokens) {
   SamplingParams params = greedy();
   params.presence_penalty = 2;

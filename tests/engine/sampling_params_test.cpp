@@ -46,15 +46,15 @@ TEST(SamplingParams, NumbersHaveRanges) {
   expect_refused(&P::top_p, {0, -1, 1.01F, kNan, kInf}, "top_p", "above 0 and at most 1");
   expect_refused(&P::min_p, {-0.1F, 1.1F, kNan}, "min_p", "from 0 to 1");
   expect_refused(&P::typical_p, {0, 1.5F, kNan}, "typical_p", "above 0 and at most 1");
-  expect_refused(&P::repetition_penalty, {0, -1, 101, kNan, kInf}, "repetition_penalty",
-                 "above 0 and at most 100");
+  expect_refused(&P::repetition_penalty, {0, -1, 1e-38F, 0.0099F, 101, kNan, kInf},
+                 "repetition_penalty", "from 0.01 to 100");
   expect_refused(&P::presence_penalty, {-2.1F, 2.1F, kNan}, "presence_penalty", "from -2 to 2");
   expect_refused(&P::frequency_penalty, {-2.1F, 2.1F, kNan}, "frequency_penalty", "from -2 to 2");
   expect_taken(&P::temperature, {0, 1, 100, least});
   expect_taken(&P::top_p, {1, least});
   expect_taken(&P::min_p, {0, 1});
   expect_taken(&P::typical_p, {1, least});
-  expect_taken(&P::repetition_penalty, {1, 100, 0.5F});
+  expect_taken(&P::repetition_penalty, {1, 100, 0.5F, 0.01F});
   expect_taken(&P::presence_penalty, {-2, 2});
   expect_taken(&P::frequency_penalty, {-2, 2});
 }

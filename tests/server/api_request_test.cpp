@@ -126,6 +126,8 @@ TEST(ChatRequest, HostileFields) {
       {chat(R"("top_k":1.5)"), "top_k"},
       {chat(R"("min_p":2)"), "min_p"},
       {chat(R"("repetition_penalty":0)"), "repetition_penalty"},
+      {chat(R"("repetition_penalty":1e-38)"), "repetition_penalty"},
+      {chat(R"("typical_p":1e-60)"), "typical_p"},
       {chat(R"("presence_penalty":2.5)"), "presence_penalty"},
       {chat(R"("frequency_penalty":-3)"), "frequency_penalty"},
       {chat(R"("n":0)"), "n"},

@@ -44,10 +44,9 @@ void read_penalties(const Fields& fields, Generation& generation) {
       static_cast<float>(fields.number("presence_penalty", -2, 2).value_or(0));
   sampling.frequency_penalty =
       static_cast<float>(fields.number("frequency_penalty", -2, 2).value_or(0));
-  generation.repetition_penalty = as_float(fields.number("repetition_penalty", 0, 100));
-  if (generation.repetition_penalty && *generation.repetition_penalty <= 0) {
-    fields.fail("repetition_penalty", "A number above 0 is expected here.");
-  }
+  // kMinRepetitionPenalty, written so that the message shows it as a person would.
+  generation.repetition_penalty =
+      as_float(fields.number("repetition_penalty", 0.01, kMaxRepetitionPenalty));
 }
 
 void read_sampling(const Fields& fields, Generation& generation) {
@@ -59,8 +58,8 @@ void read_sampling(const Fields& fields, Generation& generation) {
     generation.top_k = static_cast<uint32_t>(std::max<int64_t>(0, *top_k));
   }
   if (const auto typical = fields.number("typical_p", 0, 1)) {
-    if (*typical <= 0) fields.fail("typical_p", "A number above 0 is expected here.");
     sampling.typical_p = static_cast<float>(*typical);
+    if (sampling.typical_p <= 0) fields.fail("typical_p", "A number above 0 is expected here.");
   }
   read_penalties(fields, generation);
   read_logit_bias(fields, sampling);
