@@ -60,6 +60,7 @@ struct BatchRequest {
   uint32_t cached_tokens = 0;
   uint32_t preemptions = 0;
   PriorityQueueWithAging::Handle queue_handle;  // while WAITING
+  uint32_t queue_position = 0;                  // when the queue was last numbered
   uint32_t deadline_index = UINT32_MAX;         // in the DeadlineHeap, if it has a deadline
 
   bool ended() const {

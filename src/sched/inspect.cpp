@@ -22,13 +22,40 @@ SchedulerStats ContinuousBatchingScheduler::stats() const {
   return stats;
 }
 
+uint32_t ContinuousBatchingScheduler::open_slots() const {
+  if (!queue_.empty() && queue_.top().request->wait == WaitReason::kNoBlocks) return 0;
+  return config_.max_batch - static_cast<uint32_t>(batch_.size());
+}
+
 Result<Explanation> ContinuousBatchingScheduler::explain(RequestId id, TimeUs now) const {
   const auto it = by_id_.find(id);
   if (it == by_id_.end()) return not_found("request {} is not live", id.value);
-  const BatchRequest& request = *it->second;
+  if (it->second->status == RequestStatus::WAITING) number_queue();
+  return explain_one(*it->second, now);
+}
+
+void ContinuousBatchingScheduler::explain(std::span<const RequestId> ids, TimeUs now,
+                                          std::vector<Explanation>& explanations) const {
+  number_queue();
+  for (const RequestId id : ids) {
+    const auto it = by_id_.find(id);
+    if (it != by_id_.end()) explanations.push_back(explain_one(*it->second, now));
+  }
+}
+
+void ContinuousBatchingScheduler::number_queue() const {
+  uint32_t position = 0;
+  queue_.visit([&](const PriorityQueueWithAging::Entry& entry) {
+    entry.request->queue_position = ++position;
+  });
+}
+
+// The queue has been numbered if it waits.
+Explanation ContinuousBatchingScheduler::explain_one(const BatchRequest& request,
+                                                     TimeUs now) const {
   now = std::max(now, now_);
   Explanation e;
-  e.id = id;
+  e.id = request.id;
   e.status = request.status;
   e.priority = request.priority;
   e.effective_priority_milli =
@@ -42,7 +69,7 @@ Result<Explanation> ContinuousBatchingScheduler::explain(RequestId id, TimeUs no
   e.preemptions = request.preemptions;
   e.wait = request.wait;
   if (request.status == RequestStatus::WAITING) {
-    e.queue_position = queue_.position(request.queue_handle);
+    e.queue_position = request.queue_position;
     if (e.queue_position > 1) e.wait = WaitReason::kBehindOthers;
   }
   if (e.wait == WaitReason::kNoBlocks && request.status == RequestStatus::WAITING) {

@@ -75,16 +75,4 @@ void PriorityQueueWithAging::pop() {
   erase(first().handle);
 }
 
-uint32_t PriorityQueueWithAging::position(Handle handle) const {
-  const Entry& entry = lists_[static_cast<size_t>(handle.priority)].nodes[handle.index].entry;
-  uint32_t ahead = 0;
-  for (const List& list : lists_) {
-    for (uint32_t i = list.head; i != kNone && before(list.nodes[i].entry, entry);
-         i = list.nodes[i].next) {
-      ++ahead;
-    }
-  }
-  return ahead + 1;
-}
-
 }  // namespace skein

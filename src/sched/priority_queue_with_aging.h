@@ -56,8 +56,9 @@ class PriorityQueueWithAging {
   // The entry with the smallest (key, order). Needs !empty(), and so does pop().
   const Entry& top() const { return first().entry; }
   void pop();
-  // 1 for the top, 2 for the next, ...: O(n), for explanations.
-  uint32_t position(Handle handle) const;
+  // Calls visit(entry) for everyone who waits, best first.
+  template <class Visit>
+  void visit(Visit&& visit) const;
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -90,5 +91,24 @@ class PriorityQueueWithAging {
   TimeUs us_per_class_;
   std::array<List, kPriorities> lists_;
 };
+
+template <class Visit>
+void PriorityQueueWithAging::visit(Visit&& visit) const {
+  std::array<uint32_t, kPriorities> at;
+  for (size_t p = 0; p < kPriorities; ++p) at[p] = lists_[p].head;
+  for (uint32_t left = size(); left > 0; --left) {
+    size_t best = kPriorities;
+    for (size_t p = 0; p < kPriorities; ++p) {
+      if (at[p] == kNone) continue;
+      if (best == kPriorities ||
+          before(lists_[p].nodes[at[p]].entry, lists_[best].nodes[at[best]].entry)) {
+        best = p;
+      }
+    }
+    const Node& node = lists_[best].nodes[at[best]];
+    at[best] = node.next;
+    visit(node.entry);
+  }
+}
 
 }  // namespace skein

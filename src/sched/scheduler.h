@@ -87,8 +87,14 @@ class ContinuousBatchingScheduler {
   void commit(const StepResult& result, TimeUs now, StepEffects& effects);
 
   bool idle() const { return by_id_.empty() && in_flight_count_ == 0; }
+  // How many more requests the batch could take on, as far as the latest plan knows: none while the
+  // head of the queue waits for KV blocks.
+  uint32_t open_slots() const;
   SchedulerStats stats() const;
   Result<Explanation> explain(RequestId id, TimeUs now) const;
+  // Appends an explanation of each of `ids` that is live; the queue is gone through once for all.
+  void explain(std::span<const RequestId> ids, TimeUs now,
+               std::vector<Explanation>& explanations) const;
   // Conservation of blocks, references, places and counts; callable at any moment, O(everything).
   Status check_invariants() const;
 
@@ -114,6 +120,10 @@ class ContinuousBatchingScheduler {
   };
 
   explicit ContinuousBatchingScheduler(const SchedulerConfig& config);
+
+  // inspect.cpp
+  Explanation explain_one(const BatchRequest& request, TimeUs now) const;
+  void number_queue() const;
 
   // scheduler.cpp: life and death
   Status validate(const RequestSpec& spec) const;

@@ -29,11 +29,14 @@ void Simulator::submit_one() {
     spec.deadline = r.deadline = now_ + static_cast<TimeUs>(rng_.below(200'000));
   }
   requests_.reserve(requests_.size() + 1);
+  const TimeUs now = clock();
+  if (config_.door && !enter_door(r)) return;
   const bool starved =
       config_.hooks.fail_after && config_.faults.has(Fault::kNoMemory) && rng_.chance(1, 10);
   if (starved) config_.hooks.fail_after(static_cast<uint32_t>(rng_.below(8)));
-  const Status status = scheduler_->submit(std::move(spec), clock());
+  const Status status = scheduler_->submit(std::move(spec), now);
   if (starved) config_.hooks.disarm();
+  if (!status.ok()) leave_door(r);
 
   if (status.code() == Code::kOutOfRange) {
     saw(Path::k_never_fits);
@@ -44,7 +47,7 @@ void Simulator::submit_one() {
   if (status.code() == Code::kResourceExhausted) {
     if (starved) return saw(Path::k_no_memory);
     saw(Path::k_queue_full);
-    if (live_ < config_.scheduler.max_queue) fail("queue full with {} live requests", live_);
+    if (live_ < scheduler_->config().max_queue) fail("queue full with {} live requests", live_);
     return;
   }
   if (status.code() == Code::kUnavailable) return;  // draining
@@ -58,7 +61,7 @@ void Simulator::submit_one() {
   ++live_;
   ++report_.requests;
   // One more than can wait and run cannot be live.
-  const uint64_t most = uint64_t{config_.scheduler.max_queue} + 2 * config_.scheduler.max_batch;
+  const uint64_t most = uint64_t{scheduler_->config().max_queue} + 2 * config_.scheduler.max_batch;
   if (live_ > most) fail("{} requests are live, at most {} can be", live_, most);
 }
 

@@ -1,5 +1,6 @@
 // What must hold of every plan, seen from outside the scheduler.
 #include <algorithm>
+#include <utility>
 
 #include "sim/simulator.h"
 
@@ -40,6 +41,7 @@ void Simulator::check_moves(const StepPlan& plan) {
       return fail("request {} was admitted but did not wait", id.value);
     check_overtaking(*r);
     r->in_batch = true;
+    if (!std::exchange(r->started, true)) leave_door(*r);
     if (r->preemptions > 0) saw(Path::k_resume);
     top_bound_ += r->limit_tokens + 1;  // it was ahead of whoever is first in the queue now
   }

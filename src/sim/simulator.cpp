@@ -49,7 +49,12 @@ SimReport Simulator::run() {
 }
 
 bool Simulator::start_scheduler() {
-  auto made = ContinuousBatchingScheduler::create(config_.scheduler);
+  SchedulerConfig config = config_.scheduler;
+  if (config_.door) {  // which decides who may wait, and does not count who was preempted
+    config.max_queue = queue_places(config.max_queue, Priority::HIGH) + config.max_batch;
+    open_door();
+  }
+  auto made = ContinuousBatchingScheduler::create(config);
   if (!made.ok()) {
     fail("no scheduler: {}", made.message());
     return false;
@@ -133,6 +138,7 @@ void Simulator::mark_ended(SimRequest& request, FinishReason reason) {
   if (request.ended) return fail("request {} ended twice", request.id.value);
   request.ended = true;
   --live_;
+  request.started ? note_end_at_door() : leave_door(request);
   last_ended_ = request.id.value;
   if (config_.keep_transcripts) {
     const auto answer = request.tokens.begin() + request.prompt_tokens;
@@ -181,6 +187,7 @@ void Simulator::turn() {
   ++planned_;
   if (failed()) return;
   if (planned_ - finished_ >= config_.scheduler.depth) finish_oldest();
+  if (!failed()) check_door();
   if (const Status status = scheduler_->check_invariants(); !status.ok())
     fail("{}", status.message());
 }

@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "sched/queue_door.h"
 #include "sched/scheduler.h"
 #include "sim/oracle_model.h"
 #include "sim/workload.h"
@@ -62,6 +65,19 @@ class Simulator {
   void check_explanation(const SimRequest& request);
   void cancel(SimRequest& request, FinishReason reason);
 
+  // door_checks.cpp
+  void open_door();
+  bool enter_door(const SimRequest& request);
+  void check_answer(const SimRequest& request, const DoorAnswer& answer, uint32_t waiting,
+                    uint32_t held);
+  bool in_background(uint32_t tenant) const;
+  bool others_ask(uint32_t tenant) const;
+  uint32_t share_of_ends(TimeUs window_us) const;
+  uint32_t count_waiting(const uint32_t* tenant) const;  // nullptr: of all tenants
+  void leave_door(SimRequest& request);
+  void note_end_at_door();
+  void check_door();
+
   // One turn of the engine's loop
   void turn();
   void finish_oldest();
@@ -107,6 +123,11 @@ class Simulator {
   std::unordered_map<uint64_t, SimRequest*> by_id_;
   uint32_t live_ = 0;
   uint64_t last_ended_ = 0;
+
+  std::optional<QueueDoor> door_;
+  uint32_t door_open_ = 0;            // slots of the batch, as the door was told
+  std::map<uint32_t, TimeUs> asked_;  // by tenant: when it last did
+  std::deque<TimeUs> door_ends_;      // when requests that had started ended, within a class gap
 
   std::array<StepPlan, 2> plans_;
   uint64_t planned_ = 0;  // plans with rows

@@ -45,6 +45,8 @@ SimConfig random_config(uint64_t seed, uint32_t steps) {
   c.stop_permille = pick(rng, {0, 5, 50});
   c.follow_up_percent = pick(rng, {0, 30, 70});
   s.max_slowdown_percent = pick(rng, {0, 110, 250});
+  c.door = rng.chance(1, 2);
+  c.background = rng.chance(1, 2) && c.tenants > 1;
   return c;
 }
 

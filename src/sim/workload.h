@@ -53,6 +53,8 @@ struct SimConfig {
 
   uint32_t target_live = 8;  // requests kept live, waiting or running
   uint32_t tenants = 1;
+  bool door = false;        // a QueueDoor stands before the scheduler
+  bool background = false;  // the last tenant's requests are nobody's to wait for
   uint32_t system_prompt_tokens = 0;
   uint32_t max_prompt_tokens = 64;  // beyond the system prompt
   uint32_t max_answer_tokens = 64;
@@ -89,6 +91,7 @@ struct SimRequest {
   // The schedule as seen from outside.
   bool ended = false;
   bool in_batch = false;  // admitted, and not preempted since
+  bool started = false;   // admitted at least once
   uint32_t rows_in_flight = 0;
   uint32_t planned = 0;
   uint32_t pending_samples = 0;

@@ -69,20 +69,22 @@ TEST(PriorityQueueWithAging, OrderIsThatOfTheDefinitionAtAnyMoment) {
           model.begin(), model.end(),
           [&](const Waiting& a, const Waiting& b) { return effective(a) < effective(b); });
       ASSERT_EQ(queue.top().order, best->order);
-      ASSERT_EQ(queue.position(best->handle), 1u);
       queue.pop();
       popped.push_back(*best);
       model.erase(best);
     }
     ASSERT_EQ(queue.size(), model.size());
   }
-  for (const Waiting& w : model) {
-    const auto ahead = std::count_if(model.begin(), model.end(), [&](const Waiting& o) {
-      return std::pair(queue.key_for(o.arrival, o.priority), o.order) <
-             std::pair(queue.key_for(w.arrival, w.priority), w.order);
-    });
-    ASSERT_EQ(queue.position(w.handle), static_cast<uint32_t>(ahead) + 1);
-  }
+  std::sort(model.begin(), model.end(), [&](const Waiting& a, const Waiting& b) {
+    return std::pair(queue.key_for(a.arrival, a.priority), a.order) <
+           std::pair(queue.key_for(b.arrival, b.priority), b.order);
+  });
+  size_t visited = 0;
+  queue.visit([&](const PriorityQueueWithAging::Entry& entry) {
+    ASSERT_LT(visited, model.size());
+    EXPECT_EQ(entry.order, model[visited++].order);
+  });
+  EXPECT_EQ(visited, model.size());
 }
 
 TEST(PriorityQueueWithAgingDeathTest, MisuseIsABrokenInvariant) {

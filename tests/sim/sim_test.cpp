@@ -16,6 +16,7 @@ SimConfig timeless(uint64_t seed, uint32_t requests) {
   c.max_requests = requests;
   c.follow_up_percent = 0;
   c.scheduler.max_queue = 1000;
+  c.door = false;
   c.keep_transcripts = true;
   return c;
 }
