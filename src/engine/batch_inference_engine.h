@@ -5,21 +5,21 @@
 //
 // A row that fails ends alone. A step that throws is run again row by row, and only rows that fail
 // alone end with an error. A step that does not come back within the step timeout makes the engine
-// kHung: its requests end as timed out, and what the step brings when it does come back is ignored
-// for them. An engine whose runner is lost becomes kFailed: requests that have sent nothing go to
+// kHung: everything that runs or waits ends with kError and kDeadlineExceeded, and what the step
+// brings when it does come back is ignored. However long a step takes, nobody waits beyond its own
+// deadline. An engine whose runner is lost becomes kFailed: requests that have sent nothing go to
 // Options::adopt, the others end with an error.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/inference_service.h"
 #include "engine/step_runner.h"
+#include "engine/watchdog.h"
 #include "sched/scheduler.h"
 
 namespace skein {
@@ -51,23 +51,20 @@ class BatchInferenceEngine final : public InferenceService {
   ~BatchInferenceEngine() override;
 
   Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready) override;
-  Result<Explanation> explain(RequestId id) override;
+  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests) override;
+  using InferenceService::explain;
+  void explain(std::vector<RequestId> ids, Explained done) override;
   EngineSnapshot snapshot() const override;
   void drain() override;
   bool stop(TimeUs timeout_us) override;
 
  private:
   explicit BatchInferenceEngine(std::shared_ptr<EngineCore> core) : core_(std::move(core)) {}
-  void watch();
 
   // Shared with the thread, so that one which hangs in a step for ever finds its things in place.
   std::shared_ptr<EngineCore> core_;
+  std::unique_ptr<Watchdog> watchdog_;
   std::thread thread_;
-
-  std::mutex watch_mutex_;
-  std::condition_variable watch_changed_;
-  bool watch_ends_ = false;
-  std::thread watchdog_;
 };
 
 }  // namespace skein

@@ -10,6 +10,18 @@ bool is_set(const std::atomic<bool>* flag) {
   return flag != nullptr && flag->load(std::memory_order_relaxed);
 }
 
+// Says since when a pass is under way, also to its end by an exception.
+class StepMark {
+ public:
+  StepMark(std::atomic<TimeUs>& started, TimeUs now) : started_(started) { started_ = now; }
+  ~StepMark() { started_ = kNever; }
+  StepMark(const StepMark&) = delete;
+  StepMark& operator=(const StepMark&) = delete;
+
+ private:
+  std::atomic<TimeUs>& started_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<DirectInference>> DirectInference::create(LoadedModel& model,
@@ -74,8 +86,8 @@ Status DirectInference::check(const DirectRequest& request) const {
   return request.sampling.validate(model_->vocab());
 }
 
-// Drops from the cache what is another tenant's or what the prompt does not begin with, and at least
-// its last token, whose logits are needed. Returns what is left.
+// Drops from the cache what is another tenant's or what the prompt does not begin with, and at
+// least its last token, whose logits are needed. Returns what is left.
 uint32_t DirectInference::reuse(const DirectRequest& request) {
   if (request.salt != cached_salt_) cached_.clear();
   cached_salt_ = request.salt;
@@ -97,6 +109,7 @@ void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits
       .writes_kv = true,
       .blocks = std::span(blocks_).first(blocks_for(uint64_t{start} + rows))};
   const uint32_t last = rows - 1;
+  const StepMark mark(step_started_, clock_->now());
   const std::lock_guard turn(model_->turn());
   const Rows logits =
       model_->decoder().forward({.tokens = tokens,

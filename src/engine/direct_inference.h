@@ -4,9 +4,9 @@
 //   SKEIN_ASSIGN(const DirectOutcome out, direct->generate({.prompt = ids}, on_token));
 //
 // Gives the tokens that a batch would give. What the cache holds of the request before is used
-// again as far as the new prompt begins with the same tokens and is the same tenant's, which changes
-// time and nothing else.
-// Not thread-safe, but others may use the model meanwhile: each pass takes its turn.
+// again as far as the new prompt begins with the same tokens and is the same tenant's, which
+// changes time and nothing else. Not thread-safe, but others may use the model meanwhile: each pass
+// takes its turn.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ struct DirectRequest {
   std::span<const TokenId> prompt;
   SamplingParams sampling;
   std::optional<uint32_t> max_tokens;  // absent: to the end of the context
-  Hash128 salt;                        // tenant: nothing that another salt left is used again
+  Hash128 salt = {};                   // tenant: nothing that another salt left is used again
 };
 
 struct DirectOutcome {
@@ -63,6 +63,9 @@ class DirectInference {
 
   uint64_t kv_bytes() const { return pool_.bytes(); }
 
+  // When the pass over the model began that is under way; kNever between two. Any thread may ask.
+  TimeUs step_started() const { return step_started_.load(std::memory_order_relaxed); }
+
  private:
   DirectInference(LoadedModel& model, const Clock& clock, KvPool pool);
   Status check(const DirectRequest& request) const;
@@ -80,6 +83,7 @@ class DirectInference {
   Hash128 cached_salt_;          // whose they are
   std::vector<float> logits_;
   SamplerScratch scratch_;
+  std::atomic<TimeUs> step_started_{kNever};
 };
 
 }  // namespace skein

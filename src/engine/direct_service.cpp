@@ -5,11 +5,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <pthread.h>
 #include <utility>
 #include <vector>
 
-#include "engine/request_class.h"
+#include "base/log.h"
 
 namespace skein {
 namespace {
@@ -23,16 +25,22 @@ class DirectService::Core final : public RequestCanceller,
                                   public std::enable_shared_from_this<Core> {
  public:
   Core(std::unique_ptr<DirectInference> inference, Options options, const Clock& clock)
-      : inference_(std::move(inference)), options_(std::move(options)), clock_(clock) {}
+      : inference_(std::move(inference)),
+        options_(std::move(options)),
+        clock_(clock),
+        door_({options_.scheduler.max_queue, 1, options_.scheduler.us_per_class}) {}
 
   Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);
+  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests);
   void add(Orphan request);
   void cancel(RequestId id, FinishReason reason) override;
-  Result<Explanation> explain(RequestId id) const;
+  std::vector<Explanation> explain(const std::vector<RequestId>& ids) const;
   EngineSnapshot snapshot() const;
   void drain();
   void request_stop();
   bool wait_stopped(TimeUs timeout_us);
+  TimeUs step_timeout_us() const { return options_.step_timeout_us; }
+  void watch();
   void run();
 
  private:
@@ -40,12 +48,17 @@ class DirectService::Core final : public RequestCanceller,
     Orphan request;
     TimeUs arrived = 0;
     TimeUs deadline = kNever;
-    TimeUs key = 0;  // as the scheduler's: arrival + class x time per class
+    TimeUs key = 0;        // as the scheduler's: arrival + class x time per class
+    bool at_door = false;  // it holds a place there; adopted ones do not
   };
 
   void add_locked(Orphan request);
+  std::optional<Explanation> explain_one(RequestId id) const;
+  void watch_running(TimeUs now);
   void serve(Waiting& waiting);
-  void end_waiting(const Waiting& waiting, FinishReason reason);
+  Result<DirectOutcome> generate(Waiting& waiting, std::optional<FinishReason>& cut, Status& why);
+  void end_waiting(const Waiting& waiting, FinishReason reason, Status status = {});
+  Status hang_status() const;
   static bool before(const Waiting& a, const Waiting& b) {
     return a.key != b.key ? a.key < b.key : a.request.id < b.request.id;
   }
@@ -57,12 +70,16 @@ class DirectService::Core final : public RequestCanceller,
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Waiting> waiting_;  // not in order: there are few, and the best is looked for
+  QueueDoor door_;
   uint64_t next_id_ = kFirstId;
   RequestId running_{0};
+  std::shared_ptr<TokenStream> running_stream_;
+  TimeUs running_deadline_ = kNever;
   std::optional<FinishReason> stop_running_;  // why the one that runs should end
   std::atomic<bool> stop_flag_{false};        // that it should
   EngineSnapshot snapshot_;
   bool draining_ = false;
+  bool hung_ = false;
   bool stopping_ = false;
   bool stopped_ = false;
 };
@@ -72,15 +89,19 @@ Result<RequestHandle> DirectService::Core::submit(GenerationRequest request,
   SKEIN_TRY(check_request(request, options_.scheduler));
   const std::lock_guard lock(mutex_);
   if (draining_ || stopping_) return unavailable("the engine is draining");
-  const uint32_t places = queue_places(options_.scheduler.max_queue, request.priority);
-  if (waiting_.size() >= places) {
-    return resource_exhausted("{} requests wait; the queue holds {} of this class", waiting_.size(),
-                              places);
-  }
+  if (hung_) return unavailable("the engine is hung");
   const RequestId id(next_id_++);
   auto stream = std::make_shared<TokenStream>(std::move(on_ready));
+  waiting_.reserve(waiting_.size() + 1);  // what can fail goes before the door
+  SKEIN_TRY(enter_queue(door_, request, clock_.now()));
   add_locked({id, std::move(request), stream});
+  waiting_.back().at_door = true;
   return RequestHandle(id, std::move(stream), shared_from_this());
+}
+
+std::optional<TimeUs> DirectService::Core::share_retry_us(uint64_t tenant, uint32_t requests) {
+  const std::lock_guard lock(mutex_);
+  return door_.share_retry_us(tenant, requests, clock_.now());
 }
 
 void DirectService::Core::add(Orphan request) {
@@ -116,8 +137,16 @@ void DirectService::Core::cancel(RequestId id, FinishReason reason) {
   waiting_.erase(it);
 }
 
-Result<Explanation> DirectService::Core::explain(RequestId id) const {
+std::vector<Explanation> DirectService::Core::explain(const std::vector<RequestId>& ids) const {
+  std::vector<Explanation> explanations;
   const std::lock_guard lock(mutex_);
+  for (const RequestId id : ids) {
+    if (const auto explanation = explain_one(id)) explanations.push_back(*explanation);
+  }
+  return explanations;
+}
+
+std::optional<Explanation> DirectService::Core::explain_one(RequestId id) const {
   Explanation e;
   e.id = id;
   if (running_ == id) {
@@ -126,7 +155,7 @@ Result<Explanation> DirectService::Core::explain(RequestId id) const {
   }
   const auto it = std::find_if(waiting_.begin(), waiting_.end(),
                                [&](const Waiting& w) { return w.request.id == id; });
-  if (it == waiting_.end()) return not_found("request {} is not live", id.value);
+  if (it == waiting_.end()) return std::nullopt;
   e.priority = it->request.request.priority;
   e.waited_us = clock_.now() - it->arrived;
   e.prompt_tokens = static_cast<uint32_t>(it->request.request.prompt.size());
@@ -150,6 +179,8 @@ EngineSnapshot DirectService::Core::snapshot() const {
   snapshot.live = static_cast<uint32_t>(waiting_.size()) + snapshot.scheduler.running;
   if (stopped_) {
     snapshot.state = EngineState::kStopped;
+  } else if (hung_) {
+    snapshot.state = EngineState::kHung;
   } else if (draining_) {
     snapshot.state = EngineState::kDraining;
   }
@@ -191,13 +222,21 @@ void DirectService::Core::run() {
       end_waiting(next, FinishReason::kTimedOut);
       continue;
     }
+    if (next.at_door) door_.leave(next.request.request.tenant);
+    door_.set_open(0);
     running_ = next.request.id;
+    running_stream_ = next.request.stream;
+    running_deadline_ = next.deadline;
     stop_running_.reset();
     stop_flag_ = false;
     lock.unlock();
     serve(next);
     lock.lock();
     running_ = RequestId(0);
+    door_.note_end(clock_.now());
+    door_.set_open(1);
+    running_stream_ = nullptr;
+    hung_ = false;
   }
   for (const Waiting& waiting : waiting_) end_waiting(waiting, FinishReason::kDrained);
   waiting_.clear();
@@ -205,26 +244,67 @@ void DirectService::Core::run() {
   changed_.notify_all();
 }
 
-void DirectService::Core::end_waiting(const Waiting& waiting, FinishReason reason) {
+Status DirectService::Core::hang_status() const {
+  return deadline_exceeded("a step has not come back within the step timeout of {} ms",
+                           options_.step_timeout_us / kUsPerMs);
+}
+
+void DirectService::Core::watch() {
+  const TimeUs now = clock_.now();
+  const std::lock_guard lock(mutex_);
+  watch_running(now);
+  std::erase_if(waiting_, [&](const Waiting& waiting) {
+    if (waiting.deadline <= now) {
+      end_waiting(waiting, FinishReason::kTimedOut);
+    } else if (hung_) {
+      end_waiting(waiting, FinishReason::kError, hang_status());
+    } else {
+      return false;
+    }
+    return true;
+  });
+}
+
+// The one that runs looks at its deadline itself, token by token, unless a pass keeps it.
+void DirectService::Core::watch_running(TimeUs now) {
+  const TimeUs started = inference_->step_started();
+  const TimeUs patience_us = std::min(kSlowStepUs, options_.step_timeout_us);
+  if (running_.value == 0 || started == kNever || now - started < patience_us) return;
+  if (now - started >= options_.step_timeout_us && !std::exchange(hung_, true)) {
+    log_error("a step has not come back in {} ms; {} requests that run or wait end",
+              (now - started) / kUsPerMs, waiting_.size() + 1);
+  }
+  const bool own_deadline = running_deadline_ <= now;
+  if (!own_deadline && !hung_) return;
+  GenerationEnd end;
+  end.reason = own_deadline ? FinishReason::kTimedOut : FinishReason::kError;
+  if (!own_deadline) end.status = hang_status();
+  if (!stop_running_) stop_running_ = end.reason;
+  stop_flag_ = true;
+  running_stream_->end(std::move(end));
+}
+
+void DirectService::Core::end_waiting(const Waiting& waiting, FinishReason reason, Status status) {
   GenerationEnd end;
   end.reason = reason;
+  end.status = std::move(status);
   end.prompt_tokens = static_cast<uint32_t>(waiting.request.request.prompt.size());
   end.queue_us = clock_.now() - waiting.arrived;
+  if (waiting.at_door) door_.leave(waiting.request.request.tenant);
   ++snapshot_.finished[static_cast<size_t>(reason)];
   waiting.request.stream->end(std::move(end));
 }
 
-void DirectService::Core::serve(Waiting& waiting) {
-  GenerationRequest& request = waiting.request.request;
-  TokenStream& stream = *waiting.request.stream;
-  const TimeUs started = clock_.now();
-  std::optional<FinishReason> cut;  // by us; the inference only knows that it was told to end
-  Status why;
+// `cut`: why it was ended by us; the inference only knows that it was told to end.
+Result<DirectOutcome> DirectService::Core::generate(Waiting& waiting,
+                                                    std::optional<FinishReason>& cut, Status& why) {
+  const GenerationRequest& request = waiting.request.request;
   const auto on_token = [&](const SampledToken& token) {
     const TimeUs now = clock_.now();
     TokenLogprob logprobs[1 + kMaxTopLogprobs];
     const size_t count = request.sampling.logprobs ? token.write_logprobs(logprobs) : 0;
-    if (!stream.push(token.token, {logprobs, count}, now, now - options_.stall_timeout_us)) {
+    if (!waiting.request.stream->push(token.token, {logprobs, count}, now,
+                                      now - options_.stall_timeout_us)) {
       cut = FinishReason::kClient;
       why = resource_exhausted("nobody reads the answer");
       const std::lock_guard lock(mutex_);
@@ -236,11 +316,26 @@ void DirectService::Core::serve(Waiting& waiting) {
     ++snapshot_.scheduler.generated_tokens;
     return !cut;
   };
-  const Result<DirectOutcome> outcome = inference_->generate(
-      {request.prompt, request.sampling, request.max_tokens, request.salt}, on_token, &stop_flag_);
+  // Whatever goes wrong in one request, the others are served.
+  try {
+    return inference_->generate(
+        {request.prompt, request.sampling, request.max_tokens, request.salt}, on_token,
+        &stop_flag_);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kResourceExhausted, "out of memory");
+  } catch (const std::exception& error) {
+    return internal_error("{}", error.what());
+  }
+}
+
+void DirectService::Core::serve(Waiting& waiting) {
+  const TimeUs started = clock_.now();
+  std::optional<FinishReason> cut;
+  Status why;
+  const Result<DirectOutcome> outcome = generate(waiting, cut, why);
 
   GenerationEnd end;
-  end.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
+  end.prompt_tokens = static_cast<uint32_t>(waiting.request.request.prompt.size());
   end.queue_us = started - waiting.arrived;
   const std::lock_guard lock(mutex_);
   if (outcome.ok()) {
@@ -259,7 +354,7 @@ void DirectService::Core::serve(Waiting& waiting) {
   }
   snapshot_.scheduler.prompt_tokens += end.prompt_tokens;
   ++snapshot_.finished[static_cast<size_t>(end.reason)];
-  stream.end(std::move(end));
+  waiting.request.stream->end(std::move(end));
 }
 
 // ---- DirectService ----
@@ -267,7 +362,11 @@ void DirectService::Core::serve(Waiting& waiting) {
 DirectService::DirectService(std::unique_ptr<DirectInference> inference, Options options,
                              const Clock& clock)
     : core_(std::make_shared<Core>(std::move(inference), std::move(options), clock)),
-      thread_([core = core_] { core->run(); }) {}
+      watchdog_(std::make_unique<Watchdog>(watch_interval_us(core_->step_timeout_us()),
+                                           [core = core_] { core->watch(); })),
+      thread_([core = core_] { core->run(); }) {
+  pthread_setname_np(thread_.native_handle(), "direct");  // for top and debuggers
+}
 
 DirectService::~DirectService() {
   if (thread_.joinable()) (void)stop(kNever);
@@ -283,8 +382,12 @@ std::shared_ptr<RequestCanceller> DirectService::adopt(std::vector<Orphan> orpha
   return core_;
 }
 
-Result<Explanation> DirectService::explain(RequestId id) {
-  return core_->explain(id);
+std::optional<TimeUs> DirectService::share_retry_us(uint64_t tenant, uint32_t requests) {
+  return core_->share_retry_us(tenant, requests);
+}
+
+void DirectService::explain(std::vector<RequestId> ids, Explained done) {
+  done(core_->explain(ids));
 }
 
 EngineSnapshot DirectService::snapshot() const {
@@ -298,6 +401,7 @@ void DirectService::drain() {
 bool DirectService::stop(TimeUs timeout_us) {
   core_->request_stop();
   const bool stopped = core_->wait_stopped(timeout_us);
+  watchdog_ = nullptr;
   if (thread_.joinable()) stopped ? thread_.join() : thread_.detach();
   return stopped;
 }

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <pthread.h>
+#include <system_error>
 #include <utility>
 
 #include "base/log.h"
-#include "engine/request_class.h"
 
 namespace skein {
 namespace {
@@ -18,7 +19,9 @@ size_t mailbox_capacity(const SchedulerConfig& config) {
   return 2 * (size_t{config.max_queue} + config.max_batch) + kOthers;
 }
 
-constexpr auto kExplainPatience = std::chrono::seconds(10);
+// Explanations that may wait for the engine, and for how long.
+constexpr size_t kMaxExplains = 256;
+constexpr TimeUs kExplainPatienceUs = 10 * kUsPerSecond;
 
 }  // namespace
 
@@ -28,14 +31,15 @@ EngineCore::EngineCore(std::unique_ptr<StepRunner> runner,
     : options_(std::move(options)),
       clock_(clock),
       mailbox_(mailbox_capacity(scheduler->config())),
+      door_(door_config(options_.scheduler)),
       runner_(std::move(runner)),
       scheduler_(std::move(scheduler)) {
   const uint32_t batch = scheduler_->config().max_batch;
   tasks_.reserve(batch);
   outputs_.resize(batch);
   result_.rows.reserve(batch);
-  step_streams_.reserve(batch);
   ended_.reserve(batch);
+  open_slots_ = batch;
   counters_.scheduler = scheduler_->stats();
   snapshot_ = counters_;
 }
@@ -47,23 +51,44 @@ Result<RequestHandle> EngineCore::submit(GenerationRequest request,
     return unavailable("the engine is {}", name_of(state));
   }
   SKEIN_TRY(check_request(request, config));
-  // The scheduler bounds its queue too, but it answers between two steps, and this answers now.
-  const uint32_t places = queue_places(config.max_queue, request.priority);
-  if (const uint32_t waiting = waiting_.fetch_add(1); waiting >= places) {
-    waiting_.fetch_sub(1);
-    return resource_exhausted("{} requests wait; the queue holds {} of this class", waiting,
-                              places);
-  }
   const RequestId id(next_id_.fetch_add(1));
   auto stream = std::make_shared<TokenStream>(std::move(on_ready));
+  const TimeUs now = clock_.now();
+  Watched watched{stream};
+  if (request.timeout_us < kNever - now) watched.deadline = now + request.timeout_us;
+  {
+    const std::lock_guard lock(watched_mutex_);
+    watched_.emplace(id, std::move(watched));
+  }
+  if (Status entered = enter(request, now); !entered.ok()) {
+    unwatch(id);
+    return entered;
+  }
   live_count_.fetch_add(1);
-  if (Status sent = mailbox_.push(Submit{id, std::move(request), stream, clock_.now()});
-      !sent.ok()) {
-    waiting_.fetch_sub(1);
+  const uint64_t tenant = request.tenant;
+  if (Status sent = mailbox_.push(Submit{id, std::move(request), stream, now}); !sent.ok()) {
+    leave(tenant);
     live_count_.fetch_sub(1);
+    unwatch(id);
     return unavailable("the engine has stopped");
   }
   return RequestHandle(id, std::move(stream), shared_from_this());
+}
+
+// The scheduler bounds its queue too, but it answers between two steps, and this answers now.
+Status EngineCore::enter(const GenerationRequest& request, TimeUs now) {
+  const std::lock_guard lock(door_mutex_);
+  return enter_queue(door_, request, now);
+}
+
+void EngineCore::leave(uint64_t tenant) {
+  const std::lock_guard lock(door_mutex_);
+  door_.leave(tenant);
+}
+
+std::optional<TimeUs> EngineCore::share_retry_us(uint64_t tenant, uint32_t requests) {
+  const std::lock_guard lock(door_mutex_);
+  return door_.share_retry_us(tenant, requests, clock_.now());
 }
 
 void EngineCore::cancel(RequestId id, FinishReason reason) {
@@ -77,14 +102,29 @@ void EngineCore::cancel(RequestId id, FinishReason reason) {
   if (successor) successor->cancel(id, reason);
 }
 
-Result<Explanation> EngineCore::explain(RequestId id) {
-  Explain message{id, {}};
-  std::future<Result<Explanation>> answer = message.answer.get_future();
-  SKEIN_TRY(mailbox_.push(std::move(message)));
-  if (answer.wait_for(kExplainPatience) != std::future_status::ready) {
-    return unavailable("the engine is busy with a step that takes long");
+void EngineCore::explain(std::vector<RequestId> ids, InferenceService::Explained done) {
+  {
+    const std::lock_guard lock(explain_mutex_);
+    if (explains_.size() < kMaxExplains) {
+      explains_.push_back({std::move(ids), std::move(done), clock_.now()});
+      done = nullptr;
+    }
   }
-  return answer.get();
+  if (done) return done(resource_exhausted("{} explanations wait already", kMaxExplains));
+  // After it was added: a loop that ends looks for the last time when the mailbox is closed.
+  if (!mailbox_.closed()) return mailbox_.wake();
+  for (Explain& late : take_explains(kNever)) late.done(unavailable("the engine has stopped"));
+}
+
+// Those that were asked before that: the first ones, for they stand in the order of their asking.
+std::vector<EngineCore::Explain> EngineCore::take_explains(TimeUs asked_before) {
+  std::vector<Explain> taken;
+  const std::lock_guard lock(explain_mutex_);
+  const auto stays = std::find_if(explains_.begin(), explains_.end(),
+                                  [&](const Explain& e) { return e.asked >= asked_before; });
+  taken.assign(std::make_move_iterator(explains_.begin()), std::make_move_iterator(stays));
+  explains_.erase(explains_.begin(), stays);
+  return taken;
 }
 
 EngineSnapshot EngineCore::snapshot() const {
@@ -120,22 +160,47 @@ bool EngineCore::wait_stopped(TimeUs timeout_us) {
   return stopped_changed_.wait_for(lock, std::chrono::microseconds(timeout_us), stopped);
 }
 
-void EngineCore::check_step() {
-  const std::lock_guard lock(step_mutex_);
+void EngineCore::unwatch(RequestId id) {
+  const std::lock_guard lock(watched_mutex_);
+  watched_.erase(id);
+}
+
+Status EngineCore::hang_status() const {
+  return deadline_exceeded("a step has not come back within the step timeout of {} ms",
+                           options_.step_timeout_us / kUsPerMs);
+}
+
+void EngineCore::watch() {
   const TimeUs now = clock_.now();
-  if (step_started_ == kNever || step_given_up_ || now - step_started_ < options_.step_timeout_us) {
-    return;
+  watch_step(now);
+  for (Explain& late : take_explains(now - kExplainPatienceUs)) {
+    late.done(unavailable("the engine is busy with a step that takes long"));
   }
-  step_given_up_ = true;
-  log_error("a step of {} requests has not come back in {} ms; they end as timed out",
-            step_streams_.size(), (now - step_started_) / kUsPerMs);
-  hung_ = true;
-  for (const std::shared_ptr<TokenStream>& stream : step_streams_) {
+}
+
+void EngineCore::watch_step(TimeUs now) {
+  const std::lock_guard lock(step_mutex_);
+  const TimeUs patience_us = std::min(kSlowStepUs, options_.step_timeout_us);
+  if (step_started_ == kNever || now - step_started_ < patience_us) return;
+  const bool hangs = now - step_started_ >= options_.step_timeout_us;
+  if (hangs && !std::exchange(step_given_up_, true)) {
+    log_error("a step has not come back in {} ms; {} requests that run or wait end",
+              (now - step_started_) / kUsPerMs, live_count_.load());
+    hung_ = true;
+  }
+  std::vector<Watched> ends;
+  {
+    const std::lock_guard watched_lock(watched_mutex_);
+    for (const auto& [id, watched] : watched_) {
+      if (hangs || watched.deadline <= now) ends.push_back(watched);
+    }
+  }
+  for (const Watched& watched : ends) {
     GenerationEnd end;
-    end.reason = FinishReason::kTimedOut;
-    end.status = deadline_exceeded("a step took longer than the step timeout of {} ms",
-                                   options_.step_timeout_us / kUsPerMs);
-    stream->end(std::move(end));
+    const bool own_deadline = watched.deadline <= now;
+    end.reason = own_deadline ? FinishReason::kTimedOut : FinishReason::kError;
+    if (!own_deadline) end.status = hang_status();
+    watched.stream->end(std::move(end));
   }
 }
 
@@ -150,9 +215,15 @@ Result<std::unique_ptr<BatchInferenceEngine>> BatchInferenceEngine::create(
   std::unique_ptr<BatchInferenceEngine> engine(
       new BatchInferenceEngine(std::make_shared<EngineCore>(std::move(runner), std::move(scheduler),
                                                             std::move(options), clock)));
-  engine->thread_ = std::thread([core = engine->core_] { core->run(); });
+  try {
+    engine->watchdog_ =
+        std::make_unique<Watchdog>(watch_interval_us(engine->core_->step_timeout_us()),
+                                   [core = engine->core_] { core->watch(); });
+    engine->thread_ = std::thread([core = engine->core_] { core->run(); });
+  } catch (const std::system_error& error) {
+    return unavailable("no thread for the engine: {}", error.what());
+  }
   pthread_setname_np(engine->thread_.native_handle(), "engine");  // for top and debuggers
-  engine->watchdog_ = std::thread([&self = *engine] { self.watch(); });
   return engine;
 }
 
@@ -160,23 +231,17 @@ BatchInferenceEngine::~BatchInferenceEngine() {
   if (thread_.joinable()) (void)stop(kNever);
 }
 
-void BatchInferenceEngine::watch() {
-  // Often enough that a request is given up within an eighth of the timeout after its time.
-  const auto interval = std::chrono::microseconds(
-      std::clamp<TimeUs>(core_->step_timeout_us() / 8, kUsPerMs, kUsPerSecond));
-  std::unique_lock lock(watch_mutex_);
-  while (!watch_changed_.wait_for(lock, interval, [this] { return watch_ends_; })) {
-    core_->check_step();
-  }
-}
-
 Result<RequestHandle> BatchInferenceEngine::submit(GenerationRequest request,
                                                    std::function<void()> on_ready) {
   return core_->submit(std::move(request), std::move(on_ready));
 }
 
-Result<Explanation> BatchInferenceEngine::explain(RequestId id) {
-  return core_->explain(id);
+std::optional<TimeUs> BatchInferenceEngine::share_retry_us(uint64_t tenant, uint32_t requests) {
+  return core_->share_retry_us(tenant, requests);
+}
+
+void BatchInferenceEngine::explain(std::vector<RequestId> ids, Explained done) {
+  core_->explain(std::move(ids), std::move(done));
 }
 
 EngineSnapshot BatchInferenceEngine::snapshot() const {
@@ -190,12 +255,7 @@ void BatchInferenceEngine::drain() {
 bool BatchInferenceEngine::stop(TimeUs timeout_us) {
   core_->request_stop();
   const bool stopped = core_->wait_stopped(timeout_us);
-  {
-    const std::lock_guard lock(watch_mutex_);
-    watch_ends_ = true;
-  }
-  watch_changed_.notify_all();
-  if (watchdog_.joinable()) watchdog_.join();
+  watchdog_ = nullptr;
   if (thread_.joinable()) {
     if (stopped) {
       thread_.join();

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include "engine/inference_service.h"
 #include "engine/sampler.h"
 #include "engine/step_runner.h"
+#include "sched/queue_door.h"
 #include "sched/scheduler.h"
 
 namespace skein {
@@ -30,15 +30,17 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
 
   // The door.
   Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);
+  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests);
   void cancel(RequestId id, FinishReason reason) override;
-  Result<Explanation> explain(RequestId id);
+  void explain(std::vector<RequestId> ids, InferenceService::Explained done);
   EngineSnapshot snapshot() const;
   void drain();
   void request_stop();
   bool wait_stopped(TimeUs timeout_us);
   TimeUs step_timeout_us() const { return options_.step_timeout_us; }
-  // Ends the requests of a step that is over its time. Called by the watchdog.
-  void check_step();
+  // Called by the watchdog. While a step keeps the loop: ends whose deadline passes meanwhile, and
+  // once it is over its time everything that runs or waits; answers explanations that wait for it.
+  void watch();
 
   // The loop: returns after request_stop(), or when the runner is lost.
   void run();
@@ -54,12 +56,20 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
     RequestId id;
     FinishReason reason;
   };
-  struct Explain {
-    RequestId id;
-    std::promise<Result<Explanation>> answer;
-  };
   struct Drain {};
-  using Message = std::variant<Submit, Cancel, Explain, Drain>;
+  using Message = std::variant<Submit, Cancel, Drain>;
+
+  // Not in the mailbox: the watchdog answers those that wait too long.
+  struct Explain {
+    std::vector<RequestId> ids;
+    InferenceService::Explained done;
+    TimeUs asked = 0;
+  };
+  // What the watchdog knows of a live request.
+  struct Watched {
+    std::shared_ptr<TokenStream> stream;
+    TimeUs deadline = kNever;
+  };
 
   // What the loop knows about a live request beside the scheduler.
   struct Live {
@@ -77,10 +87,19 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
   };
   using LiveMap = std::unordered_map<RequestId, Live>;
 
+  // The door's.
+  Status enter(const GenerationRequest& request, TimeUs now);
+  void leave(uint64_t tenant);
+  void unwatch(RequestId id);
+  void watch_step(TimeUs now);
+  std::vector<Explain> take_explains(TimeUs asked_before);
+  Status hang_status() const;
+
+  // The loop's.
   void apply(Submit& message, TimeUs now);
   void apply(Cancel& message, TimeUs now);
-  void apply(Explain& message, TimeUs now);
   void apply(Drain& message, TimeUs now);
+  void answer_explains();
   void note_plan(TimeUs now);
   void run_step();
   void run_rows();
@@ -90,17 +109,18 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
   void deliver(TimeUs now);
   void report_progress();
   void finish(RequestId id, FinishReason reason, TimeUs now, Status status = {});
+  void drop_given_up(TimeUs now);
   void publish();
-  void end_unstarted(const std::shared_ptr<TokenStream>& stream, FinishReason reason,
+  void end_unstarted(RequestId id, const std::shared_ptr<TokenStream>& stream, FinishReason reason,
                      Status status);
   void fail(const Status& why);
+  void give_up() noexcept;
   void shut();
 
   const EngineOptions options_;
   const Clock& clock_;
   Mailbox<Message> mailbox_;
   std::atomic<uint64_t> next_id_{1};
-  std::atomic<uint32_t> waiting_{0};     // submitted, and never admitted yet
   std::atomic<uint32_t> live_count_{0};  // submitted, and not ended yet
   std::atomic<bool> stopping_{false};
   std::atomic<bool> draining_{false};
@@ -114,11 +134,21 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
   std::condition_variable stopped_changed_;
   bool stopped_ = false;
 
+  // Places of those that were submitted and never admitted yet.
+  std::mutex door_mutex_;
+  QueueDoor door_;
+
+  std::mutex explain_mutex_;
+  std::vector<Explain> explains_;
+
+  // Live requests, for the watchdog. Taken after step_mutex_ where both are.
+  std::mutex watched_mutex_;
+  std::unordered_map<RequestId, Watched> watched_;
+
   // The step that runs, for the watchdog.
   std::mutex step_mutex_;
   TimeUs step_started_ = kNever;
   bool step_given_up_ = false;
-  std::vector<std::shared_ptr<TokenStream>> step_streams_;
 
   // ---- the loop's own ----
   std::unique_ptr<StepRunner> runner_;
@@ -131,6 +161,7 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
   StepResult result_;
   StepEffects effects_;
   EngineSnapshot counters_;
+  uint32_t open_slots_ = 0;  // as the door knows it
   std::vector<std::pair<std::shared_ptr<TokenStream>, GenerationEnd>> ended_;  // to be told
 };
 

@@ -1,6 +1,5 @@
 // The loop: plan, run, commit, deliver.
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -22,6 +21,7 @@ void EngineCore::run() {
       for (Message& message : messages_) {
         std::visit([&](auto& m) { apply(m, clock_.now()); }, message);
       }
+      answer_explains();
       const TimeUs now = clock_.now();
       scheduler_->plan(now, plan_);
       note_plan(now);
@@ -36,7 +36,11 @@ void EngineCore::run() {
     }
     shut();
   } catch (const std::exception& error) {
-    fail(internal_error("the engine cannot go on: {}", error.what()));
+    try {
+      fail(internal_error("the engine cannot go on: {}", error.what()));
+    } catch (const std::exception&) {
+      give_up();
+    }
   }
   const std::lock_guard lock(stopped_mutex_);
   stopped_ = true;
@@ -55,6 +59,11 @@ void EngineCore::apply(Submit& message, TimeUs now) {
   const RequestId id = message.id;
   const std::shared_ptr<TokenStream> stream = message.stream;
   Status status;
+  const uint64_t tenant = message.request.tenant;
+  if (stream->ended()) {  // by the watchdog, while a step hung
+    leave(tenant);
+    return end_unstarted(id, stream, FinishReason::kError, {});
+  }
   try {
     RequestSpec spec;
     spec.id = id;
@@ -68,18 +77,19 @@ void EngineCore::apply(Submit& message, TimeUs now) {
     live.deadline = spec.deadline;
     live_.emplace(id, std::move(live));
     status = scheduler_->submit(std::move(spec), now);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
     status = {Code::kResourceExhausted, "out of memory"};
   }
   if (status.ok()) return;
-  waiting_.fetch_sub(1);
+  leave(tenant);
   live_.erase(id);
-  end_unstarted(stream, FinishReason::kError, std::move(status));
+  end_unstarted(id, stream, FinishReason::kError, std::move(status));
 }
 
 // The end of a request that the scheduler never had.
-void EngineCore::end_unstarted(const std::shared_ptr<TokenStream>& stream, FinishReason reason,
-                               Status status) {
+void EngineCore::end_unstarted(RequestId id, const std::shared_ptr<TokenStream>& stream,
+                               FinishReason reason, Status status) {
+  unwatch(id);
   GenerationEnd end;
   end.reason = reason;
   end.status = std::move(status);
@@ -92,8 +102,17 @@ void EngineCore::apply(Cancel& message, TimeUs now) {
   if (scheduler_->cancel(message.id, message.reason)) finish(message.id, message.reason, now);
 }
 
-void EngineCore::apply(Explain& message, TimeUs now) {
-  message.answer.set_value(scheduler_->explain(message.id, now));
+void EngineCore::answer_explains() {
+  for (Explain& asked : take_explains(kNever)) {
+    try {
+      std::vector<Explanation> explanations;
+      explanations.reserve(asked.ids.size());
+      scheduler_->explain(asked.ids, clock_.now(), explanations);
+      asked.done(std::move(explanations));
+    } catch (const std::exception& error) {
+      log_error("{} requests could not be explained: {}", asked.ids.size(), error.what());
+    }
+  }
 }
 
 void EngineCore::apply(Drain&, TimeUs) {
@@ -111,7 +130,7 @@ void EngineCore::note_plan(TimeUs now) {
     live.end.queue_us = now - live.arrived;
     const Result<Explanation> explained = scheduler_->explain(id, now);
     if (explained.ok()) live.end.start_priority_milli = explained->effective_priority_milli;
-    waiting_.fetch_sub(1);
+    leave(live.request.tenant);
   }
 }
 
@@ -130,12 +149,18 @@ void EngineCore::run_step() {
   const bool given_up = end_step();
   commit(started, ended);
   deliver(ended);
-  if (given_up) {
-    for (const PlanRow& row : plan_.rows) {
-      if (scheduler_->cancel(row.request, FinishReason::kTimedOut)) {
-        finish(row.request, FinishReason::kTimedOut, ended);
-      }
-    }
+  if (given_up) drop_given_up(ended);
+}
+
+// The watchdog has ended them; what the step brought for them is not delivered.
+void EngineCore::drop_given_up(TimeUs now) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, live] : live_) {
+    if (live.stream->ended()) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  for (const RequestId id : ids) {
+    if (scheduler_->cancel(id, FinishReason::kError)) finish(id, FinishReason::kError, now);
   }
 }
 
@@ -171,14 +196,11 @@ void EngineCore::begin_step(TimeUs now) {
   const std::lock_guard lock(step_mutex_);
   step_started_ = now;
   step_given_up_ = false;
-  step_streams_.clear();
-  for (const PlanRow& row : plan_.rows) step_streams_.push_back(live_.at(row.request).stream);
 }
 
 bool EngineCore::end_step() {
   const std::lock_guard lock(step_mutex_);
   step_started_ = kNever;
-  step_streams_.clear();
   return step_given_up_;
 }
 
@@ -262,15 +284,20 @@ void EngineCore::finish(RequestId id, FinishReason reason, TimeUs now, Status st
   end.status = std::move(status);
   if (live.started == kNever) {
     end.queue_us = now - live.arrived;
-    waiting_.fetch_sub(1);
+    leave(live.request.tenant);
   } else if (live.first_token == kNever) {
     end.prefill_us = now - live.started;
   } else {
     end.prefill_us = live.first_token - live.started;
     end.decode_us = now - live.first_token;
   }
+  if (live.started != kNever) {
+    const std::lock_guard lock(door_mutex_);
+    door_.note_end(now);
+  }
   ++counters_.finished[static_cast<size_t>(reason)];
   ended_.emplace_back(std::move(live.stream), std::move(end));
+  unwatch(id);
   live_.erase(it);
   live_count_.fetch_sub(1);
 }
@@ -279,74 +306,17 @@ void EngineCore::finish(RequestId id, FinishReason reason, TimeUs now, Status st
 void EngineCore::publish() {
   counters_.scheduler = scheduler_->stats();
   hung_ = false;
+  if (const uint32_t open = scheduler_->open_slots(); open != open_slots_) {
+    open_slots_ = open;
+    const std::lock_guard lock(door_mutex_);
+    door_.set_open(open);
+  }
   {
     const std::lock_guard lock(snapshot_mutex_);
     snapshot_ = counters_;
   }
   for (auto& [stream, end] : ended_) stream->end(std::move(end));
   ended_.clear();
-}
-
-// The orderly end: nobody is left without one.
-void EngineCore::shut() {
-  mailbox_.close();
-  mailbox_.drain(messages_);
-  const TimeUs now = clock_.now();
-  for (Message& message : messages_) {
-    if (const Submit* submit = std::get_if<Submit>(&message)) {
-      end_unstarted(submit->stream, FinishReason::kDrained, {});
-    } else {
-      std::visit([&](auto& m) { apply(m, now); }, message);
-    }
-  }
-  std::vector<EndEvent> ended;
-  scheduler_->cancel_all(FinishReason::kDrained, ended);
-  for (const EndEvent& event : ended) finish(event.request, event.reason, now);
-  counters_.state = EngineState::kStopped;
-  publish();
-}
-
-// The runner is lost. What has sent nothing can go elsewhere; the rest ends here.
-void EngineCore::fail(const Status& why) {
-  log_error("{}", why.message());
-  (void)end_step();
-  const TimeUs now = clock_.now();
-  std::vector<RequestId> ids;
-  for (const auto& [id, live] : live_) ids.push_back(id);
-  std::sort(ids.begin(), ids.end());
-  std::vector<Orphan> orphans;
-  for (const RequestId id : ids) {
-    Live& live = live_.at(id);
-    if (live.first_token != kNever || !options_.adopt || live.stream->ended()) {
-      finish(id, FinishReason::kError, now, why);
-      continue;
-    }
-    live.request.sampling = live.sampler.params();
-    if (live.deadline != kNever) live.request.timeout_us = live.deadline - now;
-    orphans.push_back({id, std::move(live.request), std::move(live.stream)});
-  }
-  live_.clear();
-  counters_.state = EngineState::kFailed;
-  publish();
-  // From here on nobody can submit. What came between the last step and now is orphaned too.
-  mailbox_.close();
-  mailbox_.drain(messages_);
-  for (Message& message : messages_) {
-    if (Submit* submit = std::get_if<Submit>(&message)) {
-      orphans.push_back({submit->id, std::move(submit->request), std::move(submit->stream)});
-    } else if (Explain* explain = std::get_if<Explain>(&message)) {
-      explain->answer.set_value(unavailable("the engine has failed"));
-    }
-  }
-  if (options_.adopt) {
-    live_count_.fetch_sub(static_cast<uint32_t>(orphans.size()));
-    std::shared_ptr<RequestCanceller> successor = options_.adopt(std::move(orphans), why);
-    const std::lock_guard lock(snapshot_mutex_);
-    successor_ = std::move(successor);
-  } else {
-    for (const Orphan& orphan : orphans) end_unstarted(orphan.stream, FinishReason::kError, why);
-    publish();
-  }
 }
 
 }  // namespace skein

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "engine/sampler.h"
 #include "engine/sampling_params.h"
+#include "sched/queue_door.h"
 #include "sched/scheduler.h"
 #include "sched/types.h"
 
@@ -22,7 +23,11 @@ struct GenerationRequest {
   SamplingParams sampling;
   std::optional<uint32_t> max_tokens;  // absent: to the end of the context
   Priority priority = Priority::NORMAL;
-  Hash128 salt;                   // tenant: requests with different salts never share KV
+  Hash128 salt;                   // requests with different salts never share KV
+  uint64_t tenant = 0;            // whose share of the queue it takes; salts may be shared
+  uint32_t sibling = 0;           // which of the `siblings` choices of one request
+  uint32_t siblings = 1;          // these are submitted in order
+  bool background = false;        // a line of a batch: nobody waits for it
   TimeUs timeout_us = kNever;     // from submission to the last token
   bool reports_progress = false;  // StreamChunk::computed_tokens moves during prefill
 };
@@ -30,6 +35,10 @@ struct GenerationRequest {
 // What is wrong with a request whatever the state of an engine with this configuration: the errors
 // that InferenceService::submit names first.
 Status check_request(GenerationRequest& request, const SchedulerConfig& config);
+
+QueueDoor::Config door_config(const SchedulerConfig& config);
+// Takes a place at the door; kResourceExhausted, with both numbers, when there is none.
+Status enter_queue(QueueDoor& door, const GenerationRequest& request, TimeUs now);
 
 // The last thing that a stream says.
 struct GenerationEnd {

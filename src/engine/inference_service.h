@@ -10,7 +10,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -69,12 +71,21 @@ class InferenceService {
   virtual ~InferenceService() = default;
 
   // Refused at once, and nothing has changed: kInvalidArgument (a parameter), kOutOfRange (can
-  // never fit), kResourceExhausted (the queue is full), kUnavailable (draining, failed, or hung).
+  // never fit), kResourceExhausted (the queue is full, or the tenant holds its share of it),
+  // kUnavailable (draining, failed, or hung).
   // What only the engine's thread can know arrives as the stream's end.
   virtual Result<RequestHandle> submit(GenerationRequest request,
                                        std::function<void()> on_ready) = 0;
-  // kNotFound when it is not live.
-  virtual Result<Explanation> explain(RequestId id) = 0;
+  // Where others ask too and so many more requests of this tenant are beyond its share: how long it
+  // takes, as things go, until they are not.
+  virtual std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests) = 0;
+  // Explains those of `ids` that are live. `done` is called once, soon or at once, by some thread
+  // (often the engine's, which must not be kept): with kUnavailable where the engine does not come
+  // to it within ten seconds, kResourceExhausted where too many ask. One message for all ids.
+  using Explained = std::function<void(Result<std::vector<Explanation>>)>;
+  virtual void explain(std::vector<RequestId> ids, Explained done) = 0;
+  // Waits for the explanation of one; kNotFound when it is not live.
+  Result<Explanation> explain(RequestId id);
   virtual EngineSnapshot snapshot() const = 0;
 
   // From here on submit() answers kUnavailable; what is queued or runs goes on.

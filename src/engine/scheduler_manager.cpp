@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <future>
+#include <new>
 
 #include "base/log.h"
 
@@ -112,7 +114,11 @@ void SchedulerManager::serve_jobs() {
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    job();
+    try {
+      job();
+    } catch (const std::exception& error) {
+      log_error("a model could not be loaded or made anew: {}", error.what());
+    }
     job = nullptr;  // what it holds goes without the lock
     lock.lock();
   }
@@ -124,19 +130,9 @@ void SchedulerManager::load(const std::string& id) {
   changed_.wait(lock, [&] { return entry.state != ModelState::kUnloading; });
   if (entry.waiters.empty()) return;  // an earlier job served them
   entry.state = ModelState::kLoading;
-  const ModelConfig config = entry.config;
   lock.unlock();
   const TimeUs started = clock_.now();
-  const auto make_room = [&](uint64_t bytes) { return this->make_room(entry, bytes); };
-  Result<std::shared_ptr<ServedModel>> served = [&]() -> Result<std::shared_ptr<ServedModel>> {
-    try {
-      SKEIN_ASSIGN(ServedModelParts parts, loader_(config, make_room));
-      return ServedModel::start(id, std::move(parts), clock_,
-                                [this](Job job) { post(std::move(job)); });
-    } catch (const std::bad_alloc&) {
-      return resource_exhausted("out of memory while loading '{}'", id);
-    }
-  }();
+  Result<std::shared_ptr<ServedModel>> served = try_load(entry);
   lock.lock();
   std::vector<Acquired> waiters = std::move(entry.waiters);
   entry.waiters.clear();
@@ -158,12 +154,28 @@ void SchedulerManager::load(const std::string& id) {
   changed_.notify_all();
   lock.unlock();
   for (Acquired& done : waiters) {
-    if (served.ok()) {
-      done(ModelLease(*this, *served));
-    } else {
-      done(served.status());
+    try {
+      served.ok() ? done(ModelLease(*this, *served)) : done(served.status());
+    } catch (const std::exception& error) {
+      log_error("one who waited for model {} could not go on: {}", id, error.what());
     }
   }
+}
+
+// A load that throws fails alone: no memory, no thread, or a fault of the loader's.
+Result<std::shared_ptr<ServedModel>> SchedulerManager::try_load(const Entry& entry) try {
+  const ModelConfig config = [&] {
+    const std::lock_guard lock(mutex_);
+    return entry.config;
+  }();
+  const auto make_room = [&](uint64_t bytes) { return this->make_room(entry, bytes); };
+  SKEIN_ASSIGN(ServedModelParts parts, loader_(config, make_room));
+  return ServedModel::start(config.id, std::move(parts), clock_,
+                            [this](Job job) { post(std::move(job)); });
+} catch (const std::bad_alloc&) {
+  return Status(Code::kResourceExhausted, "out of memory");  // short enough not to allocate
+} catch (const std::exception& error) {
+  return internal_error("the load threw: {}", error.what());
 }
 
 uint64_t SchedulerManager::used_bytes() const {

@@ -142,6 +142,7 @@ class SchedulerManager {
   void post(Job job);
   void serve_jobs();
   void load(const std::string& id);
+  Result<std::shared_ptr<ServedModel>> try_load(const Entry& entry);
   Result<uint64_t> make_room(const Entry& newcomer, uint64_t bytes);
   bool unload_locked(Entry& entry, std::unique_lock<std::mutex>& lock);
   uint64_t used_bytes() const;

@@ -1,6 +1,7 @@
 #include "engine/served_model.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/log.h"
@@ -25,7 +26,7 @@ ServedModel::ServedModel(std::string id, ServedModelParts parts, const Clock& cl
 
 ServedModel::~ServedModel() = default;
 
-Status ServedModel::start_engine() {
+Status ServedModel::start_engine() try {
   SKEIN_ASSIGN(auto runner, parts_.make_runner());
   EngineOptions options = parts_.engine;
   // Weak: the engine belongs to the served model, not the other way round.
@@ -39,16 +40,22 @@ Status ServedModel::start_engine() {
   if (stopping_) return unavailable("the model is being unloaded");
   engine_ = std::move(engine);
   return {};
+} catch (const std::exception& error) {  // no memory, no thread
+  return resource_exhausted("the engine of '{}' could not be made: {}", id_, error.what());
 }
 
-Status ServedModel::start_direct() {
+Status ServedModel::start_direct() try {
   const std::lock_guard lock(mutex_);
   if (direct_) return {};
   SKEIN_ASSIGN(auto inference, parts_.make_direct());
   direct_ = std::make_shared<DirectService>(
       std::move(inference),
-      DirectService::Options{parts_.engine.scheduler, parts_.engine.stall_timeout_us}, clock_);
+      DirectService::Options{parts_.engine.scheduler, parts_.engine.step_timeout_us,
+                             parts_.engine.stall_timeout_us},
+      clock_);
   return {};
+} catch (const std::exception& error) {
+  return resource_exhausted("'{}' cannot run requests one at a time: {}", id_, error.what());
 }
 
 // Called by the failing engine's thread, which ends after this; so the engine is replaced, and with
@@ -115,12 +122,28 @@ Result<RequestHandle> ServedModel::submit(GenerationRequest request,
   return direct()->submit(std::move(request), std::move(on_ready));
 }
 
-Result<Explanation> ServedModel::explain(RequestId id) {
-  if (const auto engine = this->engine()) {
-    if (Result<Explanation> found = engine->explain(id); found.ok()) return found;
-  }
-  if (const auto direct = this->direct()) return direct->explain(id);
-  return not_found("request {} is not live", id.value);
+std::optional<TimeUs> ServedModel::share_retry_us(uint64_t tenant, uint32_t requests) {
+  if (const auto engine = this->engine()) return engine->share_retry_us(tenant, requests);
+  const auto direct = this->direct();
+  return direct ? direct->share_retry_us(tenant, requests) : std::nullopt;
+}
+
+void ServedModel::explain(std::vector<RequestId> ids, InferenceService::Explained done) {
+  const auto engine = this->engine();
+  const auto direct = this->direct();
+  if (!engine && !direct) return done(std::vector<Explanation>());
+  if (!direct) return engine->explain(std::move(ids), std::move(done));
+  if (!engine) return direct->explain(std::move(ids), std::move(done));
+  // Some of them may have been handed over; an id is live in one of the two at most.
+  using Found = Result<std::vector<Explanation>>;
+  engine->explain(ids, [direct, ids, done = std::move(done)](const Found& batched) {
+    direct->explain(ids, [&](Found found) {
+      if (found.ok() && batched.ok()) {
+        found->insert(found->end(), batched->begin(), batched->end());
+      }
+      done(std::move(found));
+    });
+  });
 }
 
 EngineSnapshot ServedModel::snapshot() const {

@@ -50,7 +50,8 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
 
   // As InferenceService::submit.
   Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);
-  Result<Explanation> explain(RequestId id);
+  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests);
+  void explain(std::vector<RequestId> ids, InferenceService::Explained done);
   // Of whatever answers at the moment; counts are those of everything that ever answered here. The
   // state is kFailed only where nothing answers.
   EngineSnapshot snapshot() const;

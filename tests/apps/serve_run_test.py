@@ -1,4 +1,5 @@
 """The life of a server: start, ready, reload, drain, stop."""
+import concurrent.futures
 import contextlib
 import ctypes
 import os
@@ -15,6 +16,10 @@ from serving import Server, in_parallel, needs_model
 
 FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 STREAMS = 20
+
+
+def waiting(server):
+    return sum(n for name, n in server.metrics().items() if name.startswith("vllm:num_requests_waiting"))
 
 
 class StartTest(unittest.TestCase):
@@ -241,18 +246,18 @@ class HungEngineTest(unittest.TestCase):
     ATTACH, DETACH, WAIT_ALL = 16, 17, 0x40000000  # of ptrace and wait4
     LIBC = ctypes.CDLL(None, use_errno=True)
 
-    def hang_a_step(self, server):
+    def hang_a_step(self, server, thread="engine"):
         """The id of the engine's thread, stopped within a step: between two steps nothing would hang."""
         for _ in range(20):
-            engine = self.stop_engine(server)
+            engine = self.stop_engine(server, thread)
             if server.settle(lambda: server.get("/health").status == 503, 2):
                 return engine
             self.LIBC.ptrace(self.DETACH, engine, None, None)
         self.fail(f"no step hangs; {server.messages()}")
 
-    def stop_engine(self, server):
+    def stop_engine(self, server, thread):
         tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
-        (engine,) = [int(task.name) for task in tasks.iterdir() if (task / "comm").read_text() == "engine\n"]
+        (engine,) = [int(task.name) for task in tasks.iterdir() if (task / "comm").read_text() == f"{thread}\n"]
         if self.LIBC.ptrace(self.ATTACH, engine, None, None) != 0:
             serving.lacks(self, f"ptrace: {os.strerror(ctypes.get_errno())}")
         os.waitpid(engine, self.WAIT_ALL)
@@ -266,14 +271,26 @@ class HungEngineTest(unittest.TestCase):
             return True
 
     def test_a_hung_step_turns_health_and_does_not_keep_the_process(self):
-        with Server("--step-timeout", "0.5", "--drain-timeout", "1") as server:
+        self.check_hung_step("engine", "--batch-max-batch-size", "1")
+
+    def test_the_same_without_batching(self):
+        self.check_hung_step("direct", "--no-enable-batching")
+
+    def check_hung_step(self, thread, *options):
+        with Server("--step-timeout", "0.5", "--drain-timeout", "1", *options) as server, \
+                concurrent.futures.ThreadPoolExecutor(1) as clients:
             stream = server.stream(max_tokens=4000)
             stream.read(until_first=True)
-            thread = self.hang_a_step(server)
+            queued = clients.submit(server.complete, max_tokens=4000)
+            self.assertTrue(server.settle(lambda: waiting(server) == 1))
+            thread = self.hang_a_step(server, thread)
             try:
                 stream.read()
                 self.assertFalse(stream.ended, "a request whose step hung must not look whole")
-                self.assertEqual(server.complete(max_tokens=1).status, 503)
+                self.assertEqual(stream.error["code"], "engine_hung", "a timeout would blame the client")
+                # One that waited, and one that comes now.
+                for refused in (queued.result(serving.PATIENCE_S), server.complete(max_tokens=1)):
+                    self.assertEqual((refused.status, refused.json()["error"]["code"]), (503, "engine_hung"))
                 server.signal(signal.SIGTERM)
                 self.assertTrue(server.settle(lambda: self.bury(thread), 20), "the hung step keeps the process")
                 self.assertEqual(server.wait(20), 0)

@@ -94,7 +94,7 @@ class Stream:
     def __init__(self, connection, response):
         self.connection, self.response = connection, response
         self.status = response.status
-        self.usage, self.tokens, self.ended = None, 0, False
+        self.usage, self.tokens, self.ended, self.error = None, 0, False, None
 
     def read(self, until_first=False):
         while line := self.response.readline():
@@ -106,6 +106,7 @@ class Stream:
                 continue
             chunk = json.loads(data)
             self.usage = chunk.get("usage") or self.usage
+            self.error = chunk.get("error") or self.error
             self.tokens += sum(1 for c in chunk.get("choices", ()) if c.get("text") or c.get("delta", {}).get("content"))
             if until_first and self.tokens:
                 return self

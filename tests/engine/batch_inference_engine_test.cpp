@@ -1,8 +1,11 @@
 #include "engine/batch_inference_engine.h"
 
 #include <chrono>
+#include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
+#include <new>
 #include <thread>
 
 #include "engine/fake_runner.h"
@@ -144,7 +147,7 @@ TEST_F(EngineTest, QueueIsBoundedAndAnswersAtOnce) {
       ++refused;
     }
   }
-  EXPECT_EQ(refused, 20U);
+  EXPECT_EQ(refused, 21U) << "one tenant leaves an eighth to the others, even while it is alone";
   // An eighth more, and one, for those whom the others must not shut out.
   GenerationRequest urgent = request(3, 2);
   urgent.priority = Priority::HIGH;
@@ -162,6 +165,39 @@ TEST_F(EngineTest, QueueIsBoundedAndAnswersAtOnce) {
   auto late = engine_->submit(request(3, 2), {});
   ASSERT_TRUE(late.ok()) << late.message();
   EXPECT_EQ(read(*late).end.reason, FinishReason::kLength);
+}
+
+// One tenant has filled what it may; another one gets in, and from then on the first one has to
+// wait for its turn.
+TEST_F(EngineTest, TenantThatFloodsTheQueueShutsNobodyOut) {
+  options_.scheduler.max_queue = 80;
+  start();
+  hang(true);
+  GenerationRequest flood = request(3, 2);
+  flood.tenant = 1;
+  flood.priority = Priority::LOW;
+  std::vector<RequestHandle> handles;
+  handles.push_back(engine_->submit(flood, {}).value());
+  wait_for_step(1);
+  for (int i = 0; i < 70; ++i) handles.push_back(engine_->submit(flood, {}).value());
+  EXPECT_EQ(engine_->submit(flood, {}).status().code(), Code::kResourceExhausted);
+  EXPECT_FALSE(engine_->share_retry_us(1, 1)) << "nobody else asks";
+  GenerationRequest other = request(3, 2);
+  other.tenant = 2;
+  for (int i = 0; i < 7; ++i) {
+    auto handle = engine_->submit(other, {});
+    ASSERT_TRUE(handle.ok()) << handle.message();
+    handles.push_back(std::move(*handle));
+  }
+  const auto refused = engine_->submit(flood, {});
+  EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("71 requests of this key would wait"));
+  EXPECT_GE(engine_->share_retry_us(1, 1).value_or(0), 1);
+  EXPECT_FALSE(engine_->share_retry_us(2, 1));
+  hang(false);
+  for (RequestHandle& handle : handles) EXPECT_EQ(read(handle).end.reason, FinishReason::kLength);
+  // Its places are free again, and the batch is open.
+  EXPECT_TRUE(engine_->submit(flood, {}).ok());
 }
 
 TEST_F(EngineTest, OneBadRowEndsAlone) {
@@ -278,14 +314,21 @@ TEST_F(EngineTest, DeadlineEndsWaitingRequests) {
   EXPECT_EQ(read(*first).end.reason, FinishReason::kLength);
 }
 
-TEST_F(EngineTest, WatchdogEndsTheRequestsOfAHungStepAndTheEngineComesBack) {
+TEST_F(EngineTest, WatchdogEndsWhatRunsAndWaitsInAHungStepAndTheEngineComesBack) {
   options_.step_timeout_us = 100 * kUsPerMs;
+  options_.scheduler.max_batch = 1;
   start();
   hang(true);
-  auto handle = engine_->submit(request(4, 3), {});
-  const Answer answer = read(*handle);
-  EXPECT_EQ(answer.end.reason, FinishReason::kTimedOut);
-  EXPECT_EQ(answer.end.status.code(), Code::kDeadlineExceeded);
+  std::vector<RequestHandle> handles;
+  handles.push_back(engine_->submit(request(4, 3), {}).value());
+  wait_for_step(1);
+  // One that the scheduler has not even seen.
+  handles.push_back(engine_->submit(request(4, 3), {}).value());
+  for (RequestHandle& handle : handles) {
+    const Answer answer = read(handle);
+    EXPECT_EQ(answer.end.reason, FinishReason::kError) << "not kTimedOut, which blames the client";
+    EXPECT_EQ(answer.end.status.code(), Code::kDeadlineExceeded);
+  }
   EXPECT_EQ(engine_->snapshot().state, EngineState::kHung);
   EXPECT_EQ(engine_->submit(request(4, 3), {}).status().code(), Code::kUnavailable);
   hang(false);
@@ -297,7 +340,54 @@ TEST_F(EngineTest, WatchdogEndsTheRequestsOfAHungStepAndTheEngineComesBack) {
   auto later = engine_->submit(request(4, 3), {});
   ASSERT_TRUE(later.ok()) << later.message();
   EXPECT_EQ(read(*later).tokens, expected(later->id().value, 3));
+  EXPECT_EQ(engine_->snapshot().live, 0U);
   EXPECT_EQ(engine_->snapshot().scheduler.held_blocks, 0U);
+  std::vector<uint64_t> ran;
+  for (const auto& step : model_->steps) ran.insert(ran.end(), step.begin(), step.end());
+  EXPECT_THAT(ran, ::testing::Not(::testing::Contains(handles[1].id().value)))
+      << "what was given up while it waited";
+}
+
+TEST_F(EngineTest, OwnDeadlineCountsWhileAStepHangs) {
+  options_.scheduler.max_batch = 1;
+  start();
+  hang(true);
+  GenerationRequest hurried = request(4, 3);
+  hurried.timeout_us = 300 * kUsPerMs;
+  auto runs = engine_->submit(hurried, {});
+  wait_for_step(1);
+  auto waits = engine_->submit(hurried, {});
+  auto patient = engine_->submit(request(4, 3), {});
+  for (RequestHandle* handle : {&*runs, &*waits}) {
+    EXPECT_EQ(read(*handle).end.reason, FinishReason::kTimedOut);
+  }
+  EXPECT_EQ(engine_->snapshot().state, EngineState::kRunning) << "far from the step timeout";
+  hang(false);
+  EXPECT_EQ(read(*patient).tokens, expected(patient->id().value, 3));
+  EXPECT_EQ(engine_->snapshot().live, 0U);
+}
+
+TEST_F(EngineTest, EngineThatCannotEvenFailInOrderTellsEveryone) {
+  options_.scheduler.max_batch = 1;
+  options_.adopt = [](const std::vector<Orphan>&,
+                      const Status&) -> std::shared_ptr<RequestCanceller> {
+    throw std::bad_alloc();
+  };
+  start();
+  hang(true);
+  auto runs = engine_->submit(request(4, 3), {});
+  wait_for_step(1);
+  auto waits = engine_->submit(request(4, 3), {});
+  {
+    const std::lock_guard lock(model_->mutex);
+    model_->lost = true;
+  }
+  hang(false);
+  EXPECT_EQ(read(*runs).end.reason, FinishReason::kError);
+  EXPECT_EQ(read(*waits).end.reason, FinishReason::kError);
+  EXPECT_TRUE(engine_->stop(20 * kUsPerSecond));
+  EXPECT_EQ(engine_->snapshot().state, EngineState::kFailed);
+  EXPECT_EQ(engine_->snapshot().live, 0U);
 }
 
 TEST_F(EngineTest, StopDoesNotWaitForAHungStep) {
@@ -389,6 +479,77 @@ TEST_F(EngineTest, ExplainsLiveRequestsOnly) {
   read(*second);
 }
 
+using Explanations = Result<std::vector<Explanation>>;
+
+TEST_F(EngineTest, OneStepExplainsAllChoicesOfARequest) {
+  options_.scheduler.max_batch = 1;
+  options_.scheduler.max_queue = 600;
+  start();
+  hang(true);
+  std::vector<RequestHandle> handles;
+  std::vector<RequestId> ids;
+  for (uint32_t i = 0; i < 512; ++i) {
+    handles.push_back(engine_->submit(request(4, 3), {}).value());
+    ids.push_back(handles.back().id());
+    if (i == 0) wait_for_step(1);
+  }
+  std::promise<Explanations> answer;
+  engine_->explain(ids, [&](Explanations e) { answer.set_value(std::move(e)); });
+  auto future = answer.get_future();
+  EXPECT_EQ(future.wait_for(0s), std::future_status::timeout) << "nobody waits for it";
+  allow(1);
+  ASSERT_EQ(future.wait_for(20s), std::future_status::ready);
+  const Explanations explained = future.get();
+  ASSERT_TRUE(explained.ok()) << explained.message();
+  ASSERT_EQ(explained->size(), 512U);
+  for (uint32_t i = 0; i < 512; ++i) {
+    EXPECT_EQ((*explained)[i].id, ids[i]);
+    EXPECT_EQ((*explained)[i].queue_position, i) << "the first one runs";
+  }
+  {
+    const std::lock_guard lock(model_->mutex);
+    EXPECT_LE(model_->steps.size(), 2U) << "one message, so one step is waited for";
+  }
+  handles.clear();
+  hang(false);
+}
+
+TEST_F(EngineTest, ExplanationsAreGivenUpAfterTenSecondsAndBounded) {
+  ManualClock clock;
+  auto engine = BatchInferenceEngine::create(std::make_unique<FakeRunner>(model_), options_, clock);
+  ASSERT_TRUE(engine.ok()) << engine.message();
+  hang(true);
+  auto handle = (*engine)->submit(request(4, 3), {});
+  wait_for_step(1);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<Code, int> answers;
+  const auto ask = [&] {
+    (*engine)->explain({handle->id()}, [&](const Explanations& e) {
+      const std::lock_guard lock(mutex);
+      ++answers[e.status().code()];
+      changed.notify_all();
+    });
+  };
+  for (int i = 0; i < 300; ++i) ask();
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(answers[Code::kResourceExhausted], 300 - 256);
+  }
+  clock.advance(11 * kUsPerSecond);
+  {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, 20s, [&] { return answers[Code::kUnavailable] == 256; }));
+  }
+  EXPECT_EQ((*engine)->snapshot().state, EngineState::kRunning);
+  hang(false);
+  EXPECT_EQ(read(*handle).end.reason, FinishReason::kLength);
+  EXPECT_TRUE((*engine)->stop(20 * kUsPerSecond));
+  ask();
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(answers[Code::kUnavailable], 257) << "stopped";
+}
+
 TEST_F(EngineTest, PrefixOfAnEarlierRequestIsNotComputedAgain) {
   start();
   auto first = engine_->submit(request(330, 2), {});
@@ -405,7 +566,7 @@ TEST_F(EngineTest, PrefixOfAnEarlierRequestIsNotComputedAgain) {
 }
 
 TEST_F(EngineTest, QueueOfTenThousand) {
-  options_.scheduler.max_queue = 10'000;
+  options_.scheduler.max_queue = 10'000 + 32;
   options_.scheduler.max_batch = 64;
   options_.scheduler.pool_blocks = 256;
   start();

@@ -192,6 +192,7 @@ Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
   const api::Generation& wanted = spec_.generation;
   const SamplingParams& defaults = served.model().sampling_defaults();
   SamplingParams sampling = wanted.sampling_params(defaults_of(defaults), seed_, defaults.stop_ids);
+  wanted_choices_ = static_cast<uint32_t>(prompts.size() * wanted.n);
   std::optional<TimeUs> timeout_us = wanted.timeout_us;
   if (!timeout_us) timeout_us = caller_.timeout_us;
   for (size_t p = 0; p < prompts.size(); ++p) {
@@ -206,6 +207,10 @@ Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
       request.max_tokens = wanted.max_tokens;
       request.priority = caller_.priority;
       if (!context_.share_prefixes) request.salt = caller_.principal->salt;
+      request.tenant = tenant();
+      request.background = done_ != nullptr;
+      request.sibling = request.sampling.choice;
+      request.siblings = wanted_choices_;
       if (timeout_us) request.timeout_us = *timeout_us - (context_.clock.now() - arrived_);
       request.reports_progress = wanted.return_progress && wanted.stream;
       SKEIN_ASSIGN(RequestHandle handle,
@@ -226,9 +231,21 @@ Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
   return {};
 }
 
+// Of the key's identity, whoever shares its prefixes. Lines of its batches are another tenant: they
+// take nothing of what the key itself may have waiting.
+uint64_t AnswerJob::tenant() const {
+  const uint64_t key = caller_.principal->salt.low;
+  return done_ ? ~key : key;
+}
+
 // What the engine said at its door, in the client's words.
 api::Error AnswerJob::submit_error(const Status& status) {
   if (status.code() == Code::kResourceExhausted) {
+    if (const auto retry_us = (*lease_)->share_retry_us(tenant(), wanted_choices_)) {
+      context_.metrics.on_rejected(identity_.model, Rejection::kTenantShare);
+      const auto retry_s = static_cast<uint64_t>((*retry_us + kUsPerSecond - 1) / kUsPerSecond);
+      return api::share_full(status.message(), std::clamp<uint64_t>(retry_s, 1, 60));
+    }
     context_.metrics.on_rejected(identity_.model, Rejection::kQueueFull);
     const EngineSnapshot snapshot = (*lease_)->snapshot();
     uint32_t waiting = 0;
@@ -237,11 +254,14 @@ api::Error AnswerJob::submit_error(const Status& status) {
   }
   if (status.code() == Code::kUnavailable) {
     context_.metrics.on_rejected(identity_.model, Rejection::kUnavailable);
+    if ((*lease_)->snapshot().state == EngineState::kHung) return api::engine_hung(1);
   }
+  // The engine's time ran out, not the client's: a step hangs.
+  if (status.code() == Code::kDeadlineExceeded) return api::engine_hung(1);
   return api::from_status(status);
 }
 
-RequestExplanation AnswerJob::explain() {
+void AnswerJob::explain(std::function<void(RequestExplanation)> done) {
   RequestExplanation explanation;
   explanation.id = identity_.id;
   explanation.model = identity_.model;
@@ -254,12 +274,26 @@ RequestExplanation AnswerJob::explain() {
     for (const Choice& choice : choices_) ids.push_back(choice.request.id());
   }
   explanation.state = served && !ids.empty() ? "live" : "loading";
-  for (size_t i = 0; served && i < ids.size(); ++i) {
-    // One that has ended meanwhile has nothing to explain.
-    Result<Explanation> choice = served->explain(ids[i]);
-    if (choice.ok()) explanation.choices.push_back({static_cast<uint32_t>(i), *choice});
-  }
-  return explanation;
+  if (!served || ids.empty()) return done(std::move(explanation));
+  // One message for all choices, and the engine's thread only passes on what it said.
+  served->explain(ids, [self = shared_from_this(), ids, explanation = std::move(explanation),
+                        done = std::move(done)](Result<std::vector<Explanation>> found) mutable {
+    explanation.status = found.status();
+    auto tell = [ids = std::move(ids), explanation = std::move(explanation), done,
+                 found = std::move(found)]() mutable {
+      // One that has ended meanwhile has nothing to explain.
+      for (size_t i = 0; found.ok() && i < found->size(); ++i) {
+        const auto at = std::find(ids.begin(), ids.end(), (*found)[i].id);
+        explanation.choices.push_back({static_cast<uint32_t>(at - ids.begin()), (*found)[i]});
+      }
+      done(std::move(explanation));
+    };
+    if (!self->context_.workers.post(std::move(tell))) {
+      RequestExplanation refused;
+      refused.status = unavailable("the workers are busy");
+      done(std::move(refused));
+    }
+  });
 }
 
 void AnswerJob::cancel() {

@@ -49,7 +49,7 @@ class AnswerJob final : public Deliverable,
   void begin(LineDone done);
 
   void advance() override;
-  RequestExplanation explain() override;
+  void explain(std::function<void(RequestExplanation)> done) override;
   void cancel() override;
 
  private:
@@ -77,6 +77,7 @@ class AnswerJob final : public Deliverable,
   std::optional<api::Error> check_rate(const std::vector<PromptTokens>& prompts);
   AnswerWriter::Options writer_options(const std::vector<PromptTokens>& prompts) const;
   api::Error submit_error(const Status& status);
+  uint64_t tenant() const;
   static api::Error cancelled_error();
 
   // answer_delivery.cpp: from the engine
@@ -116,6 +117,7 @@ class AnswerJob final : public Deliverable,
   FinishedRequest finished_;  // for the log, once it was counted
   bool counted_ = false;
   bool closed_ = false;
+  uint32_t wanted_choices_ = 0;
   size_t unfinished_ = 0;
   uint64_t prompt_tokens_ = 0;
   uint64_t reserved_tokens_ = 0;  // at the rate limiter

@@ -1,6 +1,7 @@
 // LiveRequests: the requests being answered, by the id that clients know.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/status.h"
 #include "sched/types.h"
 
 namespace skein {
@@ -24,6 +26,7 @@ struct RequestExplanation {
   std::string model;
   std::string state;  // "loading" before the model is there, then "live"
   uint64_t seed = 0;  // as given or drawn
+  Status status;      // not ok: the engine could not say what the choices are doing
   std::vector<ChoiceExplanation> choices;
 };
 
@@ -31,7 +34,8 @@ struct RequestExplanation {
 class LiveRequest {
  public:
   virtual ~LiveRequest() = default;
-  virtual RequestExplanation explain() = 0;  // waits for the engine: on a worker
+  // `done` is called once, on a worker, when the engine has said what it is doing; nobody waits.
+  virtual void explain(std::function<void(RequestExplanation)> done) = 0;
   virtual void cancel() = 0;
 };
 

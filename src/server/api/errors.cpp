@@ -124,6 +124,13 @@ Error queue_full(uint64_t retry_after_s) {
           .retry_after_s = retry_after_s};
 }
 
+Error share_full(std::string_view why, uint64_t retry_after_s) {
+  return {.status = 429,
+          .message = fmt::format("Other keys ask, too: {}; try again later.", why),
+          .code = "tenant_share",
+          .retry_after_s = retry_after_s};
+}
+
 Error rate_limited(uint64_t retry_after_s) {
   return {.status = 429,
           .message = "This key's rate limit is used up; try again later.",
@@ -142,6 +149,13 @@ Error draining(uint64_t retry_after_s) {
   return {.status = 503,
           .message = "The server is shutting down or not ready; try again later.",
           .code = "unavailable",
+          .retry_after_s = retry_after_s};
+}
+
+Error engine_hung(uint64_t retry_after_s) {
+  return {.status = 503,
+          .message = "The engine hangs in a step and has given this request up; try again later.",
+          .code = "engine_hung",
           .retry_after_s = retry_after_s};
 }
 

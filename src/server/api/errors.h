@@ -67,8 +67,10 @@ Error method_not_allowed();
 Error not_supported(std::string_view what, std::string param = {});
 Error deadline_exceeded();
 Error queue_full(uint64_t retry_after_s);
+Error share_full(std::string_view why, uint64_t retry_after_s);  // `why` has both numbers
 Error rate_limited(uint64_t retry_after_s);
 Error draining(uint64_t retry_after_s);
+Error engine_hung(uint64_t retry_after_s);  // a step does not come back; not the client's fault
 Error internal_failure();
 
 // Of a Status from below. Only messages about the caller's own input are passed on: others could

@@ -74,9 +74,14 @@ std::shared_ptr<LiveRequest> find(const ServerContext& context, const Call& call
 
 void bind_requests(Router& router, ServerContext& context) {
   router.bind(Endpoint::kRequest, [&context](const Call& call, const http::Responder& responder) {
-    if (const auto request = find(context, call, responder)) {
-      send_json(responder, request_answer(request->explain()));
-    }
+    const auto request = find(context, call, responder);
+    if (request == nullptr) return;
+    request->explain([call, responder](const RequestExplanation& explanation) {
+      if (!explanation.status.ok()) {
+        return send_error(call, responder, api::from_status(explanation.status));
+      }
+      send_json(responder, request_answer(explanation));
+    });
   });
   router.bind(Endpoint::kRequestCancel,
               [&context](const Call& call, const http::Responder& responder) {

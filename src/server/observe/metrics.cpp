@@ -40,10 +40,10 @@ const Bounds kTokenBounds = {1,    2,    5,    10,    20,    50,    100,    200,
 constexpr size_t kMaxModels = 256;
 constexpr std::string_view kOtherModels = "other";
 
-constexpr size_t kRejections = 5;
+constexpr size_t kRejections = 6;
 constexpr const char* name_of(Rejection why) {
-  constexpr std::array<const char*, kRejections> kNames = {"queue_full", "rate_limit", "too_large",
-                                                           "draining", "unavailable"};
+  constexpr std::array<const char*, kRejections> kNames = {
+      "queue_full", "tenant_share", "rate_limit", "too_large", "draining", "unavailable"};
   return kNames[static_cast<size_t>(why)];
 }
 

@@ -16,7 +16,7 @@
 
 namespace skein {
 
-enum class Rejection : uint8_t { kQueueFull, kRateLimit, kTooLarge, kDraining, kUnavailable };
+enum class Rejection : uint8_t { kQueueFull, kTenantShare, kRateLimit, kTooLarge, kDraining, kUnavailable };
 
 class Metrics {
  public:
