@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <gtest/gtest.h>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -78,9 +79,11 @@ class LiveServer {
   }
 
   void start(size_t batch_lines = 4) {
+    SchedulerManager::Loader loader = make_model_loader(serving_, pool_, clock_);
+    if (change_loader) loader = change_loader(std::move(loader));
     models_ = std::make_unique<SchedulerManager>(
-        SchedulerManager::Options{.memory_bytes = uint64_t{2} << 30},
-        make_model_loader(serving_, pool_, clock_), clock_);
+        SchedulerManager::Options{.memory_bytes = uint64_t{2} << 30, .max_models = max_models},
+        std::move(loader), clock_);
     for (const char* id : {"tiny", "org/other"}) {
       ASSERT_TRUE(models_->add({.id = id, .path = folder_ / "tiny"}).ok());
     }
@@ -104,6 +107,11 @@ class LiveServer {
     models_ = nullptr;
   }
   Server& server() { return *server_; }
+  SchedulerManager& models() { return *models_; }
+
+  // Before start(): models that a test wants different, and how many of them may be loaded.
+  std::function<SchedulerManager::Loader(SchedulerManager::Loader)> change_loader;
+  uint32_t max_models = 0;
 
   HttpAnswer get(std::string_view path, std::string_view key = {}) {
     return ask("GET", path, key, {}, {});
