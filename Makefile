@@ -85,8 +85,8 @@ soak: build goldens ## MINUTES=30 at four fifths of the capacity: memory, files 
 overload: build goldens ## ten times the capacity for a minute
 	@$(call serve_test,overload,OverloadTest)
 
-fairness: build goldens ## LOW under a load of HIGH, and interactive clients beside a batch of 1,000 lines
-	@$(call serve_test,overload,AgingTest BatchFairnessTest)
+fairness: build goldens ## LOW under a load of HIGH; interactive clients beside a batch of 1,000 lines, and beside one key that floods
+	@$(call serve_test,overload,AgingTest BatchFairnessTest KeyFairnessTest)
 
 overhead: ## tokens per second of 32 streams over HTTP beside the engine's own, and CPU per token
 	@tools/setup.sh build test

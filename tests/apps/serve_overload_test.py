@@ -243,5 +243,77 @@ class BatchFairnessTest(unittest.TestCase):
         self.assertLessEqual(probe.p95(), probe.bound(idle) if FULL else 5 * probe.bound(idle) + 1)
 
 
+@needs_model
+class KeyFairnessTest(unittest.TestCase):
+    """One LOW key floods: completions of many prompts and many single ones. A NORMAL key always gets in, and does not
+    notice."""
+
+    ROWS, QUEUE = (32, 1024) if FULL else (2, 64)
+    PROMPTS, N, SINGLES = (128, 4, 40) if FULL else (16, 2, 10)
+    SECONDS = 30 if FULL else 0
+    PROBES = 20 if FULL else 3
+
+    async def flood(self, server, key, stop, replies, prompts, n):
+        """One client that asks again whenever it was answered, or as it was told to when it was refused."""
+        rng = random.Random(prompts)
+        while not stop.is_set():
+            body = {"prompt": [words(rng, 16) for _ in range(prompts)], "n": n, "max_tokens": 32, "ignore_eos": True}
+            reply = await load.ask(server, COMPLETIONS, body, key)
+            replies.append(reply)
+            if reply.status == 429:
+                pause = asyncio.create_task(asyncio.sleep(int(reply.headers["retry-after"])))
+                stopped = asyncio.create_task(stop.wait())
+                await asyncio.wait((pause, stopped), return_when=asyncio.FIRST_COMPLETED)
+
+    def start_flood(self, server, key, stop, replies):
+        sizes = [(self.PROMPTS, self.N)] * 2 + [(1, 1)] * self.SINGLES
+        return [asyncio.create_task(self.flood(server, key, stop, replies, *size)) for size in sizes]
+
+    async def probe_while_low_floods(self, server, keys, probe):
+        stop, replies = asyncio.Event(), []
+        await probe.once()  # it asks from the start
+        tasks = self.start_flood(server, keys["low"], stop, replies)
+        begun = time.monotonic()
+        while not replies or len(probe.ttfts) < self.PROBES or time.monotonic() - begun < self.SECONDS:
+            await probe.once()  # fails where it is refused
+        stop.set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return replies
+
+    def test_who_asks_from_the_start_does_not_notice(self):
+        with server_with_tiers("--batch-max-batch-size", self.ROWS, "--max-queue", self.QUEUE) as (server, keys):
+            idle = asyncio.run(Probe(server, keys["normal"], 64).times(self.PROBES))
+            probe = Probe(server, keys["normal"], 64)
+            replies = asyncio.run(self.probe_while_low_floods(server, keys, probe))
+        refused = [reply for reply in replies if reply.status == 429]
+        print(f"One LOW key floods: {len(replies)} of its requests answered, {len(refused)} of them with 429; "
+              f"NORMAL {probe.says(idle)}")
+        self.assertTrue(refused, "a flood that nobody refuses is none")
+        for reply in refused:
+            self.assertIn(reply.json()["error"]["code"], ("tenant_share", "queue_full"))
+            self.assertTrue(1 <= int(reply.headers["retry-after"]) <= 60)
+        if FULL:
+            self.assertLessEqual(probe.p95(), probe.bound(idle))
+
+    async def ask_after_the_flood(self, server, keys):
+        stop, replies = asyncio.Event(), []
+        tasks = self.start_flood(server, keys["low"], stop, replies)
+        while server.gauge("vllm:num_requests_waiting") < self.QUEUE / 2:
+            await asyncio.sleep(0.01)
+        probe = await Probe(server, keys["normal"], 64).times(self.PROBES)
+        stop.set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return probe
+
+    def test_who_comes_later_finds_a_place(self):
+        with server_with_tiers("--batch-max-batch-size", self.ROWS, "--max-queue", self.QUEUE) as (server, keys):
+            probe = asyncio.run(self.ask_after_the_flood(server, keys))
+        self.assertEqual(len(probe.ttfts), self.PROBES)
+
+
 if __name__ == "__main__":
     unittest.main()
