@@ -1,0 +1,161 @@
+#include "base/sandbox.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <iterator>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "base/sandbox_syscalls.h"
+
+namespace skein {
+namespace {
+
+// The kernel's interface as <linux/landlock.h> has it; what a build machine's headers know must not
+// decide about what the kernel that runs the binary can do.
+constexpr uint64_t kExecute = 1ULL << 0;
+constexpr uint64_t kWriteFile = 1ULL << 1;
+constexpr uint64_t kReadFile = 1ULL << 2;
+constexpr uint64_t kReadFolder = 1ULL << 3;
+constexpr uint64_t kRemoveFolder = 1ULL << 4;
+constexpr uint64_t kRemoveFile = 1ULL << 5;
+constexpr uint64_t kMakeFolder = 1ULL << 7;
+constexpr uint64_t kMakeFile = 1ULL << 8;
+constexpr uint64_t kOfAbi1 = (1ULL << 13) - 1;
+constexpr uint64_t kRefer = 1ULL << 13;        // from ABI 2: renames between folders
+constexpr uint64_t kTruncate = 1ULL << 14;     // from ABI 3
+constexpr uint64_t kDeviceIoctl = 1ULL << 15;  // from ABI 5
+constexpr uint64_t kConnectTcp = 1ULL << 1;    // from ABI 4
+constexpr uint64_t kSignals = 1ULL << 1;       // from ABI 6: only to processes of the sandbox
+
+constexpr uint64_t kOfFiles = kExecute | kWriteFile | kReadFile | kTruncate | kDeviceIoctl;
+constexpr uint64_t kReading = kReadFile | kReadFolder;
+constexpr uint64_t kWriting = kReading | kWriteFile | kRemoveFolder | kRemoveFile | kMakeFolder |
+                              kMakeFile | kRefer | kTruncate;
+
+struct RulesetAttributes {
+  uint64_t files = 0;
+  uint64_t network = 0;
+  uint64_t scoped = 0;
+};
+
+struct [[gnu::packed]] BelowPathAttributes {
+  uint64_t allowed = 0;
+  int32_t parent_fd = -1;
+};
+
+constexpr unsigned int kAskVersion = 1;
+constexpr int kBelowPath = 1;
+
+// 0 where there is none.
+int landlock_abi() {
+  const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, kAskVersion);
+  return abi < 0 ? 0 : static_cast<int>(abi);
+}
+
+// All that the kernel can refuse. Its attributes have grown; older kernels take zeros at the end.
+RulesetAttributes attributes_of(int abi) {
+  RulesetAttributes attributes;
+  attributes.files = kOfAbi1;
+  if (abi >= 2) attributes.files |= kRefer;
+  if (abi >= 3) attributes.files |= kTruncate;
+  if (abi >= 4) attributes.network = kConnectTcp;
+  if (abi >= 5) attributes.files |= kDeviceIoctl;
+  if (abi >= 6) attributes.scoped = kSignals;
+  return attributes;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Status allow(int ruleset, const std::string& path, uint64_t rights) {
+  const Descriptor target(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (target.get() < 0) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) return {};
+    return internal_error("sandbox: {}: {}", path, std::strerror(errno));
+  }
+  struct stat info = {};
+  if (::fstat(target.get(), &info) != 0) {
+    return internal_error("sandbox: {}: {}", path, std::strerror(errno));
+  }
+  BelowPathAttributes rule;
+  rule.allowed = S_ISDIR(info.st_mode) ? rights : rights & kOfFiles;
+  rule.parent_fd = target.get();
+  if (::syscall(SYS_landlock_add_rule, ruleset, kBelowPath, &rule, 0) == 0) return {};
+  return internal_error("sandbox: Landlock refused the rule for {}: {}", path,
+                        std::strerror(errno));
+}
+
+Status restrict_files(const SandboxRules& rules, int abi) {
+  const RulesetAttributes attributes = attributes_of(abi);
+  const Descriptor ruleset(
+      static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attributes, sizeof(attributes), 0)));
+  if (ruleset.get() < 0) {
+    return internal_error("sandbox: Landlock refused its rules: {}", std::strerror(errno));
+  }
+  for (const std::string& path : rules.read) {
+    SKEIN_TRY(allow(ruleset.get(), path, kReading & attributes.files));
+  }
+  for (const std::string& path : rules.write) {
+    SKEIN_TRY(allow(ruleset.get(), path, kWriting & attributes.files));
+  }
+  if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0) return {};
+  return internal_error("sandbox: Landlock refused to begin: {}", std::strerror(errno));
+}
+
+// Of this process; 0 where /proc is not mounted.
+size_t count_threads() {
+  std::error_code error;
+  const std::filesystem::directory_iterator tasks("/proc/self/task", error);
+  return error ? 0 : static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+}  // namespace
+
+std::string SandboxReport::to_string() const {
+  const std::string files =
+      landlock_abi == 0  ? "files are open, since this kernel has no Landlock"
+      : landlock_abi < 4 ? fmt::format("files by Landlock (ABI {})", landlock_abi)
+                         : fmt::format("files and connections by Landlock (ABI {})", landlock_abi);
+  return files + (has_syscall_filter ? ", system calls by seccomp"
+                                     : ", system calls are open, since this kernel has no seccomp");
+}
+
+Result<SandboxReport> enter_sandbox(const SandboxRules& rules) {
+  if (const size_t threads = count_threads(); threads > 1) {
+    return internal_error("sandbox: {} threads, of which it would hold one", threads);
+  }
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+    return internal_error("sandbox: PR_SET_NO_NEW_PRIVS was refused: {}", std::strerror(errno));
+  }
+  SandboxReport report;
+  report.landlock_abi = landlock_abi();
+  if (report.landlock_abi > 0) SKEIN_TRY(restrict_files(rules, report.landlock_abi));
+  SKEIN_ASSIGN(report.has_syscall_filter, deny_syscalls());
+  return report;
+}
+
+bool is_hidden_by_sandbox(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  // access() asks for the modes alone.
+  return file.get() < 0 && errno == EACCES && ::access(path.c_str(), R_OK) == 0;
+}
+
+}  // namespace skein
