@@ -64,6 +64,12 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backe
   return decoder;
 }
 
+Status Decoder::check_source(const WeightSource& source, uint32_t max_context) {
+  SKEIN_ASSIGN(const Blueprint blueprint, blueprint_of(source, max_context));
+  SKEIN_TRY(context_of(blueprint.spec, max_context).status());
+  return resolve_tensors(source, blueprint).status();
+}
+
 uint64_t Decoder::weight_bytes() const {
   return bytes_per_row(*weights_, spec_);
 }

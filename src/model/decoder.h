@@ -61,6 +61,8 @@ class Decoder {
   // when weights and workspace do not fit the memory there is (both numbers).
   static Result<std::unique_ptr<Decoder>> load(const WeightSource& source, Backend& backend,
                                                const DecoderOptions& options);
+  // What load() finds out about the files alone, without memory or a backend.
+  static Status check_source(const WeightSource& source, uint32_t max_context);
   ~Decoder();
 
   const ModelSpec& spec() const { return spec_; }
