@@ -22,6 +22,13 @@ struct Bytes {
 Result<Bytes> parse_bytes(std::string_view text);
 std::string to_text(Bytes bytes);  // in the largest unit that loses nothing
 
+// Sanitizers start other programs and look into their own process when they report.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSandboxByDefault = false;
+#else
+inline constexpr bool kSandboxByDefault = true;
+#endif
+
 struct ServeOptions {
 #define SKEIN_OPTION(group, type, name, fallback, check, help) type name = fallback;
 #include "apps/serve_options.def"

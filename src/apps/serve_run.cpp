@@ -13,14 +13,15 @@
 #include <vector>
 
 #include "apps/load_progress.h"
+#include "apps/model_check.h"
 #include "apps/model_options.h"
-#include "apps/model_path.h"
 #include "apps/model_table.h"
 #include "apps/serve_events.h"
+#include "apps/serve_start.h"
 #include "apps/service_notify.h"
-#include "apps/state_dir.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sandbox.h"
 #include "engine/load_served_model.h"
 #include "server/server.h"
 #include "server/store/random.h"
@@ -120,14 +121,19 @@ std::string authority_of(const std::string& host, uint16_t port) {
 
 class ServeRun {
  public:
-  explicit ServeRun(const ServeOptions& options) : options_(options), signals_(events_) {}
+  // `checker` null: models are loaded unchecked, and there is no sandbox.
+  ServeRun(const ServeOptions& options, ServeFiles files, std::unique_ptr<SideProcess> checker)
+      : options_(options),
+        files_(std::move(files)),
+        checker_(std::move(checker)),
+        signals_(events_) {}
 
   CommandResult run();
 
  private:
   Status start();
-  Status add_models();
   Status start_server();
+  SchedulerManager::Loader model_loader();
   void announce() const;
   void begin_loading();
   std::optional<CommandResult> load();
@@ -138,13 +144,12 @@ class ServeRun {
   bool is_loading() const;
 
   const ServeOptions& options_;
+  ServeFiles files_;
+  const std::unique_ptr<SideProcess> checker_;
   ServeEvents events_;
   ServeSignals signals_;  // before everything that has threads
   ServiceNotifier notifier_;
   SystemClock clock_;
-  ModelFolders folders_;
-  std::vector<ModelConfig> first_;  // load at the start
-  std::vector<ModelConfig> known_;  // all
   LoadShare load_share_;
   std::unique_ptr<ComputePool> pool_;
   std::unique_ptr<SchedulerManager> manager_;
@@ -152,44 +157,29 @@ class ServeRun {
 };
 
 Status ServeRun::start() {
-  folders_ = model_folders();
-  if (!options_.model_folder.empty()) folders_.models = options_.model_folder;
-  SKEIN_ASSIGN(first_, models_to_load(options_.model, options_.served_model_name, folders_));
   raise_file_limit();
   pool_ = make_pool(model_flags(options_));
   SchedulerManager::Options manager;
   manager.memory_bytes = options_.memory.value != 0 ? options_.memory.value : available_memory();
   manager.max_models = static_cast<uint32_t>(options_.max_models);
-  ServingOptions serving = serving_options(options_);
-  serving.model.report = [this](uint64_t done, uint64_t all) { load_share_.report(done, all); };
-  manager_ = std::make_unique<SchedulerManager>(manager, make_model_loader(serving, *pool_, clock_),
-                                                clock_);
-  SKEIN_TRY(add_models());
-  return start_server();
+  manager_ = std::make_unique<SchedulerManager>(manager, model_loader(), clock_);
+  for (const ModelConfig& config : files_.known) SKEIN_TRY(manager_->add(config));
+  SKEIN_TRY(start_server());
+  return checker_ ? forbid_new_sockets() : ok_status();
 }
 
-// Those of the command line first: the first of all is what an absent `model` means.
-Status ServeRun::add_models() {
-  known_ = first_;
-  for (ModelConfig& config : models_in_folder(folders_.models, known_)) {
-    known_.push_back(std::move(config));
-  }
-  if (known_.empty()) {
-    return not_found("there is no model to serve: give --model, or put one into {}",
-                     folders_.models.empty() ? "a --model-folder" : folders_.models);
-  }
-  for (const ModelConfig& config : known_) SKEIN_TRY(manager_->add(config));
-  return {};
+SchedulerManager::Loader ServeRun::model_loader() {
+  ServingOptions serving = serving_options(options_);
+  serving.model.report = [this](uint64_t done, uint64_t all) { load_share_.report(done, all); };
+  SchedulerManager::Loader load = make_model_loader(serving, *pool_, clock_);
+  return checker_ ? with_check(std::move(load), *checker_) : load;
 }
 
 Status ServeRun::start_server() {
   ServerSettings settings;
   SKEIN_ASSIGN(settings.http, http_options(options_));
-  settings.state_dir = options_.state_dir.empty() ? default_state_dir() : options_.state_dir;
-  if (settings.state_dir.empty()) {
-    return invalid_argument("neither XDG_STATE_HOME nor HOME is set: give --state-dir");
-  }
-  settings.default_model = known_.front().id;
+  settings.state_dir = files_.state_dir;
+  settings.default_model = files_.known.front().id;
   settings.version = SKEIN_VERSION;
   settings.share_prefixes = options_.share_prefixes;
   settings.insecure_open = options_.insecure_open;
@@ -212,8 +202,8 @@ void ServeRun::announce() const {
 }
 
 void ServeRun::begin_loading() {
-  for (size_t i = 0; i < first_.size(); ++i) {
-    manager_->acquire(first_[i].id, [this, i](const Result<ModelLease>& lease) {
+  for (size_t i = 0; i < files_.first.size(); ++i) {
+    manager_->acquire(files_.first[i].id, [this, i](const Result<ModelLease>& lease) {
       events_.push({ServeEvent::Kind::kLoaded, i, lease.status()});
     });
   }
@@ -222,11 +212,11 @@ void ServeRun::begin_loading() {
 // Nothing when the models are there; otherwise how the run ends.
 std::optional<CommandResult> ServeRun::load() {
   std::vector<std::string> ids;
-  for (const ModelConfig& config : first_) ids.push_back(config.id);
+  for (const ModelConfig& config : files_.first) ids.push_back(config.id);
   LoadProgress progress(std::move(ids), load_share_);
   notifier_.status("loading");
   begin_loading();
-  for (size_t left = first_.size(); left > 0;) {
+  for (size_t left = files_.first.size(); left > 0;) {
     progress.draw();
     const std::optional<ServeEvent> event = events_.pop(kRedraw);
     if (!event) continue;
@@ -238,8 +228,8 @@ std::optional<CommandResult> ServeRun::load() {
     }
     if (!event->status.ok()) {
       return stop(Status(event->status.code(),
-                         fmt::format("model {} could not be loaded: {}", first_[event->model].id,
-                                     event->status.message())));
+                         fmt::format("model {} could not be loaded: {}",
+                                     files_.first[event->model].id, event->status.message())));
     }
     progress.done(event->model);
     --left;
@@ -274,9 +264,9 @@ void ServeRun::stay_alive() const {
 void ServeRun::reload() {
   server_->reload_keys();
   size_t added = 0;
-  for (ModelConfig& config : models_in_folder(folders_.models, known_)) {
+  for (ModelConfig& config : models_in_folder(files_.folders.models, files_.known)) {
     if (!manager_->add(config).ok()) continue;
-    known_.push_back(std::move(config));
+    files_.known.push_back(std::move(config));
     ++added;
   }
   log_info("keys and model folder read again: {} new models", added);
@@ -315,8 +305,8 @@ CommandResult ServeRun::run() {
   if (std::optional<CommandResult> ended = load()) return *ended;
   server_->set_ready();
   notifier_.ready();
-  log_info("ready: {} models loaded, {} more in the folder", first_.size(),
-           known_.size() - first_.size());
+  log_info("ready: {} models loaded, {} more in the folder", files_.first.size(),
+           files_.known.size() - files_.first.size());
   serve();
   return stop({});
 }
@@ -325,7 +315,15 @@ CommandResult ServeRun::run() {
 
 CommandResult run_server(const ServeOptions& options) {
   set_log_level(log_level_of(options.log_level));
-  return ServeRun(options).run();
+  Result<ServeFiles> files = find_files(options);
+  if (!files.ok()) return files.status();
+  std::unique_ptr<SideProcess> checker;
+  if (options.sandbox) {
+    auto entered = enter_serve_sandbox(options, *files);
+    if (!entered.ok()) return entered.status();
+    checker = std::move(*entered);
+  }
+  return ServeRun(options, std::move(*files), std::move(checker)).run();
 }
 
 }  // namespace skein::apps

@@ -25,17 +25,6 @@ Status make_folder(const std::string& path) {
   return unavailable("state folder {}: {}", path, std::strerror(errno));
 }
 
-Status make_state_dir(const std::string& path) {
-  if (path.empty()) return invalid_argument("the state folder has no name");
-  std::error_code error;
-  if (const auto parent = std::filesystem::path(path).parent_path(); !parent.empty()) {
-    std::filesystem::create_directories(parent, error);
-  }
-  if (error) return unavailable("state folder {}: {}", path, error.message());
-  SKEIN_TRY(make_folder(path));
-  return make_folder(path + "/files");
-}
-
 // Held until the descriptor is closed, also by a kill -9.
 Result<OwnedFd> lock_state_dir(const std::string& path) {
   OwnedFd fd(::open((path + "/server.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -79,6 +68,17 @@ int64_t system_time_s() {
 }
 
 }  // namespace
+
+Status make_state_dir(const std::string& path) {
+  if (path.empty()) return invalid_argument("the state folder has no name");
+  std::error_code error;
+  if (const auto parent = std::filesystem::path(path).parent_path(); !parent.empty()) {
+    std::filesystem::create_directories(parent, error);
+  }
+  if (error) return unavailable("state folder {}: {}", path, error.message());
+  SKEIN_TRY(make_folder(path));
+  return make_folder(path + "/files");
+}
 
 Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
   SKEIN_TRY(make_state_dir(options.state_dir));

@@ -34,6 +34,9 @@ struct StoreOptions {
   std::function<int64_t()> unix_time_s{};
 };
 
+// Makes the folder and those above it, if they are missing. Store::open does so itself.
+Status make_state_dir(const std::string& path);
+
 class Store {
  public:
   // Creates what is missing. kAlreadyExists: another server holds the folder. kDataLoss: the

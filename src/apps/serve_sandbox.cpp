@@ -1,0 +1,121 @@
+#include "apps/serve_sandbox.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+namespace skein::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Read at run time by the C library (time zones, names of hosts, memory, cores), by OpenSSL and by
+// base/ (memory, cores, cgroups).
+constexpr const char* kSystem[] = {"/dev/null",
+                                   "/dev/random",
+                                   "/dev/urandom",
+                                   "/dev/zero",
+                                   "/etc/gai.conf",
+                                   "/etc/host.conf",
+                                   "/etc/hosts",
+                                   "/etc/ld.so.cache",
+                                   "/etc/localtime",
+                                   "/etc/nsswitch.conf",
+                                   "/etc/resolv.conf",
+                                   "/etc/ssl/openssl.cnf",
+                                   "/lib",
+                                   "/lib64",
+                                   "/proc/cpuinfo",
+                                   "/proc/meminfo",
+                                   "/proc/self",
+                                   "/proc/stat",
+                                   "/sys/devices/system",
+                                   "/sys/fs/cgroup",
+                                   "/usr/lib",
+                                   "/usr/share/zoneinfo"};
+
+constexpr size_t kNumberBytes = 6;  // -00001
+
+std::string folder_of(const fs::path& path) {
+  const std::string folder = path.parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+// The folder that holds `path`, and the one that holds what it links to.
+void add_folders_of_file(const fs::path& path, std::vector<std::string>& folders) {
+  folders.push_back(folder_of(path));
+  std::error_code error;
+  const fs::path target = fs::canonical(path, error);
+  if (!error) folders.push_back(folder_of(target));
+}
+
+void keep_each_once(std::vector<std::string>& paths) {
+  std::sort(paths.begin(), paths.end());
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+}
+
+}  // namespace
+
+std::vector<std::string> files_of_model(const std::string& path) {
+  std::error_code error;
+  const bool is_folder = fs::is_directory(path, error);
+  const std::string first = fs::path(path).filename();
+  const size_t number = first.rfind("-00001-of-");
+  if (!is_folder && number == std::string::npos) return {path};
+  std::vector<std::string> files;
+  const std::string folder = is_folder ? path : folder_of(path);
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    const bool is_part = is_folder || (name.starts_with(first.substr(0, number + 1)) &&
+                                       name.ends_with(first.substr(number + kNumberBytes)));
+    std::error_code dangling;
+    if (is_part && !it->is_directory(dangling)) files.push_back(it->path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<std::string> folders_of_model(const std::string& path) {
+  std::vector<std::string> folders;
+  for (const std::string& file : files_of_model(path)) add_folders_of_file(file, folders);
+  keep_each_once(folders);
+  return folders;
+}
+
+SandboxRules serve_sandbox(const ServeOptions& options, const ModelFolders& folders,
+                           const std::vector<std::string>& paths, const std::string& state_dir) {
+  SandboxRules rules;
+  rules.read.assign(std::begin(kSystem), std::end(kSystem));
+  for (const std::string& folder : {folders.models, folders.hf_cache}) {
+    if (!folder.empty()) rules.read.push_back(folder);
+  }
+  for (const std::string& path : paths) {
+    const std::vector<std::string> found = folders_of_model(path);
+    rules.read.insert(rules.read.end(), found.begin(), found.end());
+  }
+  // Their folders, since a renewed certificate is a new file, or a new link.
+  for (const std::string& file : {options.tls_cert, options.tls_key}) {
+    if (!file.empty()) add_folders_of_file(file, rules.read);
+  }
+  keep_each_once(rules.read);
+  rules.write.push_back(state_dir);
+  return rules;
+}
+
+Status check_within_sandbox(const std::string& path) {
+  std::vector<std::string> files = files_of_model(path);
+  files.push_back(path);  // of a folder that is hidden there are no files to be seen
+  for (const std::string& file : files) {
+    if (!is_hidden_by_sandbox(file)) continue;
+    std::error_code error;
+    const fs::path target = fs::canonical(file, error);
+    return invalid_argument(
+        "{}: stands for {}, which the sandbox of this server cannot read: links out of the model "
+        "folder are followed at the start alone; start the server again, put the file into the "
+        "model folder, or use --no-sandbox",
+        file, error ? "a file elsewhere" : target.string());
+  }
+  return {};
+}
+
+}  // namespace skein::apps
