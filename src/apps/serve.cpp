@@ -72,7 +72,8 @@ void add_serve(CLI::App& app, CommandResult& result) {
       "An option is taken from its flag, else from its variable (--max-queue: SKEIN_MAX_QUEUE),\n"
       "else from the TOML file (max_queue = 64), else it has its default.\n\n"
       "SIGTERM and SIGINT drain: new work gets 503, what runs has --drain-timeout seconds to end.\n"
-      "A second one stops at once. SIGHUP reads keys and the model folder again.\n\n"
+      "A second one stops at once. SIGHUP reads keys, the certificate and the model\n"
+      "folder again.\n\n"
       "Exit status: 0 stopped, 1 failed (the reason on stderr), 2 wrong usage, 128 + N stopped at\n"
       "once by a second signal N.");
   serve_command->callback([command, &result] { result = serve(*command); });

@@ -263,13 +263,14 @@ void ServeRun::stay_alive() const {
 
 void ServeRun::reload() {
   server_->reload_keys();
+  server_->reload_certificate();
   size_t added = 0;
   for (ModelConfig& config : models_in_folder(files_.folders.models, files_.known)) {
     if (!manager_->add(config).ok()) continue;
     files_.known.push_back(std::move(config));
     ++added;
   }
-  log_info("keys and model folder read again: {} new models", added);
+  log_info("keys, certificate and model folder read again: {} new models", added);
 }
 
 bool ServeRun::is_loading() const {

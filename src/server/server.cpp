@@ -189,6 +189,12 @@ void Server::reload_keys() {
   });
 }
 
+void Server::reload_certificate() {
+  const Status status = impl_->http_.reload_certificate();
+  if (status.ok()) return;
+  log_error("the certificate could not be read again, so the old one stays: {}", status.message());
+}
+
 void Server::drain() {
   impl_->drain();
 }

@@ -51,6 +51,8 @@ class Server {
   void set_ready();
   // Keys from the database, at once: what SIGHUP does.
   void reload_keys();
+  // Likewise; a certificate that cannot be used is logged, and the old one stays.
+  void reload_certificate();
   void drain();
   // True when all streams ended by themselves.
   bool stop(std::chrono::milliseconds grace);

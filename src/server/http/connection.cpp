@@ -39,7 +39,7 @@ Shared::Shared(ServerOptions o, Application& a)
 Connection::Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket)
     : shared_(shared),
       thread_(thread),
-      stream_(std::move(socket), shared.tls.get()),
+      stream_(std::move(socket), shared.tls.context()),
       wake_timer_(thread.context),
       write_timer_(thread.context),
       peer_(stream_.peer()),

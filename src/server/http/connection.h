@@ -22,6 +22,7 @@
 #include "server/http/head_parser.h"
 #include "server/http/http_server.h"
 #include "server/http/stream.h"
+#include "server/http/tls.h"
 #include "server/http/workers.h"
 
 namespace skein::http {
@@ -33,7 +34,7 @@ struct Shared {
   const ServerOptions options;
   Application& application;
   Workers workers;
-  std::unique_ptr<asio::ssl::context> tls;
+  TlsCertificate tls;
   std::atomic<bool> draining = false;
   std::atomic<uint64_t> connections = 0;
   std::atomic<uint64_t> exchanges = 0;

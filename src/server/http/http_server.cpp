@@ -23,20 +23,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
-Result<std::unique_ptr<asio::ssl::context>> open_tls(const TlsFiles& files) {
-  auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
-  SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
-  SSL_CTX_set_mode(context->native_handle(), SSL_MODE_RELEASE_BUFFERS);
-  ErrorCode error;
-  context->use_certificate_chain_file(files.certificate_chain, error);
-  if (error) {
-    return invalid_argument("TLS certificate {}: {}", files.certificate_chain, error.message());
-  }
-  context->use_private_key_file(files.private_key, asio::ssl::context::pem, error);
-  if (error) return invalid_argument("TLS key {}: {}", files.private_key, error.message());
-  return context;
-}
-
 Result<tcp::endpoint> resolve(asio::io_context& context, const std::string& host, uint16_t port) {
   ErrorCode error;
   if (const auto address = asio::ip::make_address(host, error); !error) {
@@ -64,6 +50,9 @@ class HttpServer::Impl {
   ~Impl() { stop(0ms); }
 
   Status start();
+  Status reload_certificate() {
+    return shared_.options.tls ? shared_.tls.load(*shared_.options.tls) : ok_status();
+  }
   void stop(std::chrono::milliseconds grace);
   uint16_t port() const { return port_; }
   ServerStats stats() const {
@@ -88,9 +77,7 @@ class HttpServer::Impl {
 
 Status HttpServer::Impl::start() {
   SKEIN_CHECK(threads_.empty(), "an HTTP server starts once");
-  if (shared_.options.tls) {
-    SKEIN_ASSIGN(shared_.tls, open_tls(*shared_.options.tls));
-  }
+  SKEIN_TRY(reload_certificate());
   for (size_t i = 0; i < std::max<size_t>(1, shared_.options.io_threads); ++i) {
     io_.push_back(std::make_unique<IoThread>());
     IoThread& thread = *io_.back();
@@ -219,6 +206,10 @@ HttpServer::~HttpServer() = default;
 
 Status HttpServer::start() {
   return impl_->start();
+}
+
+Status HttpServer::reload_certificate() {
+  return impl_->reload_certificate();
 }
 
 uint16_t HttpServer::port() const {

@@ -97,7 +97,7 @@ struct ServerStats {
   uint64_t accept_errors = 0;
 };
 
-// Thread-safety: start and stop by one thread, stats and port by any.
+// Thread-safety: start and stop by one thread, the others by any.
 class HttpServer {
  public:
   HttpServer(ServerOptions options, Application& application);
@@ -107,6 +107,9 @@ class HttpServer {
 
   // Binds and begins to serve. Errors name the address or the file.
   Status start();
+  // The certificate's files are read again, for connections to come. One that cannot be used
+  // changes nothing. Fine without TLS.
+  Status reload_certificate();
   uint16_t port() const;
   ServerStats stats() const;
 

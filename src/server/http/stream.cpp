@@ -10,9 +10,10 @@ constexpr auto kAwaitBytes = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
 
-Stream::Stream(asio::ip::tcp::socket socket, asio::ssl::context* tls) : socket_(std::move(socket)) {
-  if (tls != nullptr) {
-    tls_ = std::make_unique<asio::ssl::stream<asio::ip::tcp::socket&>>(socket_, *tls);
+Stream::Stream(asio::ip::tcp::socket socket, std::shared_ptr<asio::ssl::context> tls)
+    : socket_(std::move(socket)), context_(std::move(tls)) {
+  if (context_) {
+    tls_ = std::make_unique<asio::ssl::stream<asio::ip::tcp::socket&>>(socket_, *context_);
   }
 }
 

@@ -20,8 +20,8 @@ using ErrorCode = boost::system::error_code;
 // One I/O thread uses it. At most one read and one write at a time.
 class Stream {
  public:
-  // `tls` null: plain; it outlives the stream.
-  Stream(asio::ip::tcp::socket socket, asio::ssl::context* tls);
+  // `tls` null: plain.
+  Stream(asio::ip::tcp::socket socket, std::shared_ptr<asio::ssl::context> tls);
 
   // The address of the other side, without its port; empty when it has left already.
   std::string peer() const;
@@ -38,6 +38,7 @@ class Stream {
 
  private:
   asio::ip::tcp::socket socket_;
+  std::shared_ptr<asio::ssl::context> context_;
   std::unique_ptr<asio::ssl::stream<asio::ip::tcp::socket&>> tls_;
 };
 
