@@ -15,6 +15,10 @@ if(SKEIN_GOLD)
   add_link_options(-fuse-ld=gold)
 endif()
 
+include(CheckPIESupported)
+check_pie_supported() # without it CMake compiles for PIE, but leaves the linking to the compiler
+add_link_options(LINKER:-z,relro,-z,now)
+
 add_library(skein_flags INTERFACE)
 target_include_directories(skein_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(skein_flags INTERFACE -Wall -Wextra -Wpedantic -Werror)
@@ -36,12 +40,26 @@ if(SKEIN_FUZZ) # coverage feedback from every library, main() only in the target
   target_compile_options(skein_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# What turns an overrun into an end of the process. Not for kernels: their loops would pay for checks
+# of what the shapes have settled. tests/apps/hardening_test.py looks for all of it in the binary.
+add_library(skein_hardening INTERFACE)
+target_compile_definitions(skein_hardening INTERFACE _GLIBCXX_ASSERTIONS)
+target_compile_options(skein_hardening INTERFACE
+  "$<$<CONFIG:Release>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2;-fstack-protector-strong;-fstack-clash-protection>")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_compile_options(skein_hardening INTERFACE $<$<CONFIG:Release>:-fcf-protection>)
+endif()
+
 # skein_library(<folder> SOURCES a.cpp b.cpp LINKS base fmt::fmt): the static library skein_<folder>.
 # A bare name in LINKS is another folder of src/. With SKEIN_UNITY several sources are compiled as
-# one, which takes a third of the time; OBJECT_PER_SOURCE keeps a library out of that.
+# one, which takes a third of the time; OBJECT_PER_SOURCE keeps a library out of that. NUMERIC: it is
+# kernels and what surrounds them, and is not hardened.
 function(skein_library name)
-  cmake_parse_arguments(ARG "OBJECT_PER_SOURCE" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "OBJECT_PER_SOURCE;NUMERIC" "" "SOURCES;LINKS" ${ARGN})
   add_library(skein_${name} STATIC ${ARG_SOURCES})
+  if(NOT ARG_NUMERIC)
+    target_link_libraries(skein_${name} PRIVATE skein_hardening)
+  endif()
   if(SKEIN_UNITY AND NOT ARG_OBJECT_PER_SOURCE)
     set_target_properties(skein_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # it takes the sources of a unit for headers
