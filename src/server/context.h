@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -30,6 +31,7 @@ struct ServerContext {
 
   std::string default_model;                                // what an absent or empty `model` means
   bool share_prefixes = false;                              // all tenants use one prefix cache
+  std::chrono::milliseconds keepalive_interval;             // of a stream that says nothing
   std::function<void(const FinishedRequest&)> log_request;  // may be empty
   std::string version;
   std::atomic<bool>& ready;           // the models named at the start are loaded

@@ -80,7 +80,6 @@ class Server::Impl {
         keys_(store_->salt_key()),
         limiter_(clock),
         metrics_(clock),
-        workers_(kWorkers, kWorkerQueue),
         context_{clock,
                  models,
                  *store_,
@@ -92,11 +91,13 @@ class Server::Impl {
                  workers_,
                  settings_.default_model,
                  settings_.share_prefixes,
+                 settings_.keepalive_interval,
                  settings_.log_request,
                  settings_.version,
                  ready_,
                  draining_,
                  settings_.on_drain_request},
+        workers_(kWorkers, kWorkerQueue),
         gate_(keys_, metrics_, draining_),
         router_(gate_),
         http_(settings_.http, router_) {
@@ -147,11 +148,12 @@ class Server::Impl {
   RateLimiter limiter_;
   Metrics metrics_;
   LiveRequests live_;
-  Delivery delivery_;
-  http::Workers workers_;
   std::atomic<bool> ready_{false};
   std::atomic<bool> draining_{false};
   ServerContext context_;
+  // Their threads use the context until they are joined.
+  Delivery delivery_;
+  http::Workers workers_;
   KeyGate gate_;
   Router router_;
   http::HttpServer http_;

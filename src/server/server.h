@@ -30,8 +30,9 @@ struct ServerSettings {
   std::string default_model;
   std::string version;
   bool share_prefixes = false;
-  bool insecure_open = false;  // a bind beyond loopback without any key
-  size_t batch_lines = 4;      // of batches, at a time
+  bool insecure_open = false;                            // a bind beyond loopback without any key
+  size_t batch_lines = 4;                                // of batches, at a time
+  std::chrono::milliseconds keepalive_interval{15'000};  // of a stream that says nothing
   std::function<void(const FinishedRequest&)> log_request;
   // Called on an I/O or worker thread when an admin asks for a drain.
   std::function<void()> on_drain_request;

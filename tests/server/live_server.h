@@ -83,12 +83,15 @@ class LiveServer {
     if (change_loader) loader = change_loader(std::move(loader));
     models_ = std::make_unique<SchedulerManager>(
         SchedulerManager::Options{.memory_bytes = uint64_t{2} << 30, .max_models = max_models},
-        std::move(loader), clock_);
+        [this, load = std::move(loader)](const auto& config, const auto& make_room) {
+          if (before_load) before_load(config.id);
+          return load(config, make_room);
+        },
+        clock_);
     for (const char* id : {"tiny", "org/other"}) {
       ASSERT_TRUE(models_->add({.id = id, .path = folder_ / "tiny"}).ok());
     }
     ASSERT_TRUE(models_->add({.id = "broken", .path = folder_ / "nothing"}).ok());
-    ServerSettings settings;
     settings.state_dir = state_dir();
     settings.default_model = "tiny";
     settings.version = "test";
@@ -112,6 +115,10 @@ class LiveServer {
   // Before start(): models that a test wants different, and how many of them may be loaded.
   std::function<SchedulerManager::Loader(SchedulerManager::Loader)> change_loader;
   uint32_t max_models = 0;
+
+  // Before start().
+  ServerSettings settings;
+  std::function<void(const std::string& model)> before_load;  // on the thread that loads
 
   HttpAnswer get(std::string_view path, std::string_view key = {}) {
     return ask("GET", path, key, {}, {});

@@ -199,12 +199,9 @@ void AnswerJob::fail(const api::Error& error) {
     done_(response, identity_.id);
   } else if (!responder_->send(response)) {
     in_stream = true;
-    if (writer_) {
-      out_.clear();
-      writer_->error(out_, error);
-      responder_->write(out_);
-    }
-    responder_->finish();
+    out_.clear();
+    writer_->error(out_, error);
+    responder_->finish_with(out_);  // or the client is gone
   }
   close(in_stream ? 200 : error.status);
 }

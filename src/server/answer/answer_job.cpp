@@ -56,11 +56,16 @@ AnswerJob::AnswerJob(ServerContext& context, Caller caller, AnswerSpec spec)
 
 void AnswerJob::begin(http::Responder responder) {
   responder_ = std::move(responder);
+  if (!find_model()) return;
   if (spec_.generation.stream) {
+    // Keepalives go out while the model loads or the workers are busy, and from then on an error
+    // has to be a frame.
+    writer_ = make_stream_writer(writer_options());
     http::StreamHead head;
     head.headers = {{"Cache-Control", "no-cache"}};
     head.keepalive =
         spec_.form == AnswerForm::kMessage ? std::string(api::kPingEvent) : ": keepalive\n\n";
+    head.keepalive_interval = context_.keepalive_interval;
     responder_->start(std::move(head));
     // The responder outlives its callbacks, and this must not outlive itself through them.
     responder_->on_ready([self = weak_from_this()] {
@@ -75,15 +80,20 @@ void AnswerJob::begin(http::Responder responder) {
 
 void AnswerJob::begin(LineDone done) {
   done_ = std::move(done);
-  acquire();
+  if (find_model()) acquire();
+}
+
+// False: there is none, and the client knows.
+bool AnswerJob::find_model() {
+  api::Parsed<std::string> model = model_for(context_, *caller_.principal, spec_.generation.model);
+  if (!model.ok()) return fail(model.error()), false;
+  identity_.model = std::move(*model);
+  return true;
 }
 
 void AnswerJob::acquire() {
-  api::Parsed<std::string> model = model_for(context_, *caller_.principal, spec_.generation.model);
-  if (!model.ok()) return fail(model.error());
-  identity_.model = *model;
   context_.live.add(identity_.id, caller_.principal->key_id, weak_from_this());
-  context_.models.acquire(*model, [self = shared_from_this()](Result<ModelLease> lease) {
+  context_.models.acquire(identity_.model, [self = shared_from_this()](Result<ModelLease> lease) {
     if (!lease.ok()) {
       self->context_.metrics.on_rejected(self->identity_.model, Rejection::kUnavailable);
       return self->fail(api::model_unavailable(1));
@@ -91,7 +101,7 @@ void AnswerJob::acquire() {
     // This may be the thread that loads models: text work goes elsewhere.
     auto held = std::make_shared<ModelLease>(std::move(*lease));
     if (!self->context_.workers.post([self, held] { self->submit(held); })) {
-      self->fail(api::draining(1));
+      self->fail(api::overloaded(1));
     }
   });
 }
@@ -116,10 +126,11 @@ void AnswerJob::submit(std::shared_ptr<ModelLease> lease) {
     return fail(*error);
   }
   for (const PromptTokens& prompt : *prompts) prompt_tokens_ += prompt.ids.size();
-  const size_t choices = prompts->size() * spec_.generation.n;
-  AnswerWriter::Options options = writer_options(*prompts);
-  writer_ = spec_.generation.stream ? make_stream_writer(std::move(options))
-                                    : make_whole_writer(std::move(options), choices);
+  if (!spec_.generation.stream) {
+    AnswerWriter::Options options = writer_options();
+    if (spec_.generation.return_token_ids) options.prompt_token_ids = prompts->front().ids;
+    writer_ = make_whole_writer(std::move(options), prompts->size() * spec_.generation.n);
+  }
   if (const Status status = submit_choices(std::move(*prompts)); !status.ok()) {
     return fail(submit_error(status));
   }
@@ -127,7 +138,7 @@ void AnswerJob::submit(std::shared_ptr<ModelLease> lease) {
   context_.delivery.post(shared_from_this());
 }
 
-AnswerWriter::Options AnswerJob::writer_options(const std::vector<PromptTokens>& prompts) const {
+AnswerWriter::Options AnswerJob::writer_options() const {
   const api::Generation& wanted = spec_.generation;
   AnswerWriter::Options options;
   options.form = spec_.form;
@@ -135,7 +146,6 @@ AnswerWriter::Options AnswerJob::writer_options(const std::vector<PromptTokens>&
   options.extras = {wanted.include_usage, wanted.continuous_usage, wanted.return_token_ids};
   options.logprobs = wanted.sampling.logprobs;
   options.token_ids = wanted.return_token_ids;
-  if (wanted.return_token_ids) options.prompt_token_ids = prompts.front().ids;
   return options;
 }
 

@@ -69,13 +69,14 @@ class AnswerJob final : public Deliverable,
   };
 
   // answer_job.cpp: up to the engine
+  bool find_model();
   void acquire();
   void submit(std::shared_ptr<ModelLease> lease);
   Status submit_choices(std::vector<PromptTokens> prompts);
   std::optional<api::Error> check_ids() const;
   std::optional<api::Error> check_size(const std::vector<PromptTokens>& prompts) const;
   std::optional<api::Error> check_rate(const std::vector<PromptTokens>& prompts);
-  AnswerWriter::Options writer_options(const std::vector<PromptTokens>& prompts) const;
+  AnswerWriter::Options writer_options() const;
   api::Error submit_error(const Status& status);
   uint64_t tenant() const;
   static api::Error cancelled_error();
@@ -103,9 +104,9 @@ class AnswerJob final : public Deliverable,
 
   std::optional<http::Responder> responder_;
   LineDone done_;
-  std::unique_ptr<AnswerWriter> writer_;
-  std::string out_;       // written by the writer, not yet taken by the responder
-  bool stalled_ = false;  // the responder is full
+  std::unique_ptr<AnswerWriter> writer_;  // of a stream: before its head can leave
+  std::string out_;                       // written by the writer, not yet taken by the responder
+  bool stalled_ = false;                  // the responder is full
 
   mutable std::mutex mutex_;  // for what cancel() and explain() share with the rest
   bool cancelled_ = false;

@@ -159,6 +159,13 @@ Error engine_hung(uint64_t retry_after_s) {
           .retry_after_s = retry_after_s};
 }
 
+Error overloaded(uint64_t retry_after_s) {
+  return {.status = 503,
+          .message = "The server has as much work as it can hold; try again later.",
+          .code = "overloaded",
+          .retry_after_s = retry_after_s};
+}
+
 Error internal_failure() {
   return {.status = 500, .message = "The server failed.", .code = "internal_error"};
 }

@@ -71,6 +71,7 @@ Error share_full(std::string_view why, uint64_t retry_after_s);  // `why` has bo
 Error rate_limited(uint64_t retry_after_s);
 Error draining(uint64_t retry_after_s);
 Error engine_hung(uint64_t retry_after_s);  // a step does not come back; not the client's fault
+Error overloaded(uint64_t retry_after_s);  // no room for it in a queue or in memory
 Error internal_failure();
 
 // Of a Status from below. Only messages about the caller's own input are passed on: others could

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "text/stop_matcher.h"
+
 namespace skein::api {
 namespace {
 
@@ -96,13 +98,15 @@ std::optional<uint32_t> read_max_tokens(const Fields& fields, std::string_view n
 std::vector<std::string> read_stops(const Fields& fields, std::string_view name) {
   std::vector<std::string> stops;
   const auto take = [&](const json::Value& value, const std::string& path) {
-    const bool is_text = value.is_string() && !value.get_ref<const std::string&>().empty() &&
-                         value.get_ref<const std::string&>().size() <= kMaxStopBytes;
-    if (is_text) {
+    const size_t bytes = value.is_string() ? value.get_ref<const std::string&>().size() : 0;
+    if (bytes > 0 && bytes <= kMaxStopBytes) {
       stops.push_back(value.get<std::string>());
     } else if (!fields.problem()) {
       fields.problem() = invalid_field(
-          path, fmt::format("A string of 1 to {} bytes is expected here.", kMaxStopBytes));
+          path, bytes > 0
+                    ? fmt::format("A stop text of {} bytes is given; at most {} are allowed.",
+                                  bytes, kMaxStopBytes)
+                    : fmt::format("A string of 1 to {} bytes is expected here.", kMaxStopBytes));
     }
   };
   const json::Value* value = fields.find(name);

@@ -14,8 +14,6 @@
 namespace skein::api {
 
 inline constexpr uint32_t kMaxChoices = 128;
-inline constexpr size_t kMaxStops = 16;
-inline constexpr size_t kMaxStopBytes = 4096;
 inline constexpr size_t kMaxStopIds = 1024;
 inline constexpr size_t kMaxLogitBias = 1024;
 inline constexpr size_t kMaxNameBytes = 512;  // of models, users, ids

@@ -84,7 +84,7 @@ void with_model(ServerContext& context, const Call& call, const std::string& wan
     // The loading thread has other models to load.
     const auto shared = std::make_shared<ModelLease>(std::move(*lease));
     const bool posted = context.workers.post([shared, work = std::move(work)] { work(**shared); });
-    if (!posted) responder.send(error_response(dialect, api::draining(kRetryAfterS)));
+    if (!posted) responder.send(error_response(dialect, api::overloaded(kRetryAfterS)));
   });
 }
 

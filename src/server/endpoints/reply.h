@@ -58,7 +58,7 @@ void send_page(ServerContext& context, const Call& call, const http::Responder& 
   const bool posted = context.workers.post([responder, json, items = std::move(*page)] {
     send_json(responder, page_text(items, json));
   });
-  if (!posted) send_error(call, responder, api::draining(1));
+  if (!posted) send_error(call, responder, api::overloaded(1));
 }
 
 }  // namespace skein

@@ -65,6 +65,15 @@ WriteResult Exchange::write(std::string_view bytes) {
   return WriteResult::kTaken;
 }
 
+bool Exchange::finish_with(std::string_view bytes) {
+  std::unique_lock lock(mutex_);
+  if (stage_ != Stage::kStarted && stage_ != Stage::kStreaming) return false;
+  outbox_.append(bytes);
+  stage_ = Stage::kEnded;
+  notify(lock);
+  return true;
+}
+
 void Exchange::end(bool whole) {
   std::unique_lock lock(mutex_);
   if (stage_ != Stage::kStarted && stage_ != Stage::kStreaming) return;
@@ -175,6 +184,10 @@ WriteResult Responder::write(std::string_view bytes) const {
 
 void Responder::finish() const {
   ticket_->exchange->end(true);
+}
+
+bool Responder::finish_with(std::string_view bytes) const {
+  return ticket_->exchange->finish_with(bytes);
 }
 
 void Responder::abort() const {

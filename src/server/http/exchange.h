@@ -49,6 +49,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   bool send(Response response);
   bool start(StreamHead head);
   WriteResult write(std::string_view bytes);
+  bool finish_with(std::string_view bytes);
   void end(bool whole);
   void abandon();
   void on_hangup(std::function<void()> callback);

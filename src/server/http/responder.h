@@ -62,6 +62,9 @@ class Responder {
   // outbox limit and one write are held for it.
   WriteResult write(std::string_view bytes) const;
   void finish() const;
+  // finish() with last bytes that the outbox limit does not hold back: for an error, which must be
+  // said whether or not the reader is behind. False when the stream has ended, or never started.
+  bool finish_with(std::string_view bytes) const;
   // The client can tell that the stream is not whole.
   void abort() const;
 
