@@ -102,7 +102,6 @@ Result<http::ServerOptions> http_options(const ServeOptions& options) {
   http.host = options.host;
   http.port = static_cast<uint16_t>(options.port);
   http.io_threads = options.io_threads;
-  http.worker_threads = options.worker_threads;
   http.max_connections = options.max_connections;
   http.cors_origins = options.cors_origin;
   if (options.tls_cert.empty() != options.tls_key.empty()) {
@@ -184,6 +183,8 @@ Status ServeRun::start_server() {
   settings.share_prefixes = options_.share_prefixes;
   settings.insecure_open = options_.insecure_open;
   settings.batch_lines = options_.batch_lines;
+  settings.workers.threads = options_.worker_threads;
+  settings.workers.us_per_class = to_us(1 / options_.aging_rate);  // as in the engine's queue
   if (options_.log_requests) {
     settings.log_request = [](const FinishedRequest& request) {
       log_info("request {}", log_line(request));
@@ -285,10 +286,12 @@ CommandResult ServeRun::stop(CommandResult result) {
   notifier_.stopping();
   log_info("draining: no new work, running requests have {} s to end", options_.drain_timeout);
   server_->drain();
-  if (!server_->stop(grace)) {
+  const Stopped stopped = server_->stop(grace);
+  if (stopped != Stopped::kWhole) {
     log_warning("the drain timeout of {} s is over; what still ran was cut off",
                 options_.drain_timeout);
   }
+  if (stopped == Stopped::kLeftBehind) leave(result);
   // A load cannot be called off, and nothing that it does needs an orderly end.
   if (is_loading()) leave(result);
   const auto left = std::max(until - steady_clock::now(), steady_clock::duration::zero());

@@ -10,6 +10,7 @@
 #include "engine/scheduler_manager.h"
 #include "server/answer/delivery.h"
 #include "server/answer/live_requests.h"
+#include "server/api/errors.h"
 #include "server/auth/key_ring.h"
 #include "server/auth/rate_limiter.h"
 #include "server/http/workers.h"
@@ -27,7 +28,7 @@ struct ServerContext {
   Metrics& metrics;
   LiveRequests& live;
   Delivery& delivery;
-  http::Workers& workers;  // for text work that does not begin in a handler
+  http::Workers& workers;  // the same that handlers run on
 
   std::string default_model;                                // what an absent or empty `model` means
   bool share_prefixes = false;                              // all tenants use one prefix cache
@@ -37,6 +38,9 @@ struct ServerContext {
   std::atomic<bool>& ready;           // the models named at the start are loaded
   std::atomic<bool>& draining;        // no new work
   std::function<void()> start_drain;  // what SIGTERM does
+
+  // Why the workers did not take a task.
+  api::Error no_worker() const { return draining ? api::draining(1) : api::overloaded(1); }
 };
 
 }  // namespace skein

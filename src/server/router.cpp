@@ -64,6 +64,7 @@ std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHe
     call.sink = binding.sink(call);
   }
   http::Accepted accepted;
+  accepted.priority = call.priority;
   accepted.body_limit_bytes = route.body_limit_bytes;
   accepted.sink = call.sink;
   accepted.handler = [&binding, call = std::move(call)](http::Request request,
@@ -75,7 +76,9 @@ std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHe
 }
 
 http::Response Router::refusal(int status, std::string_view message, std::string_view path) {
-  return error_response(dialect_of(path), {.status = status, .message = std::string(message)});
+  return error_response(dialect_of(path), {.status = status,
+                                           .message = std::string(message),
+                                           .code = status == 503 ? "overloaded" : ""});
 }
 
 }  // namespace skein

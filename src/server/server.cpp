@@ -63,8 +63,6 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-constexpr size_t kWorkers = 2;
-constexpr size_t kWorkerQueue = 4096;
 constexpr std::chrono::milliseconds kLookAgain{5};
 
 }  // namespace
@@ -97,10 +95,10 @@ class Server::Impl {
                  ready_,
                  draining_,
                  settings_.on_drain_request},
-        workers_(kWorkers, kWorkerQueue),
+        workers_(settings_.workers, clock),
         gate_(keys_, metrics_, draining_),
         router_(gate_),
-        http_(settings_.http, router_) {
+        http_(settings_.http, router_, workers_) {
     bind_generation(router_, context_);
     bind_text(router_, context_);
     bind_models(router_, context_);
@@ -129,7 +127,7 @@ class Server::Impl {
 
   void drain() { draining_ = true; }
 
-  bool stop(std::chrono::milliseconds grace) {
+  Stopped stop(std::chrono::milliseconds grace) {
     using std::chrono::steady_clock;
     drain();
     executor_.reset();
@@ -138,8 +136,10 @@ class Server::Impl {
     while (live_.size() > 0 && steady_clock::now() < until) std::this_thread::sleep_for(kLookAgain);
     const bool whole = live_.size() == 0;
     const auto left = std::max(until - steady_clock::now(), steady_clock::duration::zero());
-    http_.stop(std::chrono::duration_cast<std::chrono::milliseconds>(left));
-    return whole;
+    if (!http_.stop(std::chrono::duration_cast<std::chrono::milliseconds>(left))) {
+      return Stopped::kLeftBehind;
+    }
+    return whole ? Stopped::kWhole : Stopped::kCutOff;
   }
 
   const ServerSettings settings_;
@@ -201,7 +201,7 @@ void Server::drain() {
   impl_->drain();
 }
 
-bool Server::stop(std::chrono::milliseconds grace) {
+Stopped Server::stop(std::chrono::milliseconds grace) {
   return impl_->stop(grace);
 }
 

@@ -26,6 +26,7 @@ namespace skein {
 
 struct ServerSettings {
   http::ServerOptions http;
+  http::Workers::Options workers;
   std::string state_dir;
   std::string default_model;
   std::string version;
@@ -36,6 +37,12 @@ struct ServerSettings {
   std::function<void(const FinishedRequest&)> log_request;
   // Called on an I/O or worker thread when an admin asks for a drain.
   std::function<void()> on_drain_request;
+};
+
+enum class Stopped : uint8_t {
+  kWhole,       // all requests ended by themselves
+  kCutOff,      // some did not
+  kLeftBehind,  // some still use a thread: the process must end without destructors
 };
 
 class Server {
@@ -55,8 +62,8 @@ class Server {
   // Likewise; a certificate that cannot be used is logged, and the old one stays.
   void reload_certificate();
   void drain();
-  // True when all streams ended by themselves.
-  bool stop(std::chrono::milliseconds grace);
+  // Within the time and two seconds more, whatever runs.
+  Stopped stop(std::chrono::milliseconds grace);
 
  private:
   class Impl;

@@ -318,10 +318,7 @@ TEST(HttpServer, SurvivesWithoutFileDescriptors) {
 }
 
 TEST(HttpServer, TheWorkersQueueIsBounded) {
-  http::ServerOptions options;
-  options.worker_threads = 1;
-  options.worker_queue = 1;
-  TestServer test(options);
+  TestServer test({}, {.threads = 1, .queue_limit = 1});
   std::atomic<bool> go = false;
   std::atomic<int> begun = 0;
   test.application.handlers["/wait"] = [&](const Request&, const Responder& responder) {
@@ -342,6 +339,30 @@ TEST(HttpServer, TheWorkersQueueIsBounded) {
   go = true;
   EXPECT_EQ(first.read_answer().body, "done");
   EXPECT_EQ(second.read_answer().body, "done");
+}
+
+TEST(HttpServer, StoppingRefusesWhatWaitsAndLeavesBehindWhatRuns) {
+  TestServer test({}, {.threads = 1, .queue_limit = 64});
+  std::atomic<bool> go = false;
+  std::atomic<int> begun = 0;
+  test.application.handlers["/slow"] = [&](const Request&, const Responder& responder) {
+    ++begun;
+    while (!go) std::this_thread::sleep_for(1ms);
+    responder.send({.body = "done"});
+  };
+  test.start();
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 12; ++i) {
+    clients.push_back(test.client());
+    clients.back().send(get("/slow"));
+  }
+  ASSERT_TRUE(eventually([&] { return begun == 1 && test.server.stats().exchanges == 12; }, 20s));
+  EXPECT_FALSE(test.server.stop(50ms)) << "a handler still runs";
+  EXPECT_EQ(begun, 1) << "nothing that waited was begun";
+  int refused = 0;
+  for (RawClient& client : clients) refused += client.read_answer().status == 503 ? 1 : 0;
+  EXPECT_EQ(refused, 11);
+  go = true;
 }
 
 TEST(HttpServer, ErrorsOfStartNameTheThing) {

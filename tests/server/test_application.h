@@ -43,7 +43,8 @@ class TestApplication : public http::Application {
 };
 
 struct TestServer {
-  explicit TestServer(http::ServerOptions options = {}) : server(std::move(options), application) {}
+  explicit TestServer(http::ServerOptions options = {}, http::Workers::Options threads = {})
+      : workers(threads, clock), server(std::move(options), application, workers) {}
   void start() {
     const Status status = server.start();
     ASSERT_TRUE(status.ok()) << status.message();
@@ -55,7 +56,9 @@ struct TestServer {
     return other.send(get("/echo")) && other.read_answer().status == 200;
   }
 
+  SystemClock clock;
   TestApplication application;
+  http::Workers workers;
   http::HttpServer server;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "server/api/message_stream.h"
@@ -93,17 +94,22 @@ bool AnswerJob::find_model() {
 
 void AnswerJob::acquire() {
   context_.live.add(identity_.id, caller_.principal->key_id, weak_from_this());
-  context_.models.acquire(identity_.model, [self = shared_from_this()](Result<ModelLease> lease) {
-    if (!lease.ok()) {
-      self->context_.metrics.on_rejected(self->identity_.model, Rejection::kUnavailable);
-      return self->fail(api::model_unavailable(1));
-    }
-    // This may be the thread that loads models: text work goes elsewhere.
-    auto held = std::make_shared<ModelLease>(std::move(*lease));
-    if (!self->context_.workers.post([self, held] { self->submit(held); })) {
-      self->fail(api::overloaded(1));
-    }
-  });
+  const auto here = std::this_thread::get_id();
+  context_.models.acquire(
+      identity_.model, [self = shared_from_this(), here](Result<ModelLease> lease) {
+        if (!lease.ok()) {
+          self->context_.metrics.on_rejected(self->identity_.model, Rejection::kUnavailable);
+          return self->fail(api::model_unavailable(1));
+        }
+        auto held = std::make_shared<ModelLease>(std::move(*lease));
+        if (std::this_thread::get_id() == here && self->responder_) return self->submit(held);
+        // The threads that load models and that run batches have other work: text goes elsewhere.
+        const auto drop = [self] { self->fail(self->context_.no_worker()); };
+        if (!self->context_.workers.post(
+                self->caller_.priority, [self, held] { self->submit(held); }, drop)) {
+          drop();
+        }
+      });
 }
 
 void AnswerJob::submit(std::shared_ptr<ModelLease> lease) {

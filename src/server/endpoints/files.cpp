@@ -33,8 +33,11 @@ std::string file_answer(const FileRecord& file) {
 // refused, which is the last thing it does.
 class ContentStream : public std::enable_shared_from_this<ContentStream> {
  public:
-  ContentStream(http::Workers& workers, http::Responder responder, OpenFile file)
-      : workers_(workers), responder_(std::move(responder)), file_(std::move(file)) {}
+  ContentStream(http::Workers& workers, Priority priority, http::Responder responder, OpenFile file)
+      : workers_(workers),
+        priority_(priority),
+        responder_(std::move(responder)),
+        file_(std::move(file)) {}
 
   void start() {
     responder_.start(
@@ -45,8 +48,12 @@ class ContentStream : public std::enable_shared_from_this<ContentStream> {
 
  private:
   void post() {
-    const bool posted = workers_.post([self = shared_from_this()] { self->pump(); });
-    if (!posted) responder_.abort();
+    const auto self = shared_from_this();
+    const auto give_up = [self] { self->responder_.abort(); };
+    if (!workers_.post(
+            priority_, [self] { self->pump(); }, give_up)) {
+      give_up();
+    }
   }
 
   void pump() {
@@ -77,6 +84,7 @@ class ContentStream : public std::enable_shared_from_this<ContentStream> {
   }
 
   http::Workers& workers_;
+  const Priority priority_;
   const http::Responder responder_;
   const OpenFile file_;
   uint64_t sent_ = 0;
@@ -107,7 +115,8 @@ void content(ServerContext& context, const Call& call, const http::Responder& re
   context.store.files().open(
       call.id, call.principal->scope(), [&context, call, responder](Result<OpenFile> file) {
         if (!file.ok()) return send_store_error(call, responder, file.status());
-        std::make_shared<ContentStream>(context.workers, responder, std::move(*file))->start();
+        std::make_shared<ContentStream>(context.workers, call.priority, responder, std::move(*file))
+            ->start();
       });
 }
 

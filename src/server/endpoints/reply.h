@@ -55,10 +55,13 @@ void send_page(ServerContext& context, const Call& call, const http::Responder& 
     return send_error(call, responder, api::invalid_field("after", "It is not the id of an item."));
   }
   if (!page.ok()) return send_store_error(call, responder, page.status());
-  const bool posted = context.workers.post([responder, json, items = std::move(*page)] {
+  const auto refuse = [&context, dialect = call.route->dialect, responder] {
+    responder.send(error_response(dialect, context.no_worker()));
+  };
+  const auto write = [responder, json, items = std::move(*page)] {
     send_json(responder, page_text(items, json));
-  });
-  if (!posted) send_error(call, responder, api::overloaded(1));
+  };
+  if (!context.workers.post(call.priority, write, refuse)) refuse();
 }
 
 }  // namespace skein

@@ -24,16 +24,19 @@ constexpr size_t kBodyReadAhead = 256 << 10;  // of a body whose sink is busy
 constexpr uint64_t kDroppedBody = 64 << 10;   // read for the sake of the connection
 constexpr size_t kMaxClientRequestId = 128;
 
+constexpr Fault kOverloaded{503, "The server has as much work as it can hold; try again later."};
+constexpr Fault kStopping{503, "The server is shutting down; try again later."};
+
 bool is_visible(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
 }
 
 }  // namespace
 
-Shared::Shared(ServerOptions o, Application& a)
+Shared::Shared(ServerOptions o, Application& a, Workers& w)
     : options(std::move(o)),
       application(a),
-      workers(options.worker_threads, options.worker_queue),
+      workers(w),
       id_salt((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {}
 
 Connection::Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket)
@@ -144,6 +147,7 @@ asio::awaitable<bool> Connection::serve(RequestHead head) {
     accepted.body_limit_bytes = kDroppedBody;
   } else {
     accepted = std::move(std::get<Accepted>(admission));
+    current_.priority = accepted.priority;
   }
   Request request{std::move(head), {}, peer_, current_.request_id};
   std::optional<Response> fault = co_await read_body(request.head, accepted.body_limit_bytes,
@@ -153,7 +157,7 @@ asio::awaitable<bool> Connection::serve(RequestHead head) {
     co_return co_await send_response(std::move(*response));
   }
   if (!dispatch(accepted, std::move(request))) {
-    Response busy = refusal({503, "the server is busy"});
+    Response busy = refusal(kOverloaded);
     busy.headers.push_back({"Retry-After", "1"});
     co_return co_await send_response(std::move(busy));
   }
@@ -215,16 +219,27 @@ asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const 
                                                           bool last) {
   std::optional<Response> refused;
   bool finished = false;
-  const bool posted = shared_.workers.post([&, self = shared_from_this()]() mutable {
-    if (!piece.empty()) refused = sink.write(piece);
-    if (!refused && last) refused = sink.finish();
-    asio::io_context& context = thread_.context;
-    asio::post(context, [&finished, self = std::move(self)] {
+  const auto go_on = [&finished, self = shared_from_this()] {
+    asio::post(self->thread_.context, [&finished, self] {
       finished = true;
       self->wake();
     });
-  });
-  if (!posted) co_return refusal({503, "the server is busy"});
+  };
+  const auto write = [&, go_on] {
+    try {
+      if (!piece.empty()) refused = sink.write(piece);
+      if (!refused && last) refused = sink.finish();
+    } catch (const std::exception& error) {  // memory is short: this upload alone fails
+      log_error("an upload failed: {}", error.what());
+      refused = refusal(kOverloaded);
+    }
+    go_on();
+  };
+  const auto dropped = [&, go_on] {
+    refused = refusal(kStopping);
+    go_on();
+  };
+  if (!shared_.workers.post(current_.priority, write, dropped)) co_return refusal(kOverloaded);
   while (!finished) co_await wait(Clock::time_point::max());
   co_return refused;
 }
@@ -240,14 +255,13 @@ bool Connection::dispatch(const Accepted& accepted, Request request) {
     Responder responder;
   };
   auto job = std::make_shared<Job>(Job{accepted.handler, std::move(request), Responder(exchange_)});
-  const bool posted = shared_.workers.post([job] {
-    try {
-      job->handler(std::move(job->request), std::move(job->responder));
-    } catch (const std::exception& error) {  // memory is short: this request alone fails
-      log_error("a request handler failed: {}", error.what());
-    }
-  });
-  if (!posted) {
+  const auto run = [job] { job->handler(std::move(job->request), std::move(job->responder)); };
+  const auto dropped = [job, &application = shared_.application, path = current_.path] {
+    Response stopping = application.refusal(kStopping.status, kStopping.message, path);
+    stopping.headers.push_back({"Retry-After", "1"});
+    job->responder.send(std::move(stopping));
+  };
+  if (!shared_.workers.post(accepted.priority, run, dropped)) {
     job.reset();
     end_exchange();
     return false;

@@ -29,11 +29,11 @@ namespace skein::http {
 
 // What the connections of one server share.
 struct Shared {
-  Shared(ServerOptions o, Application& a);
+  Shared(ServerOptions o, Application& a, Workers& w);
 
   const ServerOptions options;
   Application& application;
-  Workers workers;
+  Workers& workers;
   TlsCertificate tls;
   std::atomic<bool> draining = false;
   std::atomic<uint64_t> connections = 0;
@@ -58,6 +58,7 @@ struct Current {
   bool head_only = false;  // HEAD
   bool http10 = false;
   bool keep_alive = false;
+  Priority priority = Priority::NORMAL;  // of its text work
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {

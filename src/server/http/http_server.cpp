@@ -21,6 +21,8 @@ namespace {
 using asio::ip::tcp;
 using namespace std::chrono_literals;
 
+constexpr auto kLastWords = 500ms;  // for the answers of what was dropped
+constexpr auto kCutting = 500ms;    // for what was cut off, and for handlers that run
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 Result<tcp::endpoint> resolve(asio::io_context& context, const std::string& host, uint16_t port) {
@@ -45,15 +47,15 @@ bool is_out_of_files(const ErrorCode& error) {
 
 class HttpServer::Impl {
  public:
-  Impl(ServerOptions options, Application& application)
-      : shared_(std::move(options), application) {}
+  Impl(ServerOptions options, Application& application, Workers& workers)
+      : shared_(std::move(options), application, workers) {}
   ~Impl() { stop(0ms); }
 
   Status start();
   Status reload_certificate() {
     return shared_.options.tls ? shared_.tls.load(*shared_.options.tls) : ok_status();
   }
-  void stop(std::chrono::milliseconds grace);
+  bool stop(std::chrono::milliseconds grace);
   uint16_t port() const { return port_; }
   ServerStats stats() const {
     return {shared_.connections, shared_.exchanges, shared_.accept_errors};
@@ -181,8 +183,8 @@ bool HttpServer::Impl::wait_for_connections(std::chrono::milliseconds timeout) c
   return true;
 }
 
-void HttpServer::Impl::stop(std::chrono::milliseconds grace) {
-  if (threads_.empty()) return;
+bool HttpServer::Impl::stop(std::chrono::milliseconds grace) {
+  if (threads_.empty()) return true;
   shared_.draining = true;
   asio::post(io_.front()->context, [this] {
     ErrorCode ignored;
@@ -190,18 +192,24 @@ void HttpServer::Impl::stop(std::chrono::milliseconds grace) {
   });
   for_each_connection([](Connection& connection) { connection.drain(); });
   if (!wait_for_connections(grace)) {
+    shared_.workers.drop();
+    wait_for_connections(kLastWords);
     for_each_connection([](Connection& connection) { connection.cut(); });
-    if (!wait_for_connections(5s)) log_warning("{} connections do not end", shared_.connections);
+    if (!wait_for_connections(kCutting)) {
+      log_warning("{} connections do not end", shared_.connections);
+    }
   }
+  shared_.workers.drop();
+  const bool joined = shared_.workers.join(kCutting);
   for (const auto& thread : io_) thread->wakeups->close();
-  shared_.workers.stop();
   for (const auto& thread : io_) thread->context.stop();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
+  return joined;
 }
 
-HttpServer::HttpServer(ServerOptions options, Application& application)
-    : impl_(std::make_unique<Impl>(std::move(options), application)) {}
+HttpServer::HttpServer(ServerOptions options, Application& application, Workers& workers)
+    : impl_(std::make_unique<Impl>(std::move(options), application, workers)) {}
 HttpServer::~HttpServer() = default;
 
 Status HttpServer::start() {
@@ -220,8 +228,8 @@ ServerStats HttpServer::stats() const {
   return impl_->stats();
 }
 
-void HttpServer::stop(std::chrono::milliseconds grace) {
-  impl_->stop(grace);
+bool HttpServer::stop(std::chrono::milliseconds grace) {
+  return impl_->stop(grace);
 }
 
 }  // namespace skein::http

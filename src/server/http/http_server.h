@@ -27,6 +27,7 @@
 #include "server/http/head_parser.h"
 #include "server/http/message.h"
 #include "server/http/responder.h"
+#include "server/http/workers.h"
 
 namespace skein::http {
 
@@ -39,8 +40,6 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one, see HttpServer::port
   size_t io_threads = 2;
-  size_t worker_threads = 2;
-  size_t worker_queue = 4096;     // handlers that wait for a worker; beyond: 503
   size_t max_connections = 8192;  // beyond, clients wait in the kernel's queue
 
   HeadLimits head;
@@ -74,9 +73,10 @@ class BodySink {
 using Handler = std::function<void(Request request, Responder responder)>;
 
 struct Accepted {
-  Handler handler;                 // runs on a worker thread when the body is there
-  uint64_t body_limit_bytes = 0;   // beyond: 413
-  std::shared_ptr<BodySink> sink;  // null: the body comes in Request::body
+  Handler handler;                       // runs on a worker thread when the body is there
+  Priority priority = Priority::NORMAL;  // its turn at the workers
+  uint64_t body_limit_bytes = 0;         // beyond: 413
+  std::shared_ptr<BodySink> sink;        // null: the body comes in Request::body
 };
 
 // What the server serves. Outlives it.
@@ -100,7 +100,8 @@ struct ServerStats {
 // Thread-safety: start and stop by one thread, the others by any.
 class HttpServer {
  public:
-  HttpServer(ServerOptions options, Application& application);
+  // `workers` outlives the server, and does no more work once the server has stopped.
+  HttpServer(ServerOptions options, Application& application, Workers& workers);
   ~HttpServer();  // stops at once
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -113,9 +114,11 @@ class HttpServer {
   uint16_t port() const;
   ServerStats stats() const;
 
-  // Accepts nobody any more, closes idle connections, lets running answers end until the deadline,
-  // then cuts them off. Handlers that run are waited for. Idempotent.
-  void stop(std::chrono::milliseconds grace);
+  // Accepts nobody any more, closes idle connections, and lets running answers end until the
+  // deadline. Then what waits for a worker gets a 503, and the rest is cut off. That takes no more
+  // than a second and a half: false when a handler still ran then and was left behind, so that the
+  // process must end without destructors. Idempotent.
+  bool stop(std::chrono::milliseconds grace);
 
  private:
   class Impl;

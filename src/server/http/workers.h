@@ -1,38 +1,79 @@
-// The threads that do the text work of requests, so that I/O threads only move bytes.
+// The threads that do the text work of requests (JSON, templates, tokenizers), so that I/O threads
+// only move bytes.
+//
+//   if (!workers.post(priority, work, refuse)) refuse();
+//
+// Tasks start in the order of the scheduler's queue: by arrival + class x us_per_class, of equals
+// the first. So a task waits for those ahead of it and for what arrives within (class gap x
+// us_per_class) after it, never for more. Each class has places of its own in the queue: a flood of
+// one class keeps nobody else out.
+//
+// A task that was queued is either run or dropped. One that throws, because memory is short, ends
+// alone: what it holds goes, and with it a Responder that answers 500. Thread-safety: any thread
+// may post; drop() and join() are for one thread.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+#include "sched/types.h"
+
 namespace skein::http {
 
-// A bounded queue and its threads. Any thread may post. Tasks do not throw. Tasks start in the
-// order of their posts.
 class Workers {
  public:
-  Workers(size_t threads, size_t queue_limit);
-  ~Workers() { stop(); }
+  struct Options {
+    size_t threads = 2;
+    size_t queue_limit = 4096;                // tasks of one class that wait
+    TimeUs us_per_class = 10 * kUsPerSecond;  // of waiting that make up for a class
+  };
+  using Task = std::function<void()>;
+
+  // `clock` outlives it.
+  Workers(Options options, const Clock& clock);
+  ~Workers();  // drops what waits and waits for what runs
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Runs what is queued, then joins. Idempotent.
-  void stop();
+  // False, and neither is called, when the class has no place left, or after drop(). `dropped` is
+  // called instead of `run` when drop() finds it waiting.
+  bool post(Priority priority, Task run, Task dropped);
 
-  // false, and the task is dropped, when `queue_limit` tasks wait, or after stop().
-  bool post(std::function<void()> task);
+  // Nothing is queued or begun from now on; what waits is told, on this thread. Idempotent.
+  void drop();
+  // After drop(): waits for the tasks that run. False when one has not ended in time; it must then
+  // be joined again, or the process end without destructors.
+  bool join(std::chrono::milliseconds timeout);
 
  private:
-  void run();
+  struct Entry {
+    TimeUs arrival_us = 0;
+    uint64_t order = 0;
+    Task run;
+    Task dropped;
+  };
+  using Queue = std::deque<Entry>;  // of one class, in order of arrival
 
-  const size_t queue_limit_;
+  void serve();
+  Queue* next();  // mutex_ held; null: nothing waits
+
+  const Options options_;
+  const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable posted_;
-  std::deque<std::function<void()>> queue_;
+  std::condition_variable ended_;
+  std::array<Queue, kPriorities> queues_;
+  uint64_t orders_ = 0;
+  size_t serving_ = 0;  // threads that have not ended
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

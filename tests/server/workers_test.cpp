@@ -1,0 +1,101 @@
+#include "server/http/workers.h"
+
+#include <atomic>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <new>
+#include <semaphore>
+#include <string>
+#include <vector>
+
+#include "server/http_client.h"
+
+namespace skein::http {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::eventually;
+
+// One worker that is held until the test lets it go, and the order in which tasks then begin.
+class WorkersTest : public ::testing::Test {
+ protected:
+  WorkersTest() {
+    EXPECT_TRUE(workers_.post(
+        Priority::HIGH, [this] { begun_.release(), go_.acquire(); }, [] {}));
+    begun_.acquire();
+  }
+  bool post(Priority priority, const std::string& name) {
+    return workers_.post(
+        priority, [this, name] { note(name); }, [this, name] { note("no " + name); });
+  }
+  void note(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    order_.push_back(name);
+  }
+  std::vector<std::string> order(size_t count) {
+    go_.release();
+    EXPECT_TRUE(eventually(
+        [&] {
+          const std::lock_guard lock(mutex_);
+          return order_.size() == count;
+        },
+        20s));
+    return order_;
+  }
+
+  std::counting_semaphore<> begun_{0}, go_{0};
+  std::mutex mutex_;
+  std::vector<std::string> order_;
+  ManualClock clock_;
+  Workers workers_{{.threads = 1, .queue_limit = 16}, clock_};
+};
+
+TEST_F(WorkersTest, AHighTaskIsNotBehindSixteenLowOnes) {
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(post(Priority::LOW, "low"));
+  clock_.advance(kUsPerSecond);
+  ASSERT_TRUE(post(Priority::NORMAL, "normal"));
+  ASSERT_TRUE(post(Priority::HIGH, "high"));
+  const std::vector<std::string> order = this->order(18);
+  EXPECT_EQ(order[0], "high");
+  EXPECT_EQ(order[1], "normal");
+}
+
+TEST_F(WorkersTest, WhatHasWaitedForTheClassGapGoesFirst) {
+  post(Priority::LOW, "first");
+  clock_.advance(20 * kUsPerSecond - 1);
+  post(Priority::HIGH, "just in time");
+  clock_.advance(1);
+  post(Priority::HIGH, "as good, and later");
+  clock_.advance(1);
+  post(Priority::HIGH, "too late");
+  EXPECT_EQ(order(4),
+            (std::vector<std::string>{"just in time", "first", "as good, and later", "too late"}));
+}
+
+TEST_F(WorkersTest, AFloodOfOneClassKeepsNoOtherOut) {
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(post(Priority::LOW, "low"));
+  EXPECT_FALSE(post(Priority::LOW, "low"));
+  EXPECT_TRUE(post(Priority::NORMAL, "normal"));
+  order(17);
+}
+
+TEST_F(WorkersTest, DroppingTellsWhatWaitsAndLeavesWhatRuns) {
+  post(Priority::LOW, "a");
+  post(Priority::HIGH, "b");
+  workers_.drop();
+  EXPECT_EQ(order_, (std::vector<std::string>{"no b", "no a"}));
+  EXPECT_FALSE(post(Priority::HIGH, "c"));
+  EXPECT_FALSE(workers_.join(10ms)) << "the first task still runs";
+  go_.release();
+  EXPECT_TRUE(workers_.join(20s));
+}
+
+TEST_F(WorkersTest, ATaskThatThrowsEndsAlone) {
+  workers_.post(
+      Priority::HIGH, [] { throw std::bad_alloc(); }, [] {});
+  post(Priority::HIGH, "next");
+  EXPECT_EQ(order(1), std::vector<std::string>{"next"});
+}
+
+}  // namespace
+}  // namespace skein::http
