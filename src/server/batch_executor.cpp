@@ -31,8 +31,13 @@ LineResult failed_line(const api::Error& error) {
 }
 
 // The engine has no room for it, or the key has used up its minute: nothing that the line can help.
-bool may_pass(int status) {
-  return status == 429 || status == 503;
+// One that asks for more than the key's whole minute is told no time to come again.
+bool may_pass(const http::Response& response) {
+  const bool has_time =
+      std::any_of(response.headers.begin(), response.headers.end(), [](const http::Header& header) {
+        return http::equals_ignoring_case(header.name, "Retry-After");
+      });
+  return response.status == 503 || (response.status == 429 && has_time);
 }
 
 TimeUs rest_of(const http::Response& response) {
@@ -203,7 +208,7 @@ class BatchExecutor::Impl {
   void generate(const LineKey& key, const Caller& caller, api::Parsed<Request> request) {
     if (!request.ok()) return lines_->finish(key, failed_line(request.error()));
     LineDone done = [lines = lines_, key](const http::Response& response, std::string id) {
-      if (may_pass(response.status)) return lines->give_back(key, rest_of(response));
+      if (may_pass(response)) return lines->give_back(key, rest_of(response));
       lines->finish(key, {response.status, std::move(id), response.body});
     };
     lines_->set_request(key, submit(caller, std::move(*request), std::move(done)));

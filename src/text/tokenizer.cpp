@@ -26,6 +26,7 @@ struct Tokenizer::Parts {
   std::vector<TokenId> prefix;
   std::vector<TokenId> suffix;
   bool strip_leading_space = false;
+  size_t longest_piece_bytes = 1;
 
   Status add_tokens(const std::vector<AddedToken>& added);
 };
@@ -98,6 +99,10 @@ Result<Tokenizer> Tokenizer::create(TokenizerSpec spec) {
   parts->prefix = std::move(spec.prefix);
   parts->suffix = std::move(spec.suffix);
   parts->strip_leading_space = spec.strip_leading_space;
+  for (size_t id = 0; id < parts->vocabulary.size(); ++id) {
+    const std::string_view piece = parts->vocabulary.decoded(static_cast<TokenId>(id));
+    parts->longest_piece_bytes = std::max(parts->longest_piece_bytes, piece.size());
+  }
   return Tokenizer(std::move(parts));
 }
 
@@ -168,6 +173,10 @@ Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, DecodeOption
   for (const TokenId id : ids) SKEIN_TRY(assembler.push(id, out));
   assembler.finish(out);
   return out;
+}
+
+size_t Tokenizer::longest_piece_bytes() const {
+  return parts_->longest_piece_bytes;
 }
 
 size_t Tokenizer::vocab_size() const {

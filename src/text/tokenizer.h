@@ -58,6 +58,8 @@ class Tokenizer {
   Result<std::string> decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
 
   size_t vocab_size() const;
+  // Bytes of text that one token can stand for, at most.
+  size_t longest_piece_bytes() const;
   bool contains(TokenId id) const;
   // The id of a piece as the file spells it; kNoToken when there is none.
   TokenId find(std::string_view piece) const;

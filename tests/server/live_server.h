@@ -58,6 +58,13 @@ class LiveServer {
   // Before start(): the whole key.
   std::string add_key(const std::string& name, std::vector<std::string> models = {},
                       bool admin = false) {
+    KeyRecord key;
+    key.name = name;
+    key.models = std::move(models);
+    key.admin = admin;
+    return add_key(std::move(key));
+  }
+  std::string add_key(KeyRecord key) {
     StoreOptions options;
     options.state_dir = state_dir();
     options.is_server = false;
@@ -65,11 +72,7 @@ class LiveServer {
     EXPECT_TRUE(store.ok()) << store.message();
     const std::string id = make_key_id(), secret = make_secret();
     const KeyDigest digest = digest_secret(secret);
-    KeyRecord key;
     key.id = id;
-    key.name = name;
-    key.models = std::move(models);
-    key.admin = admin;
     key.salt = digest.salt;
     key.digest = digest.digest;
     const auto added =

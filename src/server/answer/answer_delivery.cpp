@@ -33,6 +33,10 @@ void AnswerJob::advance() {
     if (choice.finished) continue;
     if (!advance_choice(choice)) return;
   }
+  if (unfinished_ == 0 && used_up_) {
+    const api::Usage used = usage();
+    return fail(api::rate_limit_used_up({used.prompt_tokens, used.completion_tokens}));
+  }
   if (unfinished_ == 0) return complete();
   flush();
 }
@@ -117,6 +121,10 @@ void AnswerJob::finish_choice(Choice& choice) {
   }
   choice.finished = true;
   --unfinished_;
+  if (choice.on_account && choice.result.finish == FinishReason::kLength) {
+    used_up_ = true;  // no end of its own: the answer's is an error
+    return;
+  }
   writer_->finish(out_, choice.result, usage());
 }
 

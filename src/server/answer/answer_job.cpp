@@ -187,19 +187,20 @@ std::optional<api::Error> AnswerJob::check_size(const std::vector<PromptTokens>&
 }
 
 std::optional<api::Error> AnswerJob::check_rate(const std::vector<PromptTokens>& prompts) {
-  uint64_t tokens = 0;
-  for (const PromptTokens& prompt : prompts) {
-    tokens +=
-        prompt.ids.size() + uint64_t{spec_.generation.n} * spec_.generation.max_tokens.value_or(1);
+  const std::optional<uint32_t> max_tokens = spec_.generation.max_tokens;
+  const uint64_t choices = uint64_t{spec_.generation.n} * prompts.size();
+  uint64_t prompt_tokens = 0;
+  for (const PromptTokens& prompt : prompts) prompt_tokens += prompt.ids.size();
+  const Admission admission =
+      context_.limiter.admit(*caller_.principal, prompt_tokens + choices * max_tokens.value_or(1),
+                             max_tokens ? RateLimiter::Take::kExactly : RateLimiter::Take::kAll);
+  if (!admission.admitted()) return rate_limit_error(admission);
+  reserved_tokens_ = admission.reserved;
+  if (reserved_tokens_ > 0 && !max_tokens) {
+    const uint64_t share = (reserved_tokens_ - prompt_tokens) / choices;
+    share_tokens_ = static_cast<uint32_t>(std::min<uint64_t>(share, UINT32_MAX));
   }
-  const Admission admission = context_.limiter.admit(*caller_.principal, tokens);
-  if (admission.admitted()) {
-    reserved_tokens_ = tokens;
-    return std::nullopt;
-  }
-  constexpr TimeUs kSecond = kUsPerSecond;
-  return api::rate_limited(static_cast<uint64_t>(
-      std::max<TimeUs>(1, (admission.retry_after_us + kSecond - 1) / kSecond)));
+  return std::nullopt;
 }
 
 Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
@@ -221,6 +222,9 @@ Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
       request.sampling = sampling;
       request.sampling.choice = static_cast<uint32_t>(p * wanted.n + c);
       request.max_tokens = wanted.max_tokens;
+      const bool on_account =
+          share_tokens_ && prompts[p].ids.size() + *share_tokens_ < served.max_request_tokens();
+      if (on_account) request.max_tokens = share_tokens_;
       request.priority = caller_.priority;
       if (!context_.share_prefixes) request.salt = caller_.principal->salt;
       request.tenant = tenant();
@@ -238,6 +242,7 @@ Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
       choice.request = std::move(handle);
       choice.text = std::move(text);
       choice.pending = prompts[p].echo;
+      choice.on_account = on_account;
       choice.result.index = static_cast<uint32_t>(choices_.size() - 1);
       choice.prompt = static_cast<uint32_t>(p);
       ++unfinished_;

@@ -65,7 +65,8 @@ class AnswerJob final : public Deliverable,
     uint64_t characters = 0;  // before the next token, for its text_offset
     uint32_t prompt = 0;      // which of the prompts
     uint32_t progress = 0;
-    bool finished = false;  // its end was written
+    bool on_account = false;  // max_tokens is its share of what the key had left
+    bool finished = false;    // its end was written
   };
 
   // answer_job.cpp: up to the engine
@@ -122,6 +123,9 @@ class AnswerJob final : public Deliverable,
   size_t unfinished_ = 0;
   uint64_t prompt_tokens_ = 0;
   uint64_t reserved_tokens_ = 0;  // at the rate limiter
+  // Of a request without max_tokens whose key has a limit: what each choice may generate.
+  std::optional<uint32_t> share_tokens_;
+  bool used_up_ = false;  // a choice has come to the end of its share
   TimeUs first_token_ = 0;
   TimeUs last_tokens_ = 0;
 };

@@ -1,5 +1,6 @@
 #include "server/answer/generate.h"
 
+#include <algorithm>
 #include <charconv>
 #include <ctime>
 #include <utility>
@@ -14,21 +15,14 @@ namespace {
 
 using Prompts = api::Parsed<std::vector<PromptTokens>>;
 
-// continue_final_message: the prompt ends where the last message does, so that the answer goes on
-// from there.
-void cut_after(jinja::Rendered& prompt, const std::string& content) {
-  const size_t at = content.empty() ? std::string::npos : prompt.text().rfind(content);
-  if (at == std::string::npos) return;
-  size_t left = at + content.size();
-  for (size_t i = 0; i < prompt.segments.size(); ++i) {
-    std::string& text = prompt.segments[i].text;
-    if (left <= text.size()) {
-      text.resize(left);
-      prompt.segments.resize(i + 1);
-      return;
-    }
-    left -= text.size();
-  }
+// Tokens beyond the context up to which a text is still counted, so that the client is told how
+// many it has.
+constexpr uint64_t kSlackTokens = 1024;
+
+api::Error too_long(const Status& status, const char* field) {
+  api::Error error = api::from_status(status);
+  error.param = field;
+  return error;
 }
 
 Prompts chat_prompt(const ServedModel& served, const api::ChatRequest& request) {
@@ -37,6 +31,9 @@ Prompts chat_prompt(const ServedModel& served, const api::ChatRequest& request) 
   if (!prompt.ok()) {
     return api::invalid_field(
         "messages", "The model's chat template refuses this conversation: " + prompt.message());
+  }
+  if (const Status size = check_text_bytes(served, *prompt); !size.ok()) {
+    return too_long(size, "messages");
   }
   auto ids = encode_prompt(served.model().tokenizer()->tokenizer, *prompt);
   if (!ids.ok()) return api::from_status(ids.status());
@@ -65,6 +62,9 @@ api::Parsed<PromptTokens> completion_prompt(const ServedModel& served, const api
     return tokens;
   }
   const std::string& text = std::get<std::string>(prompt);
+  if (const Status size = check_text_bytes(served, text.size()); !size.ok()) {
+    return too_long(size, "prompt");
+  }
   auto ids = tokenizer.encode(text, {.add_special = true});
   if (!ids.ok()) return api::from_status(ids.status());
   tokens.ids = std::move(*ids);
@@ -139,6 +139,27 @@ std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer
     return api::not_supported("A conversation, with a model whose chat template cannot be used,");
   }
   return std::nullopt;
+}
+
+Status check_text_bytes(const ServedModel& served, uint64_t bytes) {
+  const uint64_t tokens = served.max_request_tokens() + kSlackTokens;
+  const uint64_t limit = tokens * served.model().tokenizer()->tokenizer.longest_piece_bytes();
+  if (bytes <= limit) return {};
+  return out_of_range("The text has {} bytes; with a context of {} tokens at most {} are taken.",
+                      bytes, served.max_request_tokens(), limit);
+}
+
+api::Error rate_limit_error(const Admission& admission) {
+  if (admission.never) return api::rate_limit_too_small(admission.wanted, admission.per_minute);
+  constexpr TimeUs kSecond = kUsPerSecond;
+  const TimeUs seconds = (admission.retry_after_us + kSecond - 1) / kSecond;
+  return api::rate_limited(static_cast<uint64_t>(std::max<TimeUs>(1, seconds)));
+}
+
+Status check_text_bytes(const ServedModel& served, const jinja::Rendered& prompt) {
+  uint64_t bytes = 0;
+  for (const auto& segment : prompt.segments) bytes += segment.text.size();
+  return check_text_bytes(served, bytes);
 }
 
 Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request) {

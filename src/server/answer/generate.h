@@ -50,6 +50,15 @@ std::shared_ptr<LiveRequest> generate_completion(ServerContext& context, Caller 
 // conversation. The reason is logged, for it may name paths.
 std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer, bool chat);
 
+// Before text is tokenized: no prompt that fits the context can have more bytes than its tokens can
+// stand for. kOutOfRange with both numbers.
+Status check_text_bytes(const ServedModel& served, uint64_t bytes);
+// The same of a rendered conversation.
+Status check_text_bytes(const ServedModel& served, const jinja::Rendered& prompt);
+
+// What a key is told whose minute is used up, and when to come again.
+api::Error rate_limit_error(const Admission& admission);
+
 // The prompt of a conversation, as the model's own template writes it; find_missing has found
 // nothing.
 Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request);

@@ -27,6 +27,23 @@ std::string_view error_type(Dialect dialect, int status) {
   return "invalid_request_error";
 }
 
+namespace {
+
+void append_used(std::string& out, Dialect dialect, const Error::Used& used) {
+  const bool openai = dialect == Dialect::kOpenAi;
+  const auto append = [&](std::string_view name, uint64_t tokens) {
+    out.append(name);
+    json::append_int(out, static_cast<int64_t>(tokens));
+  };
+  append(openai ? R"(,"usage":{"prompt_tokens":)" : R"(,"usage":{"input_tokens":)",
+         used.prompt_tokens);
+  append(openai ? R"(,"completion_tokens":)" : R"(,"output_tokens":)", used.completion_tokens);
+  if (openai) append(R"(,"total_tokens":)", used.prompt_tokens + used.completion_tokens);
+  out.append("}");
+}
+
+}  // namespace
+
 std::string error_object(Dialect dialect, const Error& error) {
   std::string out;
   if (dialect == Dialect::kAnthropic) {
@@ -35,6 +52,7 @@ std::string error_object(Dialect dialect, const Error& error) {
     out.append(",\"message\":");
     json::append_string(out,
                         error.param.empty() ? error.message : error.param + ": " + error.message);
+    if (error.used) append_used(out, dialect, *error.used);
     return out.append("}");
   }
   const auto append_or_null = [&](std::string_view text) {
@@ -52,6 +70,7 @@ std::string error_object(Dialect dialect, const Error& error) {
   append_or_null(error.param);
   out.append(",\"code\":");
   append_or_null(error.code);
+  if (error.used) append_used(out, dialect, *error.used);
   return out.append("}");
 }
 
@@ -136,6 +155,24 @@ Error rate_limited(uint64_t retry_after_s) {
           .message = "This key's rate limit is used up; try again later.",
           .code = "rate_limit_exceeded",
           .retry_after_s = retry_after_s};
+}
+
+Error rate_limit_too_small(uint64_t tokens, uint64_t tokens_per_minute) {
+  return {.status = 429,
+          .message = fmt::format("The prompt and its answers may need {} tokens; this key has {} a "
+                                 "minute. Ask for fewer with max_tokens or n.",
+                                 tokens, tokens_per_minute),
+          .code = "rate_limit_exceeded"};
+}
+
+Error rate_limit_used_up(Error::Used used) {
+  return {
+      .status = 429,
+      .message = fmt::format("This key's tokens of the minute are used up: {} by the prompt and "
+                             "{} by the answer. Ask for fewer with max_tokens.",
+                             used.prompt_tokens, used.completion_tokens),
+      .code = "rate_limit_exceeded",
+      .used = used};
 }
 
 Error model_unavailable(uint64_t retry_after_s) {

@@ -22,6 +22,11 @@ struct Error {
   std::string param = {};  // the field, as in messages[2].content; empty: none
   std::string code = {};   // empty: none
   std::optional<uint64_t> retry_after_s = {};
+  struct Used {
+    uint64_t prompt_tokens = 0;
+    uint64_t completion_tokens = 0;
+  };
+  std::optional<Used> used = {};  // by an answer that ends with this
 };
 
 // A value, or what the client is told instead.
@@ -69,6 +74,10 @@ Error deadline_exceeded();
 Error queue_full(uint64_t retry_after_s);
 Error share_full(std::string_view why, uint64_t retry_after_s);  // `why` has both numbers
 Error rate_limited(uint64_t retry_after_s);
+// More than the key's whole minute: there is no time at which it would be admitted.
+Error rate_limit_too_small(uint64_t tokens, uint64_t tokens_per_minute);
+// The answer has used what was left of the key's minute.
+Error rate_limit_used_up(Error::Used used);
 Error draining(uint64_t retry_after_s);
 Error engine_hung(uint64_t retry_after_s);  // a step does not come back; not the client's fault
 Error overloaded(uint64_t retry_after_s);  // no room for it in a queue or in memory

@@ -8,6 +8,8 @@ namespace {
 constexpr int64_t kUnitsPerToken = 60 * kUsPerSecond;
 // Beyond it a limit is none: it keeps the arithmetic within 64 bits.
 constexpr uint64_t kMaxTokens = uint64_t{1} << 30;
+// Debts are kept, as far as 64 bits go: 76 thousand million tokens.
+constexpr int64_t kLeastLevel = -(int64_t{1} << 62);
 
 int64_t units(uint64_t tokens) {
   return static_cast<int64_t>(std::min(tokens, kMaxTokens)) * kUnitsPerToken;
@@ -24,15 +26,18 @@ int64_t TokenBucket::capacity() const {
 
 TimeUs TokenBucket::wait_us(uint64_t amount) const {
   if (per_minute_ == 0) return 0;
-  const int64_t missing = std::min(units(amount), capacity()) - level_;
+  const int64_t missing = units(amount) - level_;
   if (missing <= 0) return 0;
   const auto rate = static_cast<int64_t>(per_minute_);  // units a microsecond
   return (missing + rate - 1) / rate;
 }
 
 void TokenBucket::take(uint64_t amount) {
-  // A debt of more than an hour's worth is forgiven: nobody waits that long for one request.
-  level_ = std::max(level_ - units(amount), -60 * capacity());
+  level_ = std::max(level_ - units(amount), kLeastLevel);
+}
+
+uint64_t TokenBucket::left() const {
+  return level_ > 0 ? static_cast<uint64_t>(level_ / kUnitsPerToken) : 0;
 }
 
 void TokenBucket::give_back(uint64_t amount) {
@@ -67,18 +72,26 @@ RateLimiter::Buckets& RateLimiter::refilled(const Principal& who) {
   return entry->second;
 }
 
-Admission RateLimiter::admit(const Principal& who, uint64_t tokens) {
+Admission RateLimiter::admit(const Principal& who, uint64_t tokens, Take take) {
+  if (who.tokens_per_minute != 0 && tokens > who.tokens_per_minute) {
+    return {.exceeded = RateLimit::kTokens,
+            .never = true,
+            .wanted = tokens,
+            .per_minute = who.tokens_per_minute};
+  }
   const std::lock_guard lock(mutex_);
   Buckets& buckets = refilled(who);
   const TimeUs requests_us = buckets.requests.wait_us(1);
   const TimeUs tokens_us = buckets.tokens.wait_us(tokens);
   if (requests_us > 0 || tokens_us > 0) {
-    return {requests_us >= tokens_us ? RateLimit::kRequests : RateLimit::kTokens,
-            std::max(requests_us, tokens_us)};
+    return {.exceeded = requests_us >= tokens_us ? RateLimit::kRequests : RateLimit::kTokens,
+            .retry_after_us = std::max(requests_us, tokens_us)};
   }
   if (who.requests_per_minute != 0) buckets.requests.take(1);
-  if (who.tokens_per_minute != 0) buckets.tokens.take(tokens);
-  return {};
+  if (who.tokens_per_minute == 0) return {};
+  const uint64_t reserved = take == Take::kAll ? buckets.tokens.left() : tokens;
+  buckets.tokens.take(reserved);
+  return {.reserved = reserved};
 }
 
 void RateLimiter::settle(const Principal& who, uint64_t reserved, uint64_t used) {

@@ -3,11 +3,12 @@
 //   const Admission admission = limiter.admit(who, prompt_tokens + max_tokens);
 //   if (!admission.admitted()) refuse(429, admission.retry_after_us);
 //   ...
-//   limiter.settle(who, prompt_tokens + max_tokens, tokens_really_used);
+//   limiter.settle(who, admission.reserved, tokens_really_used);
 //
-// Admission takes what the request may need; settle gives back or charges the difference, so a
-// bucket may go below zero and later requests wait for it. A request that needs more than a whole
-// minute's tokens is admitted when the bucket is full, otherwise it would never be.
+// Admission takes what the request may need, so no two requests count on the same tokens; one that
+// cannot say how many it needs takes all that are left. settle gives back or charges the
+// difference: a bucket may go below zero, and later requests wait until the debt is paid. A request
+// that needs more than a whole minute's tokens is refused for good.
 //
 // Thread-safety: any thread. Limits are read from the principal each time, so changes of a key
 // count at once; the buckets are those of the key's id, so a new secret does not refill them.
@@ -29,8 +30,9 @@ class TokenBucket {
   // Full at first.
   TokenBucket(uint64_t per_minute, TimeUs now_us);
 
-  // Microseconds until `amount` (at most a full bucket) can be taken; 0: now.
+  // Microseconds until `amount` can be taken; 0: now. Of no use beyond a full bucket.
   TimeUs wait_us(uint64_t amount) const;
+  uint64_t left() const;            // whole tokens; 0 when it is below
   void take(uint64_t amount);       // may leave it below zero
   void give_back(uint64_t amount);  // never above full
   // Fills it up to this moment, at this rate. A new rate keeps what was used, not what was left.
@@ -49,6 +51,10 @@ enum class RateLimit : uint8_t { kNone, kRequests, kTokens };
 struct Admission {
   RateLimit exceeded = RateLimit::kNone;
   TimeUs retry_after_us = 0;
+  uint64_t reserved = 0;    // tokens that were taken; 0 for a key without a limit of tokens
+  bool never = false;       // `wanted` is more than `per_minute`: no time is late enough
+  uint64_t wanted = 0;      // tokens
+  uint64_t per_minute = 0;  // tokens
   bool admitted() const { return exceeded == RateLimit::kNone; }
 };
 
@@ -56,8 +62,10 @@ class RateLimiter {
  public:
   explicit RateLimiter(const Clock& clock) : clock_(clock) {}
 
-  // Takes one request and `tokens`, or nothing.
-  Admission admit(const Principal& who, uint64_t tokens);
+  // kAll: `tokens` are the least that it needs, and it takes all that are left.
+  enum class Take : uint8_t { kExactly, kAll };
+  // Takes one request and its tokens, or nothing.
+  Admission admit(const Principal& who, uint64_t tokens, Take take = Take::kExactly);
   // The request that was admitted with `reserved` tokens used `used`.
   void settle(const Principal& who, uint64_t reserved, uint64_t used);
 

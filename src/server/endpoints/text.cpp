@@ -1,4 +1,7 @@
 // /tokenize, /detokenize, /apply-template, /v1/messages/count_tokens, /v1/embeddings.
+//
+// Each is a request of its key's minute, and the tokens of its text are tokens of that minute: they
+// cost the workers as much as a prompt does.
 #include <utility>
 
 #include "engine/prompt.h"
@@ -19,10 +22,23 @@ api::Error text_error(const Status& status, std::string_view field) {
                  : api::from_status(status);
 }
 
-void send_result(const Call& call, const http::Responder& responder, std::string_view field,
-                 Result<std::string> result) {
-  if (!result.ok()) return send_error(call, responder, text_error(result.status(), field));
-  send_json(responder, std::move(*result));
+// What an endpoint made of a text.
+struct TextAnswer {
+  std::string body;
+  uint64_t tokens = 0;  // of the text, for the key's account
+};
+
+constexpr uint64_t kBytesPerToken = 4;  // of a text that is not tokenized
+// Taken at the door, where nobody knows yet how many there will be.
+constexpr uint64_t kReservedTokens = 1;
+
+// False: the key's minute is used up, and the client knows.
+bool enter(ServerContext& context, const Call& call, const http::Responder& responder) {
+  const Admission admission = context.limiter.admit(*call.principal, kReservedTokens);
+  if (admission.admitted()) return true;
+  context.metrics.on_rejected("", Rejection::kRateLimit);
+  send_error(call, responder, rate_limit_error(admission));
+  return false;
 }
 
 const Tokenizer& tokenizer_of(const ServedModel& model) {
@@ -31,11 +47,13 @@ const Tokenizer& tokenizer_of(const ServedModel& model) {
 
 Result<std::vector<TokenId>> encode_chat(const ServedModel& model, const api::ChatRequest& chat) {
   SKEIN_ASSIGN(const jinja::Rendered prompt, render_chat(model, chat));
+  SKEIN_TRY(check_text_bytes(model, prompt));
   return encode_prompt(tokenizer_of(model), prompt);
 }
 
-Result<std::string> tokenize(const ServedModel& model, const api::TokenizeRequest& request) {
+Result<TextAnswer> tokenize(const ServedModel& model, const api::TokenizeRequest& request) {
   const Tokenizer& tokenizer = tokenizer_of(model);
+  if (!request.chat) SKEIN_TRY(check_text_bytes(model, request.text.size()));
   const auto encoded = request.chat
                            ? encode_chat(model, *request.chat)
                            : tokenizer.encode(request.text, {.add_special = request.add_special});
@@ -45,11 +63,12 @@ Result<std::string> tokenize(const ServedModel& model, const api::TokenizeReques
     pieces.reserve(tokens.size());
     for (const TokenId token : tokens) pieces.emplace_back(tokenizer.piece(token));
   }
-  return api::tokenize_answer(tokens, model.max_request_tokens(),
-                              request.with_pieces ? &pieces : nullptr);
+  return TextAnswer{api::tokenize_answer(tokens, model.max_request_tokens(),
+                                         request.with_pieces ? &pieces : nullptr),
+                    tokens.size()};
 }
 
-Result<std::string> detokenize(const ServedModel& model, const api::DetokenizeRequest& request) {
+Result<TextAnswer> detokenize(const ServedModel& model, const api::DetokenizeRequest& request) {
   const Tokenizer& tokenizer = tokenizer_of(model);
   for (const TokenId token : request.tokens) {
     if (!tokenizer.contains(token)) {
@@ -58,18 +77,19 @@ Result<std::string> detokenize(const ServedModel& model, const api::DetokenizeRe
     }
   }
   SKEIN_ASSIGN(const std::string text, tokenizer.decode(request.tokens, {.skip_special = false}));
-  return api::detokenize_answer(text);
+  return TextAnswer{api::detokenize_answer(text), request.tokens.size()};
 }
 
-Result<std::string> apply_template(const ServedModel& model,
-                                   const api::ApplyTemplateRequest& request) {
+Result<TextAnswer> apply_template(const ServedModel& model,
+                                  const api::ApplyTemplateRequest& request) {
   SKEIN_ASSIGN(const jinja::Rendered prompt, render_chat(model, request.chat));
-  return api::apply_template_answer(prompt.text());
+  const std::string text = prompt.text();
+  return TextAnswer{api::apply_template_answer(text), text.size() / kBytesPerToken};
 }
 
-Result<std::string> count_tokens(const ServedModel& model, const api::ChatRequest& request) {
+Result<TextAnswer> count_tokens(const ServedModel& model, const api::ChatRequest& request) {
   SKEIN_ASSIGN(const std::vector<TokenId> tokens, encode_chat(model, request));
-  return api::count_tokens_answer(tokens.size());
+  return TextAnswer{api::count_tokens_answer(tokens.size()), tokens.size()};
 }
 
 // What a request needs of the model's files.
@@ -98,16 +118,22 @@ template <class Parse, class Answer>
 EndpointFunction text_endpoint(ServerContext& context, Parse parse, Answer answer,
                                const char* field) {
   return [&context, parse, answer, field](Call call, const http::Responder& responder) {
+    if (!enter(context, call, responder)) return;
     auto request = parse(call.request.body);
     if (!request.ok()) return send_error(call, responder, request.error());
     call.request = {};  // its text is in the parsed request; the call may wait for a model
     const Needs needs = needs_of(*request);
     with_model(context, call, needs.model, responder,
-               [=, parsed = std::move(*request)](ServedModel& served) {
+               [=, &context, parsed = std::move(*request)](ServedModel& served) {
                  if (const auto missing = find_missing(served, needs.tokenizer, needs.chat)) {
                    return send_error(call, responder, *missing);
                  }
-                 send_result(call, responder, field, answer(served, parsed));
+                 Result<TextAnswer> made = answer(served, parsed);
+                 if (!made.ok()) {
+                   return send_error(call, responder, text_error(made.status(), field));
+                 }
+                 context.limiter.settle(*call.principal, kReservedTokens, made->tokens);
+                 send_json(responder, std::move(made->body));
                });
   };
 }

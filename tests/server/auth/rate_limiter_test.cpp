@@ -67,12 +67,33 @@ TEST_F(RateLimiterTest, TokensAMinuteAndWhatWasReallyUsed) {
   EXPECT_TRUE(limiter_.admit(key, 1).admitted());
 }
 
-TEST_F(RateLimiterTest, ARequestLargerThanAMinutesWorthIsAdmittedWhenTheBucketIsFull) {
+TEST_F(RateLimiterTest, ARequestLargerThanAMinutesWorthIsNeverAdmitted) {
   const Principal key = who(0, 100);
-  EXPECT_TRUE(limiter_.admit(key, 250).admitted());
-  EXPECT_EQ(limiter_.admit(key, 250).retry_after_us, 150 * kUsPerSecond);
-  clock_.advance(150 * kUsPerSecond);
-  EXPECT_TRUE(limiter_.admit(key, 250).admitted());
+  const Admission refused = limiter_.admit(key, 101);
+  EXPECT_FALSE(refused.admitted());
+  EXPECT_TRUE(refused.never);
+  EXPECT_EQ(refused.wanted, 101U);
+  EXPECT_EQ(refused.per_minute, 100U);
+  EXPECT_FALSE(limiter_.admit(who(1, 0), 1'000'000).never) << "it has no limit of tokens";
+}
+
+TEST_F(RateLimiterTest, WhoCannotSayHowManyTakesAllThatAreLeft) {
+  const Principal key = who(0, 100);
+  EXPECT_EQ(limiter_.admit(key, 30).reserved, 30U);
+  EXPECT_EQ(limiter_.admit(key, 10, RateLimiter::Take::kAll).reserved, 70U);
+  EXPECT_FALSE(limiter_.admit(key, 1).admitted()) << "no two count on the same tokens";
+  limiter_.settle(key, 70, 20);
+  EXPECT_FALSE(limiter_.admit(key, 51, RateLimiter::Take::kAll).admitted());
+  EXPECT_EQ(limiter_.admit(key, 50, RateLimiter::Take::kAll).reserved, 50U);
+}
+
+TEST_F(RateLimiterTest, ADebtIsKeptHoweverLargeItIs) {
+  const Principal key = who(0, 100);
+  limiter_.settle(key, 0, 100'100);
+  clock_.advance(1000 * 60 * kUsPerSecond);
+  EXPECT_FALSE(limiter_.admit(key, 1).admitted());
+  clock_.advance(kUsPerSecond);
+  EXPECT_TRUE(limiter_.admit(key, 1).admitted());
 }
 
 TEST_F(RateLimiterTest, ARefusalTakesNothing) {
@@ -100,7 +121,7 @@ TEST_F(RateLimiterTest, HugeNumbersAndLongSilencesDoNotOverflow) {
   }
   EXPECT_FALSE(limiter_.admit(key, 1).admitted());
   clock_.advance(TimeUs{1} << 60);
-  EXPECT_TRUE(limiter_.admit(key, std::numeric_limits<uint64_t>::max()).admitted());
+  EXPECT_TRUE(limiter_.admit(key, 1U << 30).admitted());
 }
 
 TEST_F(RateLimiterTest, ManyThreadsGetTheLimitTogether) {

@@ -1,0 +1,123 @@
+// What text work costs a key, and what is refused before it is done.
+#include <gtest/gtest.h>
+
+#include "server/live_server.h"
+
+namespace skein::testing {
+namespace {
+
+const Json kChat = {{"messages", {{{"role", "user"}, {"content", "Hello"}}}}};
+
+struct TextRoute {
+  const char* path;
+  Json body;
+};
+
+std::vector<TextRoute> text_routes() {
+  Json count = kChat;
+  count["model"] = "tiny";
+  return {{"/tokenize", {{"prompt", "Hello"}}},
+          {"/detokenize", {{"tokens", {70, 71}}}},
+          {"/apply-template", kChat},
+          {"/v1/messages/count_tokens", count}};
+}
+
+TEST(TextLimits, TextWorkCountsAsRequestsOfTheKeysMinute) {
+  for (const TextRoute& route : text_routes()) {
+    LiveServer live;
+    const std::string key = live.add_key({.name = "slow", .requests_per_minute = 1});
+    live.start();
+    EXPECT_EQ(live.post(route.path, route.body, key).status, 200) << route.path;
+    const HttpAnswer refused = live.post(route.path, route.body, key);
+    EXPECT_EQ(refused.status, 429) << route.path;
+    EXPECT_NE(refused.head.find("Retry-After: "), std::string::npos) << route.path;
+  }
+}
+
+TEST(TextLimits, TextWorkIsChargedToTheKeysTokens) {
+  LiveServer live;
+  const std::string key = live.add_key({.name = "few", .tokens_per_minute = 100});
+  live.start();
+  const Json body = {{"prompt", std::string(600, 'a')}};
+  EXPECT_EQ(live.post("/tokenize", body, key).json["count"], 600);
+  const HttpAnswer refused =
+      live.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, key);
+  EXPECT_EQ(refused.status, 429) << refused.text;
+  EXPECT_NE(refused.head.find("Retry-After: 3"), std::string::npos)
+      << refused.head;  // 500 are owed
+}
+
+TEST(TextLimits, TextThatCannotFitIsRefusedUnread) {
+  LiveServer live;
+  live.start();
+  // A token stands for 12 bytes at most, and 1,024 more than the context's 1,024 are counted.
+  const uint64_t limit = uint64_t{2048} * 12;
+  const std::string at_limit(limit, ' '), beyond(limit + 1, ' ');
+  EXPECT_EQ(live.post("/tokenize", {{"prompt", at_limit}}).json["count"], limit);
+  const auto refused = [&](const char* path, const Json& body, const char* field) {
+    const HttpAnswer answer = live.post(path, body);
+    EXPECT_EQ(answer.status, 400) << path << answer.text;
+    EXPECT_NE(answer.text.find(field), std::string::npos) << path << answer.text;
+    EXPECT_NE(answer.text.find("24576"), std::string::npos) << path << answer.text;
+    return answer.text;
+  };
+  EXPECT_NE(refused("/tokenize", {{"prompt", beyond}}, "prompt").find("24577"), std::string::npos);
+  EXPECT_NE(refused("/v1/completions", {{"prompt", beyond}}, "prompt").find("24577"),
+            std::string::npos);
+  Json chat = kChat;
+  chat["messages"][0]["content"] = beyond;
+  refused("/v1/chat/completions", chat, "messages");
+  refused("/tokenize", chat, "prompt");
+  chat["model"] = "tiny";
+  refused("/v1/messages/count_tokens", chat, "messages");
+}
+
+TEST(TokenLimits, ARequestBeyondAWholeMinuteIsRefusedForGood) {
+  LiveServer live;
+  const std::string key = live.add_key({.name = "few", .tokens_per_minute = 100});
+  live.start();
+  const HttpAnswer refused =
+      live.post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 50}, {"n", 2}}, key);
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.error_code(), "\"rate_limit_exceeded\"");
+  EXPECT_NE(refused.text.find("102"), std::string::npos) << refused.text;
+  EXPECT_NE(refused.text.find("100"), std::string::npos) << refused.text;
+  EXPECT_EQ(refused.head.find("Retry-After"), std::string::npos) << refused.head;
+  EXPECT_EQ(
+      live.post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 49}, {"n", 2}}, key).status,
+      200);
+}
+
+TEST(TokenLimits, AnAnswerWithoutMaxTokensEndsWhereTheKeysMinuteDoes) {
+  for (const int choices : {1, 7, 98}) {
+    LiveServer live(32);
+    const std::string key = live.add_key({.name = "few", .tokens_per_minute = 100});
+    live.start();
+    const Json body = {{"prompt", "ab"}, {"n", choices}, {"ignore_eos", true}, {"seed", 3}};
+    const HttpAnswer plain = live.post("/v1/completions", body, key);
+    ASSERT_EQ(plain.status, 429) << choices << plain.text;
+    EXPECT_EQ(plain.error_code(), "\"rate_limit_exceeded\"");
+    const Json& usage = plain.json["error"]["usage"];
+    EXPECT_EQ(usage["prompt_tokens"], 2) << plain.text;
+    EXPECT_EQ(usage["completion_tokens"], 98 / choices * choices) << plain.text;
+    const HttpAnswer next =
+        live.post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 90}}, key);
+    EXPECT_EQ(next.status, 429) << "the minute is used up";
+  }
+}
+
+TEST(TokenLimits, AStreamWhoseKeyIsOutOfTokensEndsWithAnErrorFrame) {
+  LiveServer live;
+  const std::string key = live.add_key({.name = "few", .tokens_per_minute = 100});
+  live.start();
+  RawClient client = live.client();
+  const Json body = {{"prompt", "ab"}, {"stream", true}, {"ignore_eos", true}};
+  client.send(LiveServer::request("POST", "/v1/completions", key, "application/json", body.dump()));
+  const std::string stream = client.read_until("0\r\n\r\n", 20'000);
+  EXPECT_NE(stream.find("\"rate_limit_exceeded\""), std::string::npos) << stream;
+  EXPECT_NE(stream.find("\"completion_tokens\":98"), std::string::npos) << stream;
+  EXPECT_EQ(stream.find("[DONE]"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace skein::testing
