@@ -18,7 +18,7 @@ JOBS   ?= $(shell nproc)
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak overload fairness bench check fuzz format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak overload fairness limits bench check fuzz format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -75,6 +75,9 @@ faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real
 	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
 	@cmake --build --preset release --target skein fault_shim -j $(JOBS)
 	@python3 -B tests/faults/faults.py --binary build/skein --points $(POINTS) --seed $(SEED)
+
+limits: build goldens ## probes and a drain under a flood of text work, memory within its budget
+	@$(call serve_test,limits)
 
 storm: build goldens ## crowds that leave and clients that do not read, at full size
 	@$(call serve_test,storm)

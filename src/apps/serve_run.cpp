@@ -112,6 +112,11 @@ Result<http::ServerOptions> http_options(const ServeOptions& options) {
   return http;
 }
 
+uint64_t request_memory(const ServeOptions& options) {
+  if (options.request_memory.value != 0) return options.request_memory.value;
+  return std::clamp(available_memory() / 16, uint64_t{64} << 20, uint64_t{1} << 30);
+}
+
 // host:port for a URL; an IPv6 address stands in brackets.
 std::string authority_of(const std::string& host, uint16_t port) {
   const bool is_v6 = host.find(':') != std::string::npos && host.front() != '[';
@@ -183,6 +188,7 @@ Status ServeRun::start_server() {
   settings.share_prefixes = options_.share_prefixes;
   settings.insecure_open = options_.insecure_open;
   settings.batch_lines = options_.batch_lines;
+  settings.request_memory_bytes = request_memory(options_);
   settings.workers.threads = options_.worker_threads;
   settings.workers.us_per_class = to_us(1 / options_.aging_rate);  // as in the engine's queue
   if (options_.log_requests) {

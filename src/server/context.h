@@ -13,6 +13,7 @@
 #include "server/api/errors.h"
 #include "server/auth/key_ring.h"
 #include "server/auth/rate_limiter.h"
+#include "server/http/byte_budget.h"
 #include "server/http/workers.h"
 #include "server/observe/metrics.h"
 #include "server/store/store.h"
@@ -28,6 +29,7 @@ struct ServerContext {
   Metrics& metrics;
   LiveRequests& live;
   Delivery& delivery;
+  ByteBudget& memory;      // of all requests
   http::Workers& workers;  // the same that handlers run on
 
   std::string default_model;                                // what an absent or empty `model` means

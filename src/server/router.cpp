@@ -65,6 +65,7 @@ std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHe
   }
   http::Accepted accepted;
   accepted.priority = call.priority;
+  accepted.account = call.principal->key_id;
   accepted.body_limit_bytes = route.body_limit_bytes;
   accepted.sink = call.sink;
   accepted.handler = [&binding, call = std::move(call)](http::Request request,

@@ -77,6 +77,7 @@ class Server::Impl {
         store_(std::move(store)),
         keys_(store_->salt_key()),
         limiter_(clock),
+        memory_(settings_.request_memory_bytes),
         metrics_(clock),
         context_{clock,
                  models,
@@ -86,6 +87,7 @@ class Server::Impl {
                  metrics_,
                  live_,
                  delivery_,
+                 memory_,
                  workers_,
                  settings_.default_model,
                  settings_.share_prefixes,
@@ -98,7 +100,7 @@ class Server::Impl {
         workers_(settings_.workers, clock),
         gate_(keys_, metrics_, draining_),
         router_(gate_),
-        http_(settings_.http, router_, workers_) {
+        http_(settings_.http, router_, workers_, memory_) {
     bind_generation(router_, context_);
     bind_text(router_, context_);
     bind_models(router_, context_);
@@ -146,6 +148,7 @@ class Server::Impl {
   std::unique_ptr<Store> store_;
   KeyRing keys_;
   RateLimiter limiter_;
+  ByteBudget memory_;
   Metrics metrics_;
   LiveRequests live_;
   std::atomic<bool> ready_{false};

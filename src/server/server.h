@@ -27,6 +27,7 @@ namespace skein {
 struct ServerSettings {
   http::ServerOptions http;
   http::Workers::Options workers;
+  uint64_t request_memory_bytes = ByteBudget::kDefaultBytes;  // held by all requests together
   std::string state_dir;
   std::string default_model;
   std::string version;

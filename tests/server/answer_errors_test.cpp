@@ -48,7 +48,7 @@ TEST(AnswerErrors, OfAReaderThatIsBehindPassTheOutboxLimit) {
   LiveServer live(32);
   live.start();
   RawClient slow = live.client(4096);
-  const Json body = {{"prompt", "Hi"}, {"stream", true}, {"n", 24},           {"logprobs", 5},
+  const Json body = {{"prompt", "Hi"}, {"stream", true}, {"n", 24},           {"logprobs", 20},
                      {"seed", 1},      {"timeout", 1.5}, {"max_tokens", 900}, {"ignore_eos", true}};
   slow.send(LiveServer::request("POST", "/v1/completions", {}, "application/json", body.dump()));
   ASSERT_FALSE(slow.read_until("\r\n\r\n", 20'000).empty());
@@ -61,6 +61,21 @@ TEST(AnswerErrors, OfAReaderThatIsBehindPassTheOutboxLimit) {
   const std::string rest = slow.read_until("0\r\n\r\n", 20'000);
   EXPECT_NE(rest.find("data: {\"error\":"), std::string::npos) << rest.size() << " bytes";
   EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
+}
+
+TEST(AnswerErrors, APlainAnswerThatOutgrowsTheBudgetEndsWithAnError) {
+  LiveServer live(32);
+  live.settings.request_memory_bytes = 1 << 20;
+  live.start();
+  Json body = {{"prompt", "Hi"}, {"n", 16},           {"logprobs", 20},
+               {"seed", 1},      {"max_tokens", 900}, {"ignore_eos", true}};
+  const HttpAnswer large = live.post("/v1/completions", body);
+  EXPECT_EQ(large.status, 400) << large.text.substr(0, 200);
+  EXPECT_EQ(large.error_code(), "\"answer_too_large\"");
+  EXPECT_NE(large.text.find("524288"), std::string::npos) << large.text;
+  body["n"] = 1;
+  body["max_tokens"] = 20;
+  EXPECT_EQ(live.post("/v1/completions", body).status, 200) << "its memory was given back";
 }
 
 TEST(AnswerErrors, AStopTextThatIsTooLongNamesItsFieldAndBothNumbers) {

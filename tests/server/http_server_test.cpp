@@ -363,6 +363,7 @@ TEST(HttpServer, StoppingRefusesWhatWaitsAndLeavesBehindWhatRuns) {
   for (RawClient& client : clients) refused += client.read_answer().status == 503 ? 1 : 0;
   EXPECT_EQ(refused, 11);
   go = true;
+  EXPECT_TRUE(test.workers.join(20s));
 }
 
 TEST(HttpServer, ErrorsOfStartNameTheThing) {

@@ -48,6 +48,23 @@ TEST(HttpStream, StreamsFromAnotherThread) {
   EXPECT_TRUE(all.ends_with("\r\n\r\ndata: 0\n\ndata: 1\n\ndata: 2\n\n")) << all;
 }
 
+TEST(HttpStream, LastBytesPassAFullOutbox) {
+  TestServer test;
+  test.application.handlers["/stream"] = [](const Request&, const Responder& responder) {
+    responder.start({});
+    const std::string piece(64 << 10, 'x');
+    while (responder.write(piece) == WriteResult::kTaken) {
+    }
+    EXPECT_TRUE(responder.finish_with("the end"));
+    EXPECT_FALSE(responder.finish_with("twice"));
+  };
+  test.start();
+  RawClient client = test.client(4096);
+  client.send(get("/stream"));
+  const std::string all = client.read_until("0\r\n\r\n", 20'000);
+  EXPECT_NE(all.find("the end\r\n0\r\n\r\n"), std::string::npos) << all.size();
+}
+
 TEST(HttpStream, AnErrorBeforeTheFirstWriteIsAPlainAnswer) {
   TestServer test;
   test.application.handlers["/fails"] = [](const Request&, const Responder& responder) {

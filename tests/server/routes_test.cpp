@@ -177,11 +177,12 @@ TEST(Routes, ACallCarriesWhoAndHowUrgent) {
     auto* accepted = std::get_if<http::Accepted>(&admission);
     ASSERT_NE(accepted, nullptr) << path;
     EXPECT_EQ(accepted->body_limit_bytes, kJsonBodyBytes);
+    ByteBudget memory;
     const auto wakeups = std::make_shared<http::Wakeups>([] {});
     http::Request request;
     request.body = "{}";
     accepted->handler(std::move(request),
-                      http::Responder(std::make_shared<http::Exchange>(wakeups, 1)));
+                      http::Responder(std::make_shared<http::Exchange>(wakeups, 1, memory, "")));
     wakeups->close();  // no I/O thread will take what was pushed
   }
   EXPECT_EQ(calls, 2);

@@ -31,7 +31,9 @@ class TestApplication : public http::Application {
     const auto found = handlers.find(head.path);
     const auto& handler = found == handlers.end() ? handlers["/echo"] : found->second;
     if (head.path == "/refused") return http::Response{.status = 401, .body = "no"};
-    http::Accepted accepted{handler, kTestBodyLimit, nullptr};
+    http::Accepted accepted;
+    accepted.handler = handler;
+    accepted.body_limit_bytes = kTestBodyLimit;
     if (const auto sink = sinks.find(head.path); sink != sinks.end())
       accepted.sink = sink->second();
     return accepted;
@@ -43,8 +45,11 @@ class TestApplication : public http::Application {
 };
 
 struct TestServer {
-  explicit TestServer(http::ServerOptions options = {}, http::Workers::Options threads = {})
-      : workers(threads, clock), server(std::move(options), application, workers) {}
+  explicit TestServer(http::ServerOptions options = {}, http::Workers::Options threads = {},
+                      uint64_t memory_bytes = ByteBudget::kDefaultBytes)
+      : memory(memory_bytes),
+        workers(threads, clock),
+        server(std::move(options), application, workers, memory) {}
   void start() {
     const Status status = server.start();
     ASSERT_TRUE(status.ok()) << status.message();
@@ -58,6 +63,7 @@ struct TestServer {
 
   SystemClock clock;
   TestApplication application;
+  ByteBudget memory;
   http::Workers workers;
   http::HttpServer server;
 };

@@ -14,6 +14,18 @@ uint64_t characters_in(std::string_view bytes) {
   }));
 }
 
+// Frames of many choices that are handed over before the next choice is looked at.
+constexpr size_t kFlushBytes = 64 << 10;
+
+// What a piece takes in a plain answer, once more as JSON.
+uint64_t held_bytes(const Piece& piece) {
+  uint64_t bytes = piece.text.size() + piece.token_ids.size_bytes();
+  for (const api::Logprob& logprob : piece.logprobs) {
+    bytes += sizeof(logprob) + logprob.top.capacity() * sizeof(logprob.top[0]);
+  }
+  return 2 * bytes;
+}
+
 double milliseconds(TimeUs us) {
   return static_cast<double>(us) / kUsPerMs;
 }
@@ -32,13 +44,20 @@ void AnswerJob::advance() {
   for (Choice& choice : choices_) {
     if (choice.finished) continue;
     if (!advance_choice(choice)) return;
+    if (!has_memory_) return fail(memory_error());
+    if (out_.size() < kFlushBytes) continue;
+    flush();
+    if (stalled_ || !has_memory_) break;
   }
+  if (!has_memory_) return fail(memory_error());
+  if (stalled_) return;
   if (unfinished_ == 0 && used_up_) {
     const api::Usage used = usage();
     return fail(api::rate_limit_used_up({used.prompt_tokens, used.completion_tokens}));
   }
   if (unfinished_ == 0) return complete();
   flush();
+  if (!has_memory_) fail(memory_error());
 }
 
 // False when the whole answer has ended with this.
@@ -101,6 +120,9 @@ void AnswerJob::take_tokens(Choice& choice) {
 
 void AnswerJob::write_piece(Choice& choice) {
   const Piece piece{choice.result.index, choice.pending, choice.logprobs, choice.token_ids};
+  if (!spec_.generation.stream && !memory_.resize(memory_.bytes() + held_bytes(piece))) {
+    has_memory_ = false;
+  }
   if (writer_->shows(piece)) {
     const api::Timings now = timings();
     writer_->piece(out_, piece, usage(), spec_.generation.timings_per_token ? &now : nullptr);
@@ -157,11 +179,20 @@ void AnswerJob::flush() {
     case http::WriteResult::kTaken:
     case http::WriteResult::kGone:  // on_hangup has cancelled the work
       out_.clear();
+      memory_.resize(0);
       break;
     case http::WriteResult::kFull:
       stalled_ = true;
+      if (!memory_.resize(out_.size())) has_memory_ = false;
       break;
   }
+}
+
+api::Error AnswerJob::memory_error() const {
+  const uint64_t limit = context_.memory.account_limit_bytes();
+  // What alone comes near the limit will not fit later either.
+  return memory_.bytes() > limit / 2 ? api::answer_too_large(memory_.bytes(), limit)
+                                     : api::overloaded(1);
 }
 
 api::Usage AnswerJob::usage() const {
@@ -214,17 +245,34 @@ void AnswerJob::fail(const api::Error& error) {
   close(in_stream ? 200 : error.status);
 }
 
+void AnswerJob::give_up() noexcept {
+  try {
+    fail(api::overloaded(1));
+  } catch (const std::exception&) {
+    responder_.reset();  // not even that can be said: a 500, or a stream that is cut
+    try {
+      close(500);
+    } catch (const std::exception&) {  // it has let go of everything, and could not log it
+    }
+  }
+}
+
 void AnswerJob::complete() {
   if (!std::exchange(end_written_, true)) writer_->end(out_, usage(), timings());
   count(choices_.front().result.finish);
   if (spec_.generation.stream) {
     flush();
+    if (!has_memory_) return fail(memory_error());
     if (stalled_) return;  // the rest goes when the reader has caught up
     responder_->finish();
-  } else if (done_) {
-    done_({.status = 200, .body = std::move(out_)}, identity_.id);
   } else {
-    responder_->send({.status = 200, .body = std::move(out_)});
+    memory_.resize(0);  // whoever takes the body accounts for it
+    http::Response response{.status = 200, .body = std::move(out_)};
+    if (done_) {
+      done_(std::move(response), identity_.id);
+    } else {
+      responder_->send(std::move(response));
+    }
   }
   close(200);
 }
@@ -269,12 +317,16 @@ void AnswerJob::count(FinishReason reason) {
 // Everything is let go of.
 void AnswerJob::close(int status) {
   if (std::exchange(closed_, true)) return;
+  context_.live.remove(identity_.id);
+  memory_.resize(0);
+  caller_.memory.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    choices_.clear();  // and with them the streams that hold this
+    lease_.reset();
+  }
   finished_.status = status;
   if (context_.log_request) context_.log_request(finished_);
-  context_.live.remove(identity_.id);
-  const std::lock_guard lock(mutex_);
-  choices_.clear();  // and with them the streams that hold this
-  lease_.reset();
 }
 
 }  // namespace skein

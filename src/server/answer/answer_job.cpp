@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "server/api/message_stream.h"
 #include "server/store/random.h"
 
@@ -45,7 +46,8 @@ AnswerJob::AnswerJob(ServerContext& context, Caller caller, AnswerSpec spec)
     : context_(context),
       caller_(std::move(caller)),
       spec_(std::move(spec)),
-      arrived_(context.clock.now()) {
+      arrived_(context.clock.now()),
+      memory_(context.memory, caller_.principal->key_id) {
   identity_.id = std::string(id_prefix(spec_.form)) + random_hex(16);
   identity_.created = static_cast<int64_t>(std::time(nullptr));
   if (spec_.generation.seed) {
@@ -112,11 +114,20 @@ void AnswerJob::acquire() {
       });
 }
 
-void AnswerJob::submit(std::shared_ptr<ModelLease> lease) {
+void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) {
+  try {
+    make_requests(std::move(*lease));
+  } catch (const std::exception& error) {  // memory is short
+    log_error("{}: {}", identity_.id, error.what());
+    give_up();
+  }
+}
+
+void AnswerJob::make_requests(ModelLease lease) {
   bool cancelled = false;
   {
     const std::lock_guard lock(mutex_);
-    lease_ = std::move(*lease);
+    lease_ = std::move(lease);
     cancelled = cancelled_;
   }
   if (cancelled) return fail(cancelled_error());
@@ -140,6 +151,8 @@ void AnswerJob::submit(std::shared_ptr<ModelLease> lease) {
   if (const Status status = submit_choices(std::move(*prompts)); !status.ok()) {
     return fail(submit_error(status));
   }
+  spec_.make_prompts = nullptr;  // and the text that it holds
+  caller_.memory.reset();
   submitted_ = true;
   context_.delivery.post(shared_from_this());
 }

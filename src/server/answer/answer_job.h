@@ -49,6 +49,7 @@ class AnswerJob final : public Deliverable,
   void begin(LineDone done);
 
   void advance() override;
+  void give_up() noexcept override;
   void explain(std::function<void(RequestExplanation)> done) override;
   void cancel() override;
 
@@ -72,7 +73,8 @@ class AnswerJob final : public Deliverable,
   // answer_job.cpp: up to the engine
   bool find_model();
   void acquire();
-  void submit(std::shared_ptr<ModelLease> lease);
+  void submit(const std::shared_ptr<ModelLease>& lease);
+  void make_requests(ModelLease lease);
   Status submit_choices(std::vector<PromptTokens> prompts);
   std::optional<api::Error> check_ids() const;
   std::optional<api::Error> check_size(const std::vector<PromptTokens>& prompts) const;
@@ -88,6 +90,7 @@ class AnswerJob final : public Deliverable,
   void write_piece(Choice& choice);
   void finish_choice(Choice& choice);
   void flush();
+  api::Error memory_error() const;
   api::Usage usage() const;
   api::Timings timings() const;
   std::optional<api::Error> failure(const Choice& choice);
@@ -97,7 +100,7 @@ class AnswerJob final : public Deliverable,
   void close(int status);
 
   ServerContext& context_;
-  const Caller caller_;
+  Caller caller_;
   AnswerSpec spec_;
   api::Identity identity_;
   const TimeUs arrived_;
@@ -108,6 +111,9 @@ class AnswerJob final : public Deliverable,
   std::unique_ptr<AnswerWriter> writer_;  // of a stream: before its head can leave
   std::string out_;                       // written by the writer, not yet taken by the responder
   bool stalled_ = false;                  // the responder is full
+  // What a plain answer has grown to, or what a stream holds back while its reader is behind.
+  ByteBudget::Hold memory_;
+  bool has_memory_ = true;
 
   mutable std::mutex mutex_;  // for what cancel() and explain() share with the rest
   bool cancelled_ = false;

@@ -1,6 +1,9 @@
 #include "server/answer/delivery.h"
 
+#include <exception>
 #include <utility>
+
+#include "base/log.h"
 
 namespace skein {
 
@@ -19,24 +22,30 @@ void Delivery::post(std::shared_ptr<Deliverable> answer) {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(answer->listed_, true)) return;
-    list_.push_back(std::move(answer));
-    if (list_.size() > 1) return;  // the thread has been told
+    Deliverable* before = std::exchange(last_, answer.get());
+    (before == nullptr ? first_ : before->next_) = std::move(answer);
+    if (before != nullptr) return;  // the thread has been told
   }
   posted_.notify_one();
 }
 
 void Delivery::run() {
-  std::vector<std::shared_ptr<Deliverable>> taken;
   std::unique_lock lock(mutex_);
   while (true) {
-    posted_.wait(lock, [this] { return stopping_ || !list_.empty(); });
-    if (list_.empty()) return;
-    taken.swap(list_);
-    // From here on news list them again, also while they are being advanced.
-    for (const auto& answer : taken) answer->listed_ = false;
+    posted_.wait(lock, [this] { return stopping_ || first_ != nullptr; });
+    if (first_ == nullptr) return;
+    std::shared_ptr<Deliverable> answer = std::move(first_);
+    first_ = std::move(answer->next_);
+    if (first_ == nullptr) last_ = nullptr;
+    answer->listed_ = false;  // from here on news list it again, also while it is being advanced
     lock.unlock();
-    for (const auto& answer : taken) answer->advance();
-    taken.clear();
+    try {
+      answer->advance();
+    } catch (const std::exception& error) {
+      log_error("an answer is given up: {}", error.what());
+      answer->give_up();
+    }
+    answer = nullptr;
     lock.lock();
   }
 }

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace skein {
 
@@ -18,10 +17,15 @@ class Deliverable {
   virtual ~Deliverable() = default;
   // Takes what there is. Calls do not overlap.
   virtual void advance() = 0;
+  // advance() has thrown, for want of memory: this answer ends, and nobody else's.
+  virtual void give_up() noexcept = 0;
 
  private:
   friend class Delivery;
-  bool listed_ = false;  // guarded by the Delivery's mutex
+  // Guarded by the Delivery's mutex. The list hangs together by itself, so that posting needs no
+  // memory and cannot fail.
+  bool listed_ = false;
+  std::shared_ptr<Deliverable> next_;
 };
 
 class Delivery {
@@ -39,7 +43,8 @@ class Delivery {
 
   std::mutex mutex_;
   std::condition_variable posted_;
-  std::vector<std::shared_ptr<Deliverable>> list_;
+  std::shared_ptr<Deliverable> first_;
+  Deliverable* last_ = nullptr;
   bool stopping_ = false;
   std::thread thread_;
 };

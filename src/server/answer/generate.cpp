@@ -118,6 +118,7 @@ Caller caller_of(const Call& call) {
   caller.priority = call.priority;
   caller.route = call.route->pattern;
   caller.request_id = call.request.request_id;
+  caller.memory = call.request.memory;
   if (const std::string* header = call.request.head.header("x-request-timeout-ms")) {
     int64_t ms = 0;
     const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), ms);

@@ -27,7 +27,8 @@ struct Caller {
   Priority priority = Priority::NORMAL;
   std::string route;
   std::string request_id;
-  std::optional<TimeUs> timeout_us;  // of the header; a field of the request goes before it
+  std::optional<TimeUs> timeout_us;   // of the header; a field of the request goes before it
+  std::shared_ptr<void> memory = {};  // of the request, until its prompts are submitted
 };
 Caller caller_of(const Call& call);
 

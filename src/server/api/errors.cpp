@@ -196,6 +196,15 @@ Error engine_hung(uint64_t retry_after_s) {
           .retry_after_s = retry_after_s};
 }
 
+Error answer_too_large(uint64_t bytes, uint64_t limit_bytes) {
+  return {
+      .status = 400,
+      .message = fmt::format("The answer holds {} bytes and is not complete; a key may hold {}. "
+                             "Ask for fewer choices, tokens or logprobs, or for a stream.",
+                             bytes, limit_bytes),
+      .code = "answer_too_large"};
+}
+
 Error overloaded(uint64_t retry_after_s) {
   return {.status = 503,
           .message = "The server has as much work as it can hold; try again later.",

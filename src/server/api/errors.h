@@ -80,6 +80,7 @@ Error rate_limit_too_small(uint64_t tokens, uint64_t tokens_per_minute);
 Error rate_limit_used_up(Error::Used used);
 Error draining(uint64_t retry_after_s);
 Error engine_hung(uint64_t retry_after_s);  // a step does not come back; not the client's fault
+Error answer_too_large(uint64_t bytes, uint64_t limit_bytes);
 Error overloaded(uint64_t retry_after_s);  // no room for it in a queue or in memory
 Error internal_failure();
 

@@ -121,7 +121,10 @@ EndpointFunction text_endpoint(ServerContext& context, Parse parse, Answer answe
     if (!enter(context, call, responder)) return;
     auto request = parse(call.request.body);
     if (!request.ok()) return send_error(call, responder, request.error());
-    call.request = {};  // its text is in the parsed request; the call may wait for a model
+    // Its text is in the parsed request; the call may wait for a model.
+    auto memory = std::move(call.request.memory);
+    call.request = {};
+    call.request.memory = std::move(memory);
     const Needs needs = needs_of(*request);
     with_model(context, call, needs.model, responder,
                [=, &context, parsed = std::move(*request)](ServedModel& served) {

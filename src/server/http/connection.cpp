@@ -24,6 +24,10 @@ constexpr size_t kBodyReadAhead = 256 << 10;  // of a body whose sink is busy
 constexpr uint64_t kDroppedBody = 64 << 10;   // read for the sake of the connection
 constexpr size_t kMaxClientRequestId = 128;
 
+// What a body becomes before its prompt is submitted, in bytes for each of its own: the JSON value,
+// the request that is read from it, the prompt that is rendered, and the tokens.
+constexpr size_t kWorkFactor = 4;
+
 constexpr Fault kOverloaded{503, "The server has as much work as it can hold; try again later."};
 constexpr Fault kStopping{503, "The server is shutting down; try again later."};
 
@@ -33,10 +37,11 @@ bool is_visible(std::string_view text) {
 
 }  // namespace
 
-Shared::Shared(ServerOptions o, Application& a, Workers& w)
+Shared::Shared(ServerOptions o, Application& a, Workers& w, ByteBudget& m)
     : options(std::move(o)),
       application(a),
       workers(w),
+      memory(m),
       id_salt((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {}
 
 Connection::Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket)
@@ -148,18 +153,20 @@ asio::awaitable<bool> Connection::serve(RequestHead head) {
   } else {
     accepted = std::move(std::get<Accepted>(admission));
     current_.priority = accepted.priority;
+    current_.account = accepted.account;
   }
   Request request{std::move(head), {}, peer_, current_.request_id};
+  auto memory = std::make_shared<ByteBudget::Hold>(shared_.memory, current_.account);
   std::optional<Response> fault = co_await read_body(request.head, accepted.body_limit_bytes,
-                                                     accepted.sink.get(), request.body);
+                                                     accepted.sink.get(), request.body, *memory);
   if (fault) co_return co_await refuse(std::move(*fault));
   if (auto* response = std::get_if<Response>(&admission)) {
     co_return co_await send_response(std::move(*response));
   }
-  if (!dispatch(accepted, std::move(request))) {
-    Response busy = refusal(kOverloaded);
-    busy.headers.push_back({"Retry-After", "1"});
-    co_return co_await send_response(std::move(busy));
+  const bool fits = memory->resize(kWorkFactor * request.body.size());
+  request.memory = std::move(memory);
+  if (!fits || !dispatch(accepted, std::move(request))) {
+    co_return co_await send_response(overloaded());
   }
   accepted = {};
   const bool go_on = co_await answer();
@@ -178,7 +185,8 @@ void Connection::decode(BodyDecoder& decoder, std::string& out, uint64_t& receiv
 
 asio::awaitable<std::optional<Response>> Connection::read_body(const RequestHead& head,
                                                                uint64_t limit_bytes, BodySink* sink,
-                                                               std::string& body) {
+                                                               std::string& body,
+                                                               ByteBudget::Hold& memory) {
   BodyDecoder decoder(head, limit_bytes);
   if (head.expects_continue && decoder.state() == ParseState::kNeedMore && unread().empty()) {
     if (!co_await write_all("HTTP/1.1 100 Continue\r\n\r\n")) co_return Response{};
@@ -193,6 +201,8 @@ asio::awaitable<std::optional<Response>> Connection::read_body(const RequestHead
     decode(decoder, body, received);
     if (received > before) last = Clock::now();
     if (decoder.state() == ParseState::kFailed) co_return refusal(decoder.fault());
+    const size_t held = sink != nullptr ? kBodyReadAhead + body.capacity() : body.capacity();
+    if (!memory.resize(held)) co_return overloaded();
     const bool done = decoder.state() == ParseState::kDone;
     if (sink != nullptr && (done || !body.empty())) {
       std::optional<Response> refused = co_await feed(*sink, body, done);
@@ -239,13 +249,14 @@ asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const 
     refused = refusal(kStopping);
     go_on();
   };
-  if (!shared_.workers.post(current_.priority, write, dropped)) co_return refusal(kOverloaded);
+  if (!shared_.workers.post(current_.priority, write, dropped)) co_return overloaded();
   while (!finished) co_await wait(Clock::time_point::max());
   co_return refused;
 }
 
 bool Connection::dispatch(const Accepted& accepted, Request request) {
-  exchange_ = std::make_shared<Exchange>(thread_.wakeups, shared_.options.outbox_bytes);
+  exchange_ = std::make_shared<Exchange>(thread_.wakeups, shared_.options.outbox_bytes,
+                                         shared_.memory, current_.account);
   exchange_->owner = this;
   shared_.exchanges.fetch_add(1);
   last_write_ = Clock::now();
@@ -331,6 +342,12 @@ void Connection::cut() {
   broken_ = true;
   stream_.close();
   wake();
+}
+
+Response Connection::overloaded() const {
+  Response response = refusal(kOverloaded);
+  response.headers.push_back({"Retry-After", "1"});
+  return response;
 }
 
 Response Connection::refusal(const Fault& fault) const {

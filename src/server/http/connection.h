@@ -29,11 +29,12 @@ namespace skein::http {
 
 // What the connections of one server share.
 struct Shared {
-  Shared(ServerOptions o, Application& a, Workers& w);
+  Shared(ServerOptions o, Application& a, Workers& w, ByteBudget& m);
 
   const ServerOptions options;
   Application& application;
   Workers& workers;
+  ByteBudget& memory;
   TlsCertificate tls;
   std::atomic<bool> draining = false;
   std::atomic<uint64_t> connections = 0;
@@ -59,6 +60,7 @@ struct Current {
   bool http10 = false;
   bool keep_alive = false;
   Priority priority = Priority::NORMAL;  // of its text work
+  std::string account;                   // of what it holds in memory
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -86,7 +88,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<HeadOutcome> read_head(HeadParser& parser);
   asio::awaitable<bool> serve(RequestHead head);
   asio::awaitable<std::optional<Response>> read_body(const RequestHead& head, uint64_t limit_bytes,
-                                                     BodySink* sink, std::string& body);
+                                                     BodySink* sink, std::string& body,
+                                                     ByteBudget::Hold& memory);
   asio::awaitable<std::optional<Response>> feed(BodySink& sink, const std::string& piece,
                                                 bool last);
   asio::awaitable<void> wait(Clock::time_point deadline);
@@ -101,6 +104,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void wake();
   std::string_view unread() const { return std::string_view(in_).substr(in_begin_); }
   Response refusal(const Fault& fault) const;
+  Response overloaded() const;  // with Retry-After
 
   // connection_write.cpp: answers. What they return: whether the connection can go on.
   asio::awaitable<bool> answer();

@@ -1,5 +1,6 @@
 #include "server/http/exchange.h"
 
+#include <exception>
 #include <utility>
 
 namespace skein::http {
@@ -35,6 +36,9 @@ bool Exchange::send(Response response) {
   if (stage_ > Stage::kStarted) return false;
   stage_ = Stage::kEnded;
   has_stream_ = false;
+  if (response.body.size() > outbox_limit_ && !memory_.resize(response.body.size())) {
+    response = {.status = 503, .headers = {{"Retry-After", "1"}}};  // the connection words it
+  }
   response_ = std::move(response);
   notify(lock);
   return true;
@@ -154,6 +158,7 @@ void Exchange::detach() {
   std::function<void()> hangup, ready;
   const std::lock_guard lock(mutex_);
   stage_ = Stage::kDetached;
+  memory_.resize(0);
   hangup.swap(on_hangup_);
   ready.swap(on_ready_);
   outbox_ = {};
@@ -163,7 +168,12 @@ struct Responder::Ticket {
   explicit Ticket(std::shared_ptr<Exchange> e) : exchange(std::move(e)) {}
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
-  ~Ticket() { exchange->abandon(); }
+  ~Ticket() {
+    try {
+      exchange->abandon();
+    } catch (const std::exception&) {  // no memory to say so: the client waits for its own deadline
+    }
+  }
   const std::shared_ptr<Exchange> exchange;
 };
 

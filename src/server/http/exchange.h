@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/http/byte_budget.h"
 #include "server/http/message.h"
 #include "server/http/responder.h"
 
@@ -41,9 +42,11 @@ class Wakeups {
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  // `outbox_limit`: bytes held before a writer is told kFull.
-  Exchange(std::shared_ptr<Wakeups> wakeups, size_t outbox_limit)
-      : wakeups_(std::move(wakeups)), outbox_limit_(outbox_limit) {}
+  // `outbox_limit`: bytes held before a writer is told kFull. A whole answer larger than that is
+  // held on `account`, or becomes a 503.
+  Exchange(std::shared_ptr<Wakeups> wakeups, size_t outbox_limit, ByteBudget& memory,
+           std::string_view account)
+      : wakeups_(std::move(wakeups)), outbox_limit_(outbox_limit), memory_(memory, account) {}
 
   // As in Responder; any thread.
   bool send(Response response);
@@ -86,6 +89,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   const size_t outbox_limit_;
   mutable std::mutex mutex_;
   Stage stage_ = Stage::kOpen;
+  ByteBudget::Hold memory_;  // for response_, until it was read
   std::optional<Response> response_;
   std::optional<StreamHead> head_;
   std::string keepalive_;

@@ -47,8 +47,8 @@ bool is_out_of_files(const ErrorCode& error) {
 
 class HttpServer::Impl {
  public:
-  Impl(ServerOptions options, Application& application, Workers& workers)
-      : shared_(std::move(options), application, workers) {}
+  Impl(ServerOptions options, Application& application, Workers& workers, ByteBudget& memory)
+      : shared_(std::move(options), application, workers, memory) {}
   ~Impl() { stop(0ms); }
 
   Status start();
@@ -208,8 +208,9 @@ bool HttpServer::Impl::stop(std::chrono::milliseconds grace) {
   return joined;
 }
 
-HttpServer::HttpServer(ServerOptions options, Application& application, Workers& workers)
-    : impl_(std::make_unique<Impl>(std::move(options), application, workers)) {}
+HttpServer::HttpServer(ServerOptions options, Application& application, Workers& workers,
+                       ByteBudget& memory)
+    : impl_(std::make_unique<Impl>(std::move(options), application, workers, memory)) {}
 HttpServer::~HttpServer() = default;
 
 Status HttpServer::start() {

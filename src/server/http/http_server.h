@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "server/http/byte_budget.h"
 #include "server/http/head_parser.h"
 #include "server/http/message.h"
 #include "server/http/responder.h"
@@ -75,6 +76,7 @@ using Handler = std::function<void(Request request, Responder responder)>;
 struct Accepted {
   Handler handler;                       // runs on a worker thread when the body is there
   Priority priority = Priority::NORMAL;  // its turn at the workers
+  std::string account;                   // whose part of the budget of bytes it uses
   uint64_t body_limit_bytes = 0;         // beyond: 413
   std::shared_ptr<BodySink> sink;        // null: the body comes in Request::body
 };
@@ -100,8 +102,8 @@ struct ServerStats {
 // Thread-safety: start and stop by one thread, the others by any.
 class HttpServer {
  public:
-  // `workers` outlives the server, and does no more work once the server has stopped.
-  HttpServer(ServerOptions options, Application& application, Workers& workers);
+  // All outlive the server; `workers` does no more work once the server has stopped.
+  HttpServer(ServerOptions options, Application& application, Workers& workers, ByteBudget& memory);
   ~HttpServer();  // stops at once
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,6 +41,8 @@ struct Request {
   std::string body;        // empty where the route streams it to a sink
   std::string peer;        // the address of the other side, without its port
   std::string request_id;  // the client's X-Request-Id, or one of ours
+  // The request's part of the budget of bytes: kept by whoever keeps what was in the body.
+  std::shared_ptr<void> memory = nullptr;
 };
 
 // A whole answer. The connection adds Content-Length, Date, Connection and what CORS asks for.
