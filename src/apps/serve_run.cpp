@@ -191,6 +191,9 @@ Status ServeRun::start_server() {
   settings.request_memory_bytes = request_memory(options_);
   settings.workers.threads = options_.worker_threads;
   settings.workers.us_per_class = to_us(1 / options_.aging_rate);  // as in the engine's queue
+  settings.min_free_disk_bytes = options_.min_free_disk.value;
+  settings.file_limits = {options_.max_files_per_key, options_.max_file_bytes_per_key.value,
+                          options_.max_file_bytes.value};
   if (options_.log_requests) {
     settings.log_request = [](const FinishedRequest& request) {
       log_info("request {}", log_line(request));

@@ -170,7 +170,9 @@ class BatchExecutor::Impl {
     while (lines_->wait(pause)) {
       pause = kPollInterval;
       const size_t running = lines_->size();
-      const bool takes_work = !context_.draining && running < max_running_;
+      // What a line gives needs room on the disk, so lines wait for it.
+      const bool takes_work =
+          !context_.draining && running < max_running_ && !context_.store.space().is_low();
       const auto work = lines_->runner().next_lines(takes_work ? max_running_ - running : 0);
       if (!work.ok()) {
         log_error("batches cannot go on for now: {}", work.message());

@@ -167,6 +167,8 @@ Result<std::unique_ptr<Server>> Server::create(ServerSettings settings, Schedule
                                                const Clock& clock) {
   StoreOptions store_options;
   store_options.state_dir = settings.state_dir;
+  store_options.min_free_bytes = settings.min_free_disk_bytes;
+  store_options.file_limits = settings.file_limits;
   SKEIN_ASSIGN(std::unique_ptr<Store> store, Store::open(std::move(store_options)));
   auto impl = std::make_unique<Impl>(std::move(settings), std::move(store), models, clock);
   SKEIN_TRY(impl->check_exposure());

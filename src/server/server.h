@@ -21,6 +21,7 @@
 #include "engine/scheduler_manager.h"
 #include "server/http/http_server.h"
 #include "server/observe/finished_request.h"
+#include "server/store/file_budget.h"
 
 namespace skein {
 
@@ -35,6 +36,8 @@ struct ServerSettings {
   bool insecure_open = false;                            // a bind beyond loopback without any key
   size_t batch_lines = 4;                                // of batches, at a time
   std::chrono::milliseconds keepalive_interval{15'000};  // of a stream that says nothing
+  uint64_t min_free_disk_bytes = uint64_t{64} << 20;
+  FileLimits file_limits;
   std::function<void(const FinishedRequest&)> log_request;
   // Called on an I/O or worker thread when an admin asks for a drain.
   std::function<void()> on_drain_request;

@@ -212,6 +212,14 @@ Error overloaded(uint64_t retry_after_s) {
           .retry_after_s = retry_after_s};
 }
 
+Error storage_full() {
+  return {
+      .status = 507,
+      .message =
+          "The server's disk is full; delete files that are no longer needed, or try again later.",
+      .code = "storage_full"};
+}
+
 Error internal_failure() {
   return {.status = 500, .message = "The server failed.", .code = "internal_error"};
 }

@@ -30,9 +30,28 @@ void KeyRing::replace(const std::vector<KeyRecord>& keys) {
     auto principal = std::make_shared<const Principal>(
         Principal{key.id, key.name, key.tier, salt_of(key.id), key.models, key.requests_per_minute,
                   key.tokens_per_minute, key.admin});
-    next->by_id[key.id] = {{key.salt, key.digest}, std::move(principal)};
+    next->by_id[key.id] = {{key.salt, key.digest}, std::move(principal), std::nullopt};
   }
   const std::lock_guard lock(mutex_);
+  std::map<decltype(KeyDigest::digest), Bar> still_barred;
+  for (auto& [id, entry] : next->by_id) {
+    const auto found = barred_.find(entry.digest.digest);
+    if (found == barred_.end()) continue;
+    entry.bar = found->second;
+    still_barred.insert(*found);
+  }
+  barred_ = std::move(still_barred);
+  view_ = std::move(next);
+}
+
+void KeyRing::bar(const std::string& name_or_id, Bar bar) {
+  const std::lock_guard lock(mutex_);
+  auto next = std::make_shared<View>(*view_);
+  for (auto& [id, entry] : next->by_id) {
+    if (id != name_or_id && entry.principal->name != name_or_id) continue;
+    entry.bar = bar;
+    barred_[entry.digest.digest] = bar;
+  }
   view_ = std::move(next);
 }
 
@@ -49,14 +68,15 @@ std::shared_ptr<const Principal> KeyRing::authenticate(std::string_view credenti
   const bool known = entry != current->by_id.end();
   const bool right = matches(known ? entry->second.digest : nobody_,
                              presented ? presented->secret : std::string_view());
-  return known && right ? entry->second.principal : nullptr;
+  return known && right && !entry->second.bar ? entry->second.principal : nullptr;
 }
 
 std::shared_ptr<const Principal> KeyRing::find(const std::string& key_id) const {
   if (key_id.empty()) return anonymous_;
   const auto current = view();
   const auto entry = current->by_id.find(key_id);
-  return entry == current->by_id.end() ? nullptr : entry->second.principal;
+  const bool gone = entry == current->by_id.end() || entry->second.bar == Bar::kKey;
+  return gone ? nullptr : entry->second.principal;
 }
 
 std::shared_ptr<const KeyRing::View> KeyRing::view() const {

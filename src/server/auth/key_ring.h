@@ -15,8 +15,10 @@
 // Thread-safety: any thread; a lookup holds a lock for as long as it takes to copy a pointer.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -36,6 +38,11 @@ class KeyRing {
   Status follow(KeyStore& keys);
   void replace(const std::vector<KeyRecord>& keys);
 
+  // Refuses a key at once, by name or id, whatever the database says until its secret changes
+  // there: revoking must not wait for a disk. With kSecret alone its batches go on.
+  enum class Bar : uint8_t { kSecret, kKey };
+  void bar(const std::string& name_or_id, Bar bar);
+
   // No key was ever made.
   bool is_open() const;
 
@@ -51,6 +58,7 @@ class KeyRing {
   struct Entry {
     KeyDigest digest;
     std::shared_ptr<const Principal> principal;
+    std::optional<Bar> bar;
   };
   struct View {
     bool open = true;
@@ -64,7 +72,8 @@ class KeyRing {
   const KeyDigest nobody_;  // what credentials without a key are compared with; nothing matches it
   const std::shared_ptr<const Principal> anonymous_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const View> view_;  // mutex_
+  std::shared_ptr<const View> view_;                   // mutex_
+  std::map<decltype(KeyDigest::digest), Bar> barred_;  // mutex_; of keys that the view has
 };
 
 }  // namespace skein

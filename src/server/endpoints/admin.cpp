@@ -156,15 +156,36 @@ void add_key(ServerContext& context, const Call& call, const http::Responder& re
   context.store.keys().add(*key, shows_key(call, responder, std::move(secret)));
 }
 
+// Of a key that this server refuses already although the store did not take it.
+void send_unwritten(const Call& call, const http::Responder& responder, const Status& status,
+                    std::string_view what) {
+  api::Error error = store_error(status);
+  if (error.status < 500) return send_error(call, responder, error);
+  log_error("{} {}: {}", call.route->method, call.route->pattern, status.message());
+  error.message = fmt::format(
+      "{} is refused by this server from now on, but that could not be written: after a restart it "
+      "would be valid again. {} Then do this again.",
+      what, error.message);
+  send_error(call, responder, error);
+}
+
 void rotate_key(ServerContext& context, const Call& call, const http::Responder& responder) {
+  context.keys.bar(call.id, KeyRing::Bar::kSecret);
   std::string secret = make_secret();
   const KeyDigest digest = digest_secret(secret);
-  context.store.keys().rotate(call.id, digest, shows_key(call, responder, std::move(secret)));
+  context.store.keys().rotate(
+      call.id, digest,
+      [call, responder,
+       show = shows_key(call, responder, std::move(secret))](const Result<KeyRecord>& key) {
+        if (key.ok()) return show(key);
+        send_unwritten(call, responder, key.status(), "The old secret");
+      });
 }
 
 void revoke_key(ServerContext& context, const Call& call, const http::Responder& responder) {
+  context.keys.bar(call.id, KeyRing::Bar::kKey);
   context.store.keys().revoke(call.id, [call, responder](const Result<KeyRecord>& key) {
-    if (!key.ok()) return send_store_error(call, responder, key.status());
+    if (!key.ok()) return send_unwritten(call, responder, key.status(), "The key");
     answer(responder, json_of(*key));
   });
 }

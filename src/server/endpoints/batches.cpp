@@ -3,6 +3,7 @@
 
 #include "server/api/batch_request.h"
 #include "server/endpoints/endpoints.h"
+#include "server/endpoints/file_upload.h"
 #include "server/endpoints/reply.h"
 #include "server/json/append.h"
 
@@ -106,19 +107,22 @@ api::Error creation_error(const Status& status) {
               .code = "not_found"};
     case Code::kInvalidArgument:
       return api::invalid_field("input_file_id", status.message());
-    case Code::kResourceExhausted:
+    case Code::kOutOfRange:
       return {.status = 429,
               .message = status.message(),
               .code = "too_many_batches",
               .retry_after_s = kBatchRetryS};
     default:
-      return api::from_status(status);
+      return store_error(status);
   }
 }
 
 void create(ServerContext& context, const Call& call, const http::Responder& responder) {
   auto request = api::parse_batch_request(call.request.body);
   if (!request.ok()) return send_error(call, responder, request.error());
+  // Its results will need room.
+  const Status room = context.store.file_budget().check(call.principal->key_id);
+  if (!room.ok()) return send_error(call, responder, room_error(room));
   NewBatch batch{call.principal->key_id, std::string(api::batch_url(request->endpoint)),
                  request->input_file_id,
                  request->metadata.is_null() ? std::string() : request->metadata.dump(),

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/api/errors.h"
+#include "server/endpoints/reply.h"
 #include "server/router.h"
 
 namespace skein {
@@ -15,7 +15,13 @@ constexpr std::string_view kNoPurpose = "The purpose must be 'batch'.";
 
 }  // namespace
 
-FileUpload::FileUpload(const FileStore& store, std::string_view content_type) : store_(store) {
+api::Error room_error(const Status& status) {
+  if (status.code() != Code::kInvalidArgument) return store_error(status);
+  return {.status = 403, .message = status.message(), .code = "file_quota_exceeded"};
+}
+
+FileUpload::FileUpload(const FileStore& store, std::string owner, std::string_view content_type)
+    : store_(store), owner_(std::move(owner)) {
   http::PartReceiver& receiver = *this;
   if (const auto boundary = http::boundary_of(content_type)) parser_.emplace(*boundary, receiver);
 }
@@ -32,6 +38,7 @@ std::optional<http::Response> FileUpload::finish() {
   if (auto refused = outcome(parser_->finish())) return refused;
   if (content_ == nullptr) return outcome(wrong("file", "This field is required."));
   if (purpose_ != kPurpose) return outcome(wrong("purpose", kNoPurpose));
+  if (const Status status = content_->flush(); !status.ok()) return outcome(not_stored(status));
   return std::nullopt;
 }
 
@@ -48,11 +55,8 @@ std::optional<http::Fault> FileUpload::begin_part(const http::PartHead& head) {
     return wrong("file", "A file with a name of at most 512 bytes is expected.");
   }
   name_ = *head.filename;
-  auto content = store_.create();
-  if (!content.ok()) {
-    log_error("an upload was refused: {}", content.message());
-    return http::Fault{503, "The file cannot be stored now; try again later."};
-  }
+  auto content = store_.create(owner_);
+  if (!content.ok()) return not_stored(content.status());
   content_ = std::move(*content);
   return std::nullopt;
 }
@@ -68,8 +72,7 @@ std::optional<http::Fault> FileUpload::part_data(std::string_view bytes) {
   if (status.code() == Code::kOutOfRange) {
     return http::Fault{413, "The file is larger than 512 MiB."};
   }
-  log_error("an upload was cut off: {}", status.message());
-  return http::Fault{503, "The file cannot be stored now; try again later."};
+  return not_stored(status);
 }
 
 std::optional<http::Fault> FileUpload::end_part() {
@@ -82,12 +85,18 @@ http::Fault FileUpload::wrong(std::string_view field, std::string_view message) 
   return {400, message};
 }
 
+http::Fault FileUpload::not_stored(const Status& status) {
+  store_error_ = room_error(status);
+  if (store_error_->status >= 500) log_error("an upload was refused: {}", status.message());
+  return {store_error_->status, store_error_->message};
+}
+
 std::optional<http::Response> FileUpload::outcome(const std::optional<http::Fault>& fault) const {
   if (!fault) return std::nullopt;
-  api::Error error{
-      .status = fault->status, .message = std::string(fault->message), .param = wrong_field_};
-  if (fault->status == 503) error.retry_after_s = 1;
-  return error_response(api::Dialect::kOpenAi, error);
+  if (store_error_) return error_response(api::Dialect::kOpenAi, *store_error_);
+  return error_response(
+      api::Dialect::kOpenAi,
+      {.status = fault->status, .message = std::string(fault->message), .param = wrong_field_});
 }
 
 }  // namespace skein

@@ -127,7 +127,7 @@ void bind_files(Router& router, ServerContext& context) {
       Endpoint::kFileUpload,
       [&context](const Call& call) {
         const std::string* type = call.request.head.header("content-type");
-        return std::make_shared<FileUpload>(context.store.files(),
+        return std::make_shared<FileUpload>(context.store.files(), call.principal->key_id,
                                             type == nullptr ? std::string_view() : *type);
       },
       [&context](const Call& call, const http::Responder& responder) {

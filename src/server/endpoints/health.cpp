@@ -26,7 +26,9 @@ http::Response status_response(int status, std::string_view word) {
 
 void health(const ServerContext& context, const http::Responder& responder) {
   const char* why = why_not_ready(context);
-  http::Response response = why == nullptr ? status_response(200, "ok") : status_response(503, why);
+  // A full disk stops uploads and batches; answers go on.
+  const char* well = context.store.space().is_low() ? "degraded" : "ok";
+  http::Response response = why == nullptr ? status_response(200, well) : status_response(503, why);
   if (why != nullptr) response.headers.push_back({"Retry-After", std::to_string(kRetryS)});
   responder.send(std::move(response));
 }
@@ -44,6 +46,7 @@ void bind_health(Router& router, ServerContext& context) {
     responder.send({.body = R"({"version":")" + context.version + "\"}"});
   });
   router.bind(Endpoint::kMetrics, [&context](const Call&, const http::Responder& responder) {
+    context.metrics.set_state_free_bytes(context.store.space().free_bytes());
     responder.send({.content_type = "text/plain; version=0.0.4; charset=utf-8",
                     .body = context.metrics.page(context.models)});
   });

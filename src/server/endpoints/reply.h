@@ -11,7 +11,10 @@ namespace skein {
 
 void send_error(const Call& call, const http::Responder& responder, const api::Error& error);
 void send_json(const http::Responder& responder, std::string body);
-// What the store could not do; what is our own fault is logged.
+// What the store could not do, in words about storage: what api::from_status() says of a server
+// that is not ready would be wrong here.
+api::Error store_error(const Status& status);
+// Sends it; what is our own fault is logged.
 void send_store_error(const Call& call, const http::Responder& responder, const Status& status);
 
 // What of the query a list takes: after, limit (1 to `max_limit`, which is also the default unless

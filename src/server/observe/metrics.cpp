@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <prometheus/counter.h>
+#include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
@@ -145,6 +146,13 @@ struct Metrics::Parts {
   HistogramFamily& generation =
       histograms("vllm:request_generation_tokens", "Generated tokens a request.");
 
+  prometheus::Gauge& state_free_bytes =
+      prometheus::BuildGauge()
+          .Name("skein:state_free_bytes")
+          .Help("Bytes that are free on the disk of the state folder.")
+          .Register(registry)
+          .Add({});
+
   std::shared_mutex mutex;
   std::map<std::string, Model, std::less<>> models;  // mutex; entries stay for ever
 };
@@ -243,6 +251,10 @@ void Metrics::on_tokens(std::string_view model, TimeUs us, uint32_t tokens) {
 
 void Metrics::on_rejected(std::string_view model, Rejection why) {
   parts_->model(model).rejected[static_cast<size_t>(why)]->Increment();
+}
+
+void Metrics::set_state_free_bytes(uint64_t bytes) {
+  parts_->state_free_bytes.Set(static_cast<double>(bytes));
 }
 
 std::string Metrics::page(const SchedulerManager& models) {

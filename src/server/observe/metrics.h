@@ -29,6 +29,9 @@ class Metrics {
   void on_tokens(std::string_view model, TimeUs us, uint32_t tokens);
   void on_rejected(std::string_view model, Rejection why);
 
+  // On the disk of the state folder.
+  void set_state_free_bytes(uint64_t bytes);
+
   // The exposition format.
   std::string page(const SchedulerManager& models);
 

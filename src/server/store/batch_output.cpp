@@ -12,7 +12,6 @@ namespace {
 
 // Results may be long: few at a time bound the memory.
 constexpr int64_t kPageResults = 32;
-constexpr uint64_t kMaxOutputBytes = uint64_t{1} << 40;
 
 std::string quoted(const std::string& text) {
   using Json = nlohmann::json;
@@ -45,12 +44,12 @@ std::string json_line(const std::string& batch, const OutputLine& line) {
 // One of the two files; it begins to exist with its first line.
 class OutputFile {
  public:
-  OutputFile(const FileFolder& folder, const BatchRecord& batch, const char* kind)
-      : folder_(folder), batch_(batch), kind_(kind) {}
+  OutputFile(const FileStore& files, const BatchRecord& batch, const char* kind)
+      : files_(files), batch_(batch), kind_(kind) {}
 
   Status append(const std::string& text) {
     if (writer_ == nullptr) {
-      SKEIN_ASSIGN(writer_, folder_.create(kMaxOutputBytes));
+      SKEIN_ASSIGN(writer_, files_.create_output(batch_.owner));
     }
     return writer_->append(text);
   }
@@ -67,7 +66,7 @@ class OutputFile {
   }
 
  private:
-  const FileFolder& folder_;
+  const FileStore& files_;
   const BatchRecord& batch_;
   const char* kind_;
   std::unique_ptr<FileWriter> writer_;
@@ -97,12 +96,12 @@ Status write_lines(StoreThread& thread, const OpenBatch& batch, bool list_unrun,
 
 }  // namespace
 
-Status finalize_batch(StoreThread& thread, const FileFolder& folder, const OpenBatch& batch,
+Status finalize_batch(StoreThread& thread, const FileStore& files, const OpenBatch& batch,
                       int64_t now_s) {
   const BatchStatus outcome =
       batch.record.status == BatchStatus::kCancelling ? BatchStatus::kCancelled : batch.outcome;
-  OutputFile output(folder, batch.record, "output");
-  OutputFile errors(folder, batch.record, "error");
+  OutputFile output(files, batch.record, "output");
+  OutputFile errors(files, batch.record, "error");
   SKEIN_TRY(write_lines(thread, batch, outcome == BatchStatus::kExpired, output, errors));
   SKEIN_TRY(output.sync());
   SKEIN_TRY(errors.sync());

@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "server/store/batch_rows.h"
-#include "server/store/file_folder.h"
+#include "server/store/file_store.h"
 #include "server/store/store_thread.h"
 
 namespace skein {
@@ -17,7 +17,7 @@ namespace skein {
 // A line with a 2xx result goes to the output file, any other to the error file; one that never ran
 // goes to the error file of an expired batch and to neither of a cancelled one. A file that would
 // be empty is not made.
-Status finalize_batch(StoreThread& thread, const FileFolder& folder, const OpenBatch& batch,
+Status finalize_batch(StoreThread& thread, const FileStore& files, const OpenBatch& batch,
                       int64_t now_s);
 
 }  // namespace skein

@@ -83,6 +83,18 @@ Status insert_line(Database& db, int64_t seq, const InputLine& line) {
       .status();
 }
 
+Status forget_oldest(Database& db, const std::string& owner) {
+  SKEIN_ASSIGN(const int64_t kept,
+               db.integer("SELECT count(*) FROM batches WHERE owner = ?1", {owner}));
+  if (kept < kMaxKeptBatches) return {};
+  return db
+      .run(
+          "DELETE FROM batches WHERE seq IN (SELECT seq FROM batches WHERE owner = ?1 AND open = 0 "
+          "ORDER BY seq LIMIT ?2)",
+          {owner, kept - kMaxKeptBatches + 1})
+      .status();
+}
+
 Status check_input_file(Database& db, const NewBatch& batch) {
   SKEIN_ASSIGN(const FileRecord file, find_file(db, batch.input_file, {batch.owner}));
   if (file.purpose == "batch") return {};
@@ -98,9 +110,10 @@ Result<BatchRecord> create_batch(Database& db, const NewBatch& batch, int64_t no
       const int64_t live,
       db.integer("SELECT count(*) FROM batches WHERE owner = ?1 AND " SKEIN_LIVE, {batch.owner}));
   if (live >= kMaxLiveBatches) {
-    return resource_exhausted("{} batches of this key have not ended, and {} is the most", live,
-                              kMaxLiveBatches);
+    return out_of_range("{} batches of this key have not ended, and {} is the most", live,
+                        kMaxLiveBatches);
   }
+  SKEIN_TRY(forget_oldest(db, batch.owner));
   const std::string id = "batch_" + random_hex(16);
   SKEIN_TRY(db.run("INSERT INTO batches (id, owner, endpoint, input_file, metadata, status, "
                    "expires_at, validating_at) VALUES (?1, ?2, ?3, ?4, ?5, 'validating', ?6, ?7)",

@@ -16,6 +16,9 @@ namespace skein {
 inline constexpr int64_t kBatchLifetimeS = 24 * 3600;
 // Batches of one owner that have not ended: what bounds the store.
 inline constexpr int64_t kMaxLiveBatches = 100;
+// Batches of one owner that are remembered; beyond, the oldest that have ended are forgotten. Their
+// files stay.
+inline constexpr int64_t kMaxKeptBatches = 10'000;
 
 struct NewBatch {
   std::string owner;
@@ -49,7 +52,7 @@ struct OutputLine {
 };
 
 // kNotFound: the owner has no such input file. kInvalidArgument: its purpose is not "batch".
-// kResourceExhausted: kMaxLiveBatches.
+// kOutOfRange: kMaxLiveBatches.
 Result<BatchRecord> create_batch(Database& db, const NewBatch& batch, int64_t now_s);
 Result<BatchRecord> find_batch(Database& db, const std::string& id, const Scope& scope);
 Result<Page<BatchRecord>> list_batches(Database& db, const Scope& scope,

@@ -73,7 +73,7 @@ Status BatchRunner::take_step(const OpenBatch& batch) {
     });
   };
   if (record.status == BatchStatus::kFinalizing || record.status == BatchStatus::kCancelling) {
-    return finalize_batch(store_.thread(), store_.file_folder(), batch, now_s);
+    return finalize_batch(store_.thread(), store_.files(), batch, now_s);
   }
   if (!is_live(record.status)) {
     return write([seq = batch.seq](Database& db) { return drop_lines(db, seq, kDroppedLines); });

@@ -36,9 +36,11 @@ void BatchStore::list(Scope scope, ListOptions options, Done<Page<BatchRecord>> 
 }
 
 void BatchStore::cancel(std::string id, Scope scope, Done<BatchRecord> done) {
-  thread_.write<BatchRecord>([id = std::move(id), scope = std::move(scope), now_s = now_s_()](
-                                 Database& db) { return cancel_batch(db, id, scope, now_s); },
-                             std::move(done));
+  thread_.write_freeing<BatchRecord>(
+      [id = std::move(id), scope = std::move(scope), now_s = now_s_()](Database& db) {
+        return cancel_batch(db, id, scope, now_s);
+      },
+      std::move(done));
 }
 
 }  // namespace skein

@@ -26,7 +26,10 @@ bool is_file_id(std::string_view id) {
 }
 
 Status disk_error(std::string_view what, std::string_view id) {
-  return unavailable("store: {} {} failed: {}", what, id, std::strerror(errno));
+  const int error = errno;
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return {full ? Code::kResourceExhausted : Code::kUnavailable,
+          fmt::format("store: {} {} failed: {}", what, id, std::strerror(error))};
 }
 
 Status sync_folder(const std::string& folder) {
@@ -48,8 +51,13 @@ OwnedFd::~OwnedFd() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-FileWriter::FileWriter(std::string folder, std::string id, OwnedFd fd, uint64_t max_bytes)
-    : folder_(std::move(folder)), id_(std::move(id)), fd_(std::move(fd)), max_bytes_(max_bytes) {}
+FileWriter::FileWriter(std::string folder, std::string id, OwnedFd fd, uint64_t max_bytes,
+                       std::unique_ptr<FileClaim> claim)
+    : folder_(std::move(folder)),
+      id_(std::move(id)),
+      fd_(std::move(fd)),
+      max_bytes_(max_bytes),
+      claim_(std::move(claim)) {}
 
 FileWriter::~FileWriter() {
   discard();
@@ -57,6 +65,12 @@ FileWriter::~FileWriter() {
 
 void FileWriter::discard() {
   if (!settled_) ::unlink((folder_ + "/" + id_).c_str());
+  settled_ = true;
+  claim_.reset();
+}
+
+void FileWriter::keep() {
+  if (!settled_) claim_->keep();
   settled_ = true;
 }
 
@@ -72,6 +86,7 @@ Status FileWriter::append(std::string_view bytes) {
 }
 
 Status FileWriter::flush() {
+  if (failure_.ok() && !buffer_.empty()) failure_ = claim_->grow(buffer_.size());
   std::string_view rest = buffer_;
   while (!rest.empty() && failure_.ok()) {
     const ssize_t count = ::write(fd_.get(), rest.data(), rest.size());
@@ -93,12 +108,14 @@ Status FileWriter::sync() {
   return failure_;
 }
 
-Result<std::unique_ptr<FileWriter>> FileFolder::create(uint64_t max_bytes) const {
+Result<std::unique_ptr<FileWriter>> FileFolder::create(uint64_t max_bytes,
+                                                       std::unique_ptr<FileClaim> claim) const {
   const std::string id = std::string(kPrefix) + random_hex(kIdBytes);
   OwnedFd fd(
       ::open(path_of(id).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (fd.get() < 0) return disk_error("creating", id);
-  return std::unique_ptr<FileWriter>(new FileWriter(path_, id, std::move(fd), max_bytes));
+  return std::unique_ptr<FileWriter>(
+      new FileWriter(path_, id, std::move(fd), max_bytes, std::move(claim)));
 }
 
 Result<OwnedFd> FileFolder::open(const std::string& id) const {

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "server/store/file_budget.h"
 
 namespace skein {
 
@@ -42,19 +43,22 @@ class FileWriter {
   const std::string& id() const { return id_; }
   uint64_t bytes() const { return bytes_; }
 
-  // kOutOfRange beyond the limit, kUnavailable when the disk refuses. A writer that failed once
-  // fails for good.
+  // kOutOfRange beyond its size, kInvalidArgument and kResourceExhausted as its claim says,
+  // kResourceExhausted and kUnavailable when the disk refuses. A writer that failed once fails for
+  // good.
   Status append(std::string_view bytes);
+  // Hands what was appended to the system, so that what refuses it does so now.
+  Status flush();
   // Makes the content durable.
   Status sync();
   // Whether the content stays; the first call decides.
-  void keep() { settled_ = true; }
+  void keep();
   void discard();
 
  private:
   friend class FileFolder;
-  FileWriter(std::string folder, std::string id, OwnedFd fd, uint64_t max_bytes);
-  Status flush();
+  FileWriter(std::string folder, std::string id, OwnedFd fd, uint64_t max_bytes,
+             std::unique_ptr<FileClaim> claim);
 
   std::string folder_;
   std::string id_;
@@ -62,6 +66,7 @@ class FileWriter {
   uint64_t max_bytes_;
   uint64_t bytes_ = 0;
   std::string buffer_;
+  std::unique_ptr<FileClaim> claim_;
   Status failure_;
   bool settled_ = false;
 };
@@ -70,8 +75,9 @@ class FileFolder {
  public:
   explicit FileFolder(std::string path) : path_(std::move(path)) {}
 
-  // A new id and its empty content.
-  Result<std::unique_ptr<FileWriter>> create(uint64_t max_bytes) const;
+  // A new id and its empty content, for which there is room as `claim` says.
+  Result<std::unique_ptr<FileWriter>> create(uint64_t max_bytes,
+                                             std::unique_ptr<FileClaim> claim) const;
   // For reading. `id` is one that the store made; a broken invariant otherwise.
   Result<OwnedFd> open(const std::string& id) const;
   void remove(const std::string& id) const;

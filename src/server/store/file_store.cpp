@@ -8,6 +8,7 @@
 namespace skein {
 namespace {
 
+constexpr uint64_t kMaxOutputBytes = uint64_t{1} << 40;
 constexpr const char* kFileColumns = "id, owner, purpose, name, bytes, created_at";
 
 Result<FileRecord> file_of(const Cursor& row) {
@@ -45,6 +46,27 @@ Status insert_file(Database& db, const FileRecord& file) {
           {file.id, file.owner, file.purpose, file.name, static_cast<int64_t>(file.bytes),
            file.created_at_s})
       .status();
+}
+
+Status count_files(Database& db, FileBudget& budget) {
+  SKEIN_ASSIGN(Cursor rows,
+               db.query("SELECT owner, count(*), sum(bytes) FROM files GROUP BY owner"));
+  for (;;) {
+    SKEIN_ASSIGN(const bool row, rows.next());
+    if (!row) return {};
+    budget.add(rows.text(0),
+               {static_cast<uint64_t>(rows.integer(1)), static_cast<uint64_t>(rows.integer(2))});
+  }
+}
+
+Result<std::unique_ptr<FileWriter>> FileStore::create(const std::string& owner,
+                                                      uint64_t max_bytes) const {
+  SKEIN_ASSIGN(std::unique_ptr<FileClaim> claim, budget_.claim(owner));
+  return folder_.create(max_bytes, std::move(claim));
+}
+
+Result<std::unique_ptr<FileWriter>> FileStore::create_output(const std::string& owner) const {
+  return folder_.create(kMaxOutputBytes, budget_.claim_output(owner));
 }
 
 void FileStore::commit(std::unique_ptr<FileWriter> writer, FileInfo info, Done<FileRecord> done) {
@@ -96,12 +118,15 @@ void FileStore::open(std::string id, Scope scope, Done<OpenFile> done) {
 }
 
 void FileStore::remove(std::string id, Scope scope, Done<FileRecord> done) {
-  thread_.write<FileRecord>([id = std::move(id), scope = std::move(scope)](
-                                Database& db) { return delete_file(db, id, scope); },
-                            [this, done = std::move(done)](Result<FileRecord> result) {
-                              if (result.ok()) folder_.remove(result->id);
-                              done(std::move(result));
-                            });
+  thread_.write_freeing<FileRecord>([id = std::move(id), scope = std::move(scope)](
+                                        Database& db) { return delete_file(db, id, scope); },
+                                    [this, done = std::move(done)](Result<FileRecord> result) {
+                                      if (result.ok()) {
+                                        folder_.remove(result->id);
+                                        budget_.remove(result->owner, {1, result->bytes});
+                                      }
+                                      done(std::move(result));
+                                    });
 }
 
 }  // namespace skein

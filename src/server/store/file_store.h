@@ -1,6 +1,6 @@
 // Uploaded and produced files: a row each, the contents on disk (file_folder.h).
 //
-//   SKEIN_ASSIGN(auto writer, files.create());       // on a worker; append as bytes arrive
+//   SKEIN_ASSIGN(auto writer, files.create(owner));  // on a worker; append as bytes arrive
 //   SKEIN_TRY(writer->append(bytes));
 //   files.commit(std::move(writer), {owner, "batch", "input.jsonl"}, done);
 //
@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "server/store/file_budget.h"
 #include "server/store/file_folder.h"
 #include "server/store/records.h"
 #include "server/store/store_thread.h"
@@ -34,12 +35,15 @@ struct OpenFile {
 
 class FileStore {
  public:
-  FileStore(StoreThread& thread, const FileFolder& folder, std::function<int64_t()> unix_time_s)
-      : thread_(thread), folder_(folder), now_s_(std::move(unix_time_s)) {}
+  FileStore(StoreThread& thread, const FileFolder& folder, FileBudget& budget,
+            std::function<int64_t()> unix_time_s)
+      : thread_(thread), folder_(folder), budget_(budget), now_s_(std::move(unix_time_s)) {}
 
-  Result<std::unique_ptr<FileWriter>> create(uint64_t max_bytes = kMaxFileBytes) const {
-    return folder_.create(max_bytes);
-  }
+  // What the owner uploads; the errors are those of FileBudget::claim().
+  Result<std::unique_ptr<FileWriter>> create(const std::string& owner,
+                                             uint64_t max_bytes = kMaxFileBytes) const;
+  // What a batch of the owner gives: no limit refuses it.
+  Result<std::unique_ptr<FileWriter>> create_output(const std::string& owner) const;
   // Makes the content durable, then the row. On failure nothing is left of either.
   void commit(std::unique_ptr<FileWriter> writer, FileInfo info, Done<FileRecord> done);
 
@@ -52,11 +56,14 @@ class FileStore {
  private:
   StoreThread& thread_;
   const FileFolder& folder_;
+  FileBudget& budget_;
   std::function<int64_t()> now_s_;
 };
 
 // On the store's thread.
 Result<FileRecord> find_file(Database& db, const std::string& id, const Scope& scope);
 Status insert_file(Database& db, const FileRecord& file);
+// Counts every file that there is.
+Status count_files(Database& db, FileBudget& budget);
 
 }  // namespace skein

@@ -201,15 +201,17 @@ void KeyStore::list(Done<std::vector<KeyRecord>> done) {
 }
 
 void KeyStore::revoke(std::string name_or_id, Done<KeyRecord> done) {
-  thread_.write<KeyRecord>([name_or_id = std::move(name_or_id), now_s = now_s_()](
-                               Database& db) { return revoke_key(db, name_or_id, now_s); },
-                           std::move(done));
+  thread_.write_freeing<KeyRecord>([name_or_id = std::move(name_or_id), now_s = now_s_()](
+                                       Database& db) { return revoke_key(db, name_or_id, now_s); },
+                                   std::move(done));
 }
 
 void KeyStore::rotate(std::string name_or_id, KeyDigest digest, Done<KeyRecord> done) {
-  thread_.write<KeyRecord>([name_or_id = std::move(name_or_id), digest, now_s = now_s_()](
-                               Database& db) { return rotate_key(db, name_or_id, digest, now_s); },
-                           std::move(done));
+  thread_.write_freeing<KeyRecord>(
+      [name_or_id = std::move(name_or_id), digest, now_s = now_s_()](Database& db) {
+        return rotate_key(db, name_or_id, digest, now_s);
+      },
+      std::move(done));
 }
 
 void KeyStore::usage(Done<std::vector<OwnerUsage>> done) {

@@ -16,12 +16,17 @@ Status status_of(sqlite3* db, int code) {
   const std::string what = fmt::format("store: {} (SQLite code {})",
                                        db == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db),
                                        extended == 0 ? code : extended);
+  const int cause = db == nullptr ? 0 : sqlite3_system_errno(db);
   switch (code & 0xff) {
     case SQLITE_FULL:
+      return {Code::kResourceExhausted, what};
     case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+      if (cause == ENOSPC || cause == EDQUOT || cause == EFBIG)
+        return {Code::kResourceExhausted, what};
+      return {Code::kUnavailable, what};
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-    case SQLITE_CANTOPEN:
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_NOMEM:

@@ -9,9 +9,9 @@
 //
 // Thread-safety: none; a Database belongs to one thread at a time (the store's).
 //
-// Errors: kUnavailable for what may pass (disk full, I/O error, locked by another process),
-// kDataLoss for a file that is no sound database, kAlreadyExists for a broken UNIQUE rule,
-// kInternal for everything that is our own fault.
+// Errors: kResourceExhausted for a full disk, kUnavailable for what may pass (I/O error, locked by
+// another process), kDataLoss for a file that is no sound database, kAlreadyExists for a broken
+// UNIQUE rule, kInternal for everything that is our own fault.
 #pragma once
 
 #include <cstddef>

@@ -86,6 +86,25 @@ Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
   if (options.is_server) {
     SKEIN_ASSIGN(lock, lock_state_dir(options.state_dir));
   }
+  if (!options.unix_time_s) options.unix_time_s = system_time_s;
+  auto space = std::make_unique<StateSpace>(options.state_dir, options.min_free_bytes);
+  auto opened = open_database(options);
+  // SQLite needs some room merely to open a database that nobody else has open.
+  if (opened.status().code() == Code::kResourceExhausted && space->release_ballast()) {
+    opened = open_database(options);
+  }
+  SKEIN_TRY(opened.status());
+  if (options.is_server) space->restore_ballast();
+  std::unique_ptr<Store> store(
+      new Store(std::move(options), std::move(*opened), std::move(space), std::move(lock)));
+  SKEIN_TRY(await_status([&store](DoneStatus done) {
+    store->thread_.read([&store](Database& db) { return count_files(db, store->budget_); },
+                        std::move(done));
+  }));
+  return store;
+}
+
+Result<Store::Opened> Store::open_database(const StoreOptions& options) {
   SKEIN_ASSIGN(std::unique_ptr<Database> db,
                Database::open(options.state_dir + kDatabase, options.busy_timeout_ms));
   if (options.is_server) SKEIN_TRY(db->check_integrity());
@@ -93,9 +112,7 @@ Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
   SKEIN_ASSIGN(const HashKey salt_key, load_salt_key(*db));
   if (options.is_server) SKEIN_TRY(sweep_files(*db, options.state_dir));
   db->watch_table("keys");
-  if (!options.unix_time_s) options.unix_time_s = system_time_s;
-  return std::unique_ptr<Store>(
-      new Store(std::move(options), std::move(db), std::move(lock), salt_key));
+  return Opened{std::move(db), salt_key};
 }
 
 bool Store::exists(const std::string& state_dir) {
@@ -103,25 +120,46 @@ bool Store::exists(const std::string& state_dir) {
   return std::filesystem::exists(state_dir + kDatabase, error);
 }
 
-Store::Store(StoreOptions options, std::unique_ptr<Database> db, OwnedFd lock, HashKey salt_key)
+Store::Store(StoreOptions options, Opened opened, std::unique_ptr<StateSpace> space, OwnedFd lock)
     : lock_(std::move(lock)),
-      salt_key_(salt_key),
+      salt_key_(opened.salt_key),
       unix_time_s_(options.unix_time_s),
       folder_(options.state_dir + "/files"),
+      space_(std::move(space)),
+      budget_(options.file_limits, *space_),
       keys_(thread_, key_watch_, unix_time_s_),
-      files_(thread_, folder_, unix_time_s_),
+      files_(thread_, folder_, budget_, unix_time_s_),
       batches_(thread_, unix_time_s_),
-      thread_(std::move(db), thread_options(options)) {}
+      thread_(std::move(opened.db), thread_options(options)) {}
 
 Store::~Store() = default;
+
+// The log first: what it holds may fit into the database's own pages.
+bool Store::make_room(Database& db) {
+  (void)db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+  (void)space_->release_ballast();
+  return true;
+}
 
 StoreThread::Options Store::thread_options(const StoreOptions& options) {
   StoreThread::Options thread;
   thread.group_window_us = options.group_window_us;
   thread.on_commit = [this](Database& db) { key_watch_.after_commit(db); };
-  thread.on_tick = [this, failing = false](Database& db) mutable {
+  thread.admit_writes = [this]() -> Status {
+    if (!space_->is_reserved()) return {};
+    space_->measure();
+    if (!space_->is_reserved()) return {};
+    return resource_exhausted("store: {} bytes are free, which is kept for what frees more",
+                              space_->free_bytes());
+  };
+  thread.make_room = [this](Database& db) { return make_room(db); };
+  thread.on_tick = [this, is_server = options.is_server, failing = false](Database& db) mutable {
     key_watch_.poll(db);
-    const Status status = usage_.flush(db);
+    space_->measure();
+    if (is_server) space_->restore_ballast();
+    // A log is cut back after a thousand pages, which a small disk may not have.
+    if (is_server && space_->is_low()) (void)db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+    const Status status = space_->is_reserved() ? Status{} : usage_.flush(db);
     if (!status.ok() && !failing) {  // once, not at every tick of a full disk
       log_warning("store: usage cannot be written for now: {}", status.message());
     }

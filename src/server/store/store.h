@@ -4,6 +4,7 @@
 //     skein.db            0600, SQLite (WAL)
 //     files/              one file per content, named by id
 //     server.lock         held by the one server that runs on this folder
+//     ballast             room that is given up when the disk is full (state_space.h)
 //
 // Thread-safety: any thread. The parts' answers come on the store's thread.
 #pragma once
@@ -15,9 +16,11 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "server/store/batch_store.h"
+#include "server/store/file_budget.h"
 #include "server/store/file_folder.h"
 #include "server/store/file_store.h"
 #include "server/store/key_store.h"
+#include "server/store/state_space.h"
 #include "server/store/store_thread.h"
 #include "server/store/usage_meter.h"
 
@@ -30,6 +33,8 @@ struct StoreOptions {
   bool is_server = true;
   TimeUs group_window_us = 20 * kUsPerMs;
   int busy_timeout_ms = 5'000;
+  uint64_t min_free_bytes = uint64_t{64} << 20;  // uploads and new batches are refused below
+  FileLimits file_limits{};
   // The calendar's time; tests put theirs in. Empty: the system's.
   std::function<int64_t()> unix_time_s{};
 };
@@ -53,6 +58,8 @@ class Store {
   FileStore& files() { return files_; }
   BatchStore& batches() { return batches_; }
   UsageMeter& usage() { return usage_; }
+  StateSpace& space() { return *space_; }
+  FileBudget& file_budget() { return budget_; }
 
   // Random, made with the folder: what is derived from it (tenants' salts) means nothing elsewhere.
   const HashKey& salt_key() const { return salt_key_; }
@@ -62,13 +69,21 @@ class Store {
   const FileFolder& file_folder() const { return folder_; }
 
  private:
-  Store(StoreOptions options, std::unique_ptr<Database> db, OwnedFd lock, HashKey salt_key);
+  struct Opened {
+    std::unique_ptr<Database> db;
+    HashKey salt_key;
+  };
+  static Result<Opened> open_database(const StoreOptions& options);
+  Store(StoreOptions options, Opened opened, std::unique_ptr<StateSpace> space, OwnedFd lock);
   StoreThread::Options thread_options(const StoreOptions& options);
+  bool make_room(Database& db);
 
   const OwnedFd lock_;
   const HashKey salt_key_;
   const std::function<int64_t()> unix_time_s_;
   const FileFolder folder_;
+  const std::unique_ptr<StateSpace> space_;
+  FileBudget budget_;
   UsageMeter usage_;
   KeyWatch key_watch_;  // the store's thread's
   KeyStore keys_;

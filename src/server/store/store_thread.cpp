@@ -1,11 +1,25 @@
 #include "server/store/store_thread.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 
 #include "base/log.h"
 
 namespace skein {
+namespace {
+
+// The store's thread outlives whatever one of its jobs throws.
+template <class Work>
+void guard(const char* what, const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    log_error("store: {} failed: {}", what, error.what());
+  }
+}
+
+}  // namespace
 
 StoreThread::StoreThread(std::unique_ptr<Database> db, Options options)
     : options_(std::move(options)), db_(std::move(db)) {
@@ -22,18 +36,17 @@ StoreThread::~StoreThread() {
   thread_.join();
 }
 
-void StoreThread::post(Kind kind, Job job) {
+void StoreThread::post(Job job) {
   {
     const std::lock_guard lock(mutex_);
     const size_t waiting = new_reads_.size() + new_writes_.size();
     if (!closing_ && waiting < kMaxJobs) {
-      (kind == Kind::kRead ? new_reads_ : new_writes_).push_back(std::move(job));
+      (job.kind == Kind::kRead ? new_reads_ : new_writes_).push_back(std::move(job));
       posted_.notify_one();
       return;
     }
-    job.outcome = closing_
-                      ? unavailable("store: it is closed")
-                      : resource_exhausted("store: {} calls wait, which is all it takes", waiting);
+    job.outcome = closing_ ? unavailable("store: it is closed")
+                           : unavailable("store: {} calls wait, which is all it takes", waiting);
   }
   job.done(std::move(job.outcome));
 }
@@ -45,7 +58,7 @@ void StoreThread::serve() {
     if (!writes_.empty() && now >= window_end_) commit_writes();
     if (now >= next_tick_) tick();
   }
-  if (options_.on_tick) options_.on_tick(*db_);
+  tick();
 }
 
 StoreThread::Time StoreThread::wake_time() const {
@@ -70,17 +83,50 @@ bool StoreThread::take_jobs() {
 }
 
 void StoreThread::run_reads() {
-  for (Job& job : reads_) job.done(job.run(*db_));
+  for (Job& job : reads_) {
+    job.outcome = run_job(job);
+    tell(job);
+  }
   reads_.clear();
 }
 
 void StoreThread::commit_writes() {
+  refuse_ordinary_writes();
+  if (writes_.empty()) return;
   if (!run_group(writes_).ok() && writes_.size() > 1) {
     for (Job& job : writes_) (void)run_group({&job, 1});
   }
-  if (options_.on_commit) options_.on_commit(*db_);
-  for (Job& job : writes_) job.done(std::move(job.outcome));
+  for (Job& job : writes_) {
+    if (job.kind != Kind::kFreeing || job.outcome.code() != Code::kResourceExhausted) continue;
+    if (options_.make_room && options_.make_room(*db_)) (void)run_group({&job, 1});
+  }
+  guard("after a commit", [this] {
+    if (options_.on_commit) options_.on_commit(*db_);
+  });
+  for (Job& job : writes_) tell(job);
   writes_.clear();
+}
+
+void StoreThread::refuse_ordinary_writes() {
+  const Status admitted = options_.admit_writes ? options_.admit_writes() : Status{};
+  if (admitted.ok()) return;
+  std::erase_if(writes_, [&admitted](Job& job) {
+    if (job.kind == Kind::kFreeing) return false;
+    job.outcome = admitted;
+    tell(job);
+    return true;
+  });
+}
+
+// What a job throws (no memory, as a rule) is its own failure.
+Status StoreThread::run_job(Job& job) {
+  Status outcome = internal_error("store: a job failed");
+  guard("a job", [&] { outcome = job.run(*db_); });
+  return outcome;
+}
+
+void StoreThread::tell(Job& job) {
+  guard("an answer", [&] { job.done(std::move(job.outcome)); });
 }
 
 // One transaction for all of them. A failure is storage's, not a job's: then nothing of the group
@@ -101,7 +147,7 @@ Status StoreThread::run_in_transaction(std::span<Job> group) {
   SKEIN_TRY(db_->exec("BEGIN IMMEDIATE"));
   for (Job& job : group) {
     SKEIN_TRY(db_->exec("SAVEPOINT job"));
-    job.outcome = job.run(*db_);
+    job.outcome = run_job(job);
     if (!db_->in_transaction()) return job.outcome;
     if (!job.outcome.ok()) SKEIN_TRY(db_->exec("ROLLBACK TO job"));
     SKEIN_TRY(db_->exec("RELEASE job"));
@@ -110,7 +156,9 @@ Status StoreThread::run_in_transaction(std::span<Job> group) {
 }
 
 void StoreThread::tick() {
-  if (options_.on_tick) options_.on_tick(*db_);
+  guard("a tick", [this] {
+    if (options_.on_tick) options_.on_tick(*db_);
+  });
   next_tick_ = std::chrono::steady_clock::now() + std::chrono::microseconds(options_.tick_us);
 }
 

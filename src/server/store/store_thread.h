@@ -8,8 +8,10 @@
 // write that went well it is called after the commit that made it durable; (3) a write is kept
 // whole or not at all; (4) a write that fails takes no other with it: when storage refuses a group,
 // its writes are tried one by one. A write may therefore run twice: a job depends on nothing but
-// its captured values and the database, and changes nothing else. (5) At most kMaxJobs wait;
-// beyond that `done` gets kResourceExhausted at once, on the caller's thread. Reads overtake writes
+// its captured values and the database, and changes nothing else; a job that throws fails alone.
+// (5) A freeing write (a key revoked, a file deleted) is tried again with the room that
+// Options::make_room finds when the disk is full. (6) At most kMaxJobs wait;
+// beyond that `done` gets kUnavailable at once, on the caller's thread. Reads overtake writes
 // that are not yet committed.
 #pragma once
 
@@ -43,6 +45,10 @@ class StoreThread {
     TimeUs tick_us = 400 * kUsPerMs;
     // On the store's thread, outside of transactions: about every tick_us and once at the end.
     std::function<void(Database&)> on_tick;
+    // Before writes: while it fails, only those that free room are run.
+    std::function<Status()> admit_writes;
+    // When the disk has no room for a freeing write. True: trying again is worth it.
+    std::function<bool(Database&)> make_room;
     // After a commit and before the `done`s of its writes.
     std::function<void(Database&)> on_commit;
   };
@@ -62,19 +68,24 @@ class StoreThread {
   void write(std::function<Result<T>(Database&)> job, Done<T> done) {
     post_for_value<T>(Kind::kWrite, std::move(job), std::move(done));
   }
+  template <class T>
+  void write_freeing(std::function<Result<T>(Database&)> job, Done<T> done) {
+    post_for_value<T>(Kind::kFreeing, std::move(job), std::move(done));
+  }
   void read(std::function<Status(Database&)> job, DoneStatus done) {
-    post(Kind::kRead, {std::move(job), std::move(done), {}});
+    post({std::move(job), std::move(done), {}, Kind::kRead});
   }
   void write(std::function<Status(Database&)> job, DoneStatus done) {
-    post(Kind::kWrite, {std::move(job), std::move(done), {}});
+    post({std::move(job), std::move(done), {}, Kind::kWrite});
   }
 
  private:
-  enum class Kind : uint8_t { kRead, kWrite };
+  enum class Kind : uint8_t { kRead, kWrite, kFreeing };
   struct Job {
     std::function<Status(Database&)> run;
     DoneStatus done;
     Status outcome;
+    Kind kind = Kind::kRead;
   };
   using Time = std::chrono::steady_clock::time_point;
 
@@ -92,15 +103,18 @@ class StoreThread {
         done(std::move(status));
       }
     };
-    post(kind, {run, finish, {}});
+    post({run, finish, {}, kind});
   }
 
-  void post(Kind kind, Job job);
+  void post(Job job);
   void serve();
   bool take_jobs();  // false when the store closes and nothing is left
   Time wake_time() const;
   void run_reads();
   void commit_writes();
+  void refuse_ordinary_writes();
+  Status run_job(Job& job);
+  static void tell(Job& job);
   Status run_group(std::span<Job> group);
   Status run_in_transaction(std::span<Job> group);
   void tick();

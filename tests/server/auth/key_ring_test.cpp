@@ -182,6 +182,27 @@ TEST_F(KeyRingTest, ARefusedChangeChangesNothing) {
   EXPECT_FALSE(ring_.is_open());
 }
 
+TEST_F(KeyRingTest, ABarredKeyIsRefusedWhateverTheDatabaseSays) {
+  const std::string key = add(*store_, "a");
+  const std::string id = ring_.authenticate(key)->key_id;
+  const std::string other = add(*store_, "b");
+  ring_.bar("a", KeyRing::Bar::kKey);
+  EXPECT_EQ(ring_.authenticate(key), nullptr);
+  EXPECT_EQ(ring_.find(id), nullptr);
+  ASSERT_TRUE(await_status([&](DoneStatus done) { store_->keys().reload(std::move(done)); }).ok());
+  EXPECT_EQ(ring_.authenticate(key), nullptr);  // the database still has it
+  EXPECT_NE(ring_.authenticate(other), nullptr);
+}
+
+TEST_F(KeyRingTest, ABarredSecretEndsAndANewOneCounts) {
+  const std::string key = add(*store_, "a");
+  const std::string id = ring_.authenticate(key)->key_id;
+  ring_.bar(id, KeyRing::Bar::kSecret);
+  EXPECT_EQ(ring_.authenticate(key), nullptr);
+  EXPECT_NE(ring_.find(id), nullptr);  // its batches go on
+  EXPECT_NE(ring_.authenticate(rotate(*store_, "a")), nullptr);
+}
+
 TEST_F(KeyRingTest, LookupsGoOnWhileKeysChange) {
   const std::string key = add(*store_, "stays");
   std::atomic<bool> stop{false};

@@ -359,7 +359,7 @@ TEST_F(BatchTest, WhatABatchNeedsToBeginWith) {
   for (int i = 0; i < kMaxLiveBatches; ++i) {
     ASSERT_TRUE(create_batch_of(*store_, "a", good->id).ok());
   }
-  EXPECT_EQ(create_batch_of(*store_, "a", good->id).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(create_batch_of(*store_, "a", good->id).status().code(), Code::kOutOfRange);
 }
 
 TEST_F(BatchTest, RevokingAKeyCancelsItsBatches) {

@@ -119,9 +119,9 @@ TEST_F(FileTest, TheInputOfALiveBatchStays) {
 }
 
 TEST_F(FileTest, AnUploadThatIsDroppedOrRefusedLeavesNothing) {
-  { auto writer = store_->files().create(); }
+  { auto writer = store_->files().create("a"); }
   EXPECT_EQ(contents(), 0U);
-  auto small = store_->files().create(10);
+  auto small = store_->files().create("a", 10);
   EXPECT_TRUE((*small)->append("0123456789").ok());
   EXPECT_EQ((*small)->append("x").code(), Code::kOutOfRange);
   EXPECT_EQ((*small)->append("").code(), Code::kOutOfRange);  // once failed, failed

@@ -98,7 +98,7 @@ int run_full(const std::string& dir) {
 
   limit_files(400'000);
   const auto big = upload(*store, "a", std::string(1'000'000, 'x'));
-  SKEIN_CHECK(big.status().code() == Code::kUnavailable, "a big upload: {}",
+  SKEIN_CHECK(big.status().code() == Code::kResourceExhausted, "a big upload: {}",
               big.status().message());
   const std::string body = "\"" + std::string(10'000, 'x') + "\"";
   size_t stored = 0;
@@ -109,7 +109,7 @@ int run_full(const std::string& dir) {
     if (!refused.ok()) break;
     ++stored;
   }
-  SKEIN_CHECK(refused.code() == Code::kUnavailable, "a full disk: '{}'", refused.message());
+  SKEIN_CHECK(refused.code() == Code::kResourceExhausted, "a full disk: '{}'", refused.message());
   SKEIN_CHECK(batch_of(*store, batch, {"a"})->completed_lines == stored, "reads go on");
 
   limit_files(RLIM_INFINITY);

@@ -27,7 +27,7 @@ inline std::unique_ptr<Store> open_state(const std::string& state_dir) {
 
 inline Result<FileRecord> upload(Store& store, const std::string& owner, const std::string& text,
                                  const std::string& purpose = "batch") {
-  SKEIN_ASSIGN(auto writer, store.files().create());
+  SKEIN_ASSIGN(auto writer, store.files().create(owner));
   SKEIN_TRY(writer->append(text));
   return await<FileRecord>([&](Done<FileRecord> done) {
     store.files().commit(std::move(writer), {owner, purpose, "input.jsonl"}, std::move(done));

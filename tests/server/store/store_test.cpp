@@ -5,7 +5,9 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdexcept>
 #include <sys/stat.h>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -211,8 +213,37 @@ TEST_F(StoreTest, AFullDatabaseRefusesTheBigWriteAndTakesTheSmallOnes) {
                 }).ok());
     insert(3, 1 << 20);
   }
-  EXPECT_EQ(codes, (std::vector{Code::kOk, Code::kUnavailable, Code::kOk, Code::kOk}));
+  EXPECT_EQ(codes, (std::vector{Code::kOk, Code::kResourceExhausted, Code::kOk, Code::kOk}));
   EXPECT_EQ(*database()->integer("SELECT count(*) FROM t"), 3);
+}
+
+TEST_F(StoreTest, AJobThatThrowsFailsAlone) {
+  auto db = database();
+  ASSERT_TRUE(db->exec("CREATE TABLE t (x INTEGER)").ok());
+  std::vector<Code> codes(5, Code::kUnavailable);
+  {
+    StoreThread thread(std::move(db), {});
+    const auto note = [&codes](size_t slot) {
+      return [&codes, slot](const Status& status) { codes[slot] = status.code(); };
+    };
+    const auto insert = [](Database& d) { return d.exec("INSERT INTO t VALUES (1)"); };
+    thread.write(insert, note(0));
+    thread.write(
+        [&](Database& d) -> Status {
+          SKEIN_TRY(insert(d));
+          throw std::bad_alloc();
+        },
+        note(1));
+    thread.write(insert, note(2));
+    thread.read(
+        [](Database&) -> Status { throw std::system_error(EAGAIN, std::generic_category()); },
+        note(3));
+    thread.write(insert, [](const Status&) { throw std::runtime_error("an answer that throws"); });
+    thread.write(insert, note(4));
+  }
+  EXPECT_EQ(codes,
+            (std::vector{Code::kOk, Code::kInternal, Code::kOk, Code::kInternal, Code::kOk}));
+  EXPECT_EQ(*database()->integer("SELECT count(*) FROM t"), 4);
 }
 
 TEST_F(StoreTest, EveryCallIsAnsweredAlsoAtTheEnd) {

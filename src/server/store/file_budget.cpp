@@ -1,0 +1,102 @@
+#include "server/store/file_budget.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/store/state_space.h"
+
+namespace skein {
+
+Result<std::unique_ptr<FileClaim>> FileBudget::claim(const std::string& owner) {
+  SKEIN_TRY(space_.admit(0));
+  SKEIN_TRY(take(owner, {1, 0}));
+  return std::make_unique<FileClaim>(*this, owner, FileClaim::Kind::kUpload);
+}
+
+std::unique_ptr<FileClaim> FileBudget::claim_output(const std::string& owner) {
+  add(owner, {1, 0});
+  return std::make_unique<FileClaim>(*this, owner, FileClaim::Kind::kOutput);
+}
+
+Status FileBudget::check(const std::string& owner) {
+  SKEIN_TRY(space_.admit(0));
+  const std::lock_guard lock(mutex_);
+  return check_locked(owner, {1, 1});
+}
+
+Status FileBudget::take(const std::string& owner, const FileUse& more) {
+  const std::lock_guard lock(mutex_);
+  SKEIN_TRY(check_locked(owner, more));
+  FileUse& use = by_owner_[owner];
+  use.files += more.files;
+  use.bytes += more.bytes;
+  bytes_ += more.bytes;
+  return {};
+}
+
+Status FileBudget::check_locked(const std::string& owner, const FileUse& more) const {
+  const auto found = by_owner_.find(owner);
+  const FileUse use = found == by_owner_.end() ? FileUse{} : found->second;
+  const auto exceeds = [](uint64_t limit, uint64_t used, uint64_t wanted) {
+    return limit != 0 && wanted != 0 && (used >= limit || wanted > limit - used);
+  };
+  if (exceeds(limits_.files_per_key, use.files, more.files)) {
+    return invalid_argument("This key has {} files, and {} is the most; delete some.", use.files,
+                            limits_.files_per_key);
+  }
+  if (exceeds(limits_.bytes_per_key, use.bytes, more.bytes)) {
+    return invalid_argument("The files of this key have {} bytes, and {} is the most; delete some.",
+                            use.bytes, limits_.bytes_per_key);
+  }
+  if (exceeds(limits_.bytes, bytes_, more.bytes)) {
+    return resource_exhausted("the files of all keys have {} bytes, and {} is the most", bytes_,
+                              limits_.bytes);
+  }
+  return {};
+}
+
+void FileBudget::add(const std::string& owner, const FileUse& use) {
+  const std::lock_guard lock(mutex_);
+  FileUse& sum = by_owner_[owner];
+  sum.files += use.files;
+  sum.bytes += use.bytes;
+  bytes_ += use.bytes;
+}
+
+void FileBudget::remove(const std::string& owner, const FileUse& use) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_owner_.find(owner);
+  SKEIN_CHECK(found != by_owner_.end() && found->second.files >= use.files &&
+                  found->second.bytes >= use.bytes,
+              "files of '{}' were not counted", owner);
+  found->second.files -= use.files;
+  found->second.bytes -= use.bytes;
+  bytes_ -= use.bytes;
+  if (found->second.files == 0) by_owner_.erase(found);
+}
+
+FileUse FileBudget::use_of(const std::string& owner) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_owner_.find(owner);
+  return found == by_owner_.end() ? FileUse{} : found->second;
+}
+
+FileClaim::FileClaim(FileBudget& budget, std::string owner, Kind kind)
+    : budget_(budget), owner_(std::move(owner)), kind_(kind) {}
+
+FileClaim::~FileClaim() {
+  if (!kept_) budget_.remove(owner_, {1, bytes_});
+}
+
+Status FileClaim::grow(uint64_t bytes) {
+  if (kind_ == Kind::kOutput) {
+    budget_.add(owner_, {0, bytes});
+  } else {
+    SKEIN_TRY(budget_.space_.admit(bytes));
+    SKEIN_TRY(budget_.take(owner_, {0, bytes}));
+  }
+  bytes_ += bytes;
+  return {};
+}
+
+}  // namespace skein

@@ -1,0 +1,88 @@
+// What each key, and all of them together, may keep in files.
+//
+// The counts are those of the table of files, read when the server starts (it is alone on its
+// folder), plus what is being written now: an upload takes its room before its bytes go to the disk
+// and gives it back unless it is kept. Outputs of batches are counted like uploads but never
+// refused: a result is not lost to a limit.
+//
+// Thread-safety: FileBudget any thread; a FileClaim belongs to one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "base/status.h"
+
+namespace skein {
+
+class StateSpace;
+
+// 0: no limit.
+struct FileLimits {
+  uint64_t files_per_key = 10'000;
+  uint64_t bytes_per_key = uint64_t{8} << 30;
+  uint64_t bytes = uint64_t{64} << 30;
+};
+
+struct FileUse {
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+};
+
+class FileClaim;
+
+class FileBudget {
+ public:
+  // `space` outlives the budget.
+  FileBudget(const FileLimits& limits, StateSpace& space) : limits_(limits), space_(space) {}
+
+  // For one file and no byte yet. kInvalidArgument: the key's limit. kResourceExhausted: the limit
+  // of all keys, or the disk.
+  Result<std::unique_ptr<FileClaim>> claim(const std::string& owner);
+  // Whatever the limits are.
+  std::unique_ptr<FileClaim> claim_output(const std::string& owner);
+
+  // Whether the key may begin a batch, whose output will need room: as claim().
+  Status check(const std::string& owner);
+
+  void add(const std::string& owner, const FileUse& use);
+  void remove(const std::string& owner, const FileUse& use);
+  FileUse use_of(const std::string& owner) const;
+
+ private:
+  friend class FileClaim;
+  Status take(const std::string& owner, const FileUse& more);
+  Status check_locked(const std::string& owner, const FileUse& more) const;
+
+  const FileLimits limits_;
+  StateSpace& space_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, FileUse> by_owner_;  // mutex_; only owners that have any
+  uint64_t bytes_ = 0;                                 // mutex_; of all
+};
+
+// Room for one file. Gives it back when it goes, unless the file is kept.
+class FileClaim {
+ public:
+  enum class Kind : uint8_t { kUpload, kOutput };
+  FileClaim(FileBudget& budget, std::string owner, Kind kind);
+  ~FileClaim();
+  FileClaim(const FileClaim&) = delete;
+  FileClaim& operator=(const FileClaim&) = delete;
+
+  // Before so many more bytes are written. The errors are those of FileBudget::claim().
+  Status grow(uint64_t bytes);
+  void keep() { kept_ = true; }
+
+ private:
+  FileBudget& budget_;
+  const std::string owner_;
+  const Kind kind_;
+  uint64_t bytes_ = 0;
+  bool kept_ = false;
+};
+
+}  // namespace skein
