@@ -197,8 +197,9 @@ void add_limits(CLI::App& add, KeyOptions& options) {
   add.add_option("--models", options.models, "Models it may use, a,b,...; all unless given")
       ->delimiter(',')
       ->check([](const std::string& model) {
-        const bool bad = model.empty() || model.find('\n') != std::string::npos;
-        return bad ? std::string("a model's name is empty or has a line break") : std::string();
+        return is_model_name(model)
+                   ? std::string()
+                   : std::string("a model's name is empty or has a control character");
       });
   add.add_option("--rpm", options.rpm, "Requests a minute; 0: no limit")
       ->check(CLI::Range(0U, 1'000'000'000U));

@@ -136,6 +136,7 @@ class ServeRun {
 
  private:
   Status start();
+  Status before_load(const ModelConfig& config);
   Status start_server();
   SchedulerManager::Loader model_loader();
   void announce() const;
@@ -166,6 +167,8 @@ Status ServeRun::start() {
   SchedulerManager::Options manager;
   manager.memory_bytes = options_.memory.value != 0 ? options_.memory.value : available_memory();
   manager.max_models = static_cast<uint32_t>(options_.max_models);
+  manager.before_load = [this](const ModelConfig& config) { return before_load(config); };
+  manager.after_load = [this](const ModelConfig& config) { server_->end_load(config); };
   manager_ = std::make_unique<SchedulerManager>(manager, model_loader(), clock_);
   for (const ModelConfig& config : files_.known) SKEIN_TRY(manager_->add(config));
   SKEIN_TRY(start_server());
@@ -177,6 +180,13 @@ SchedulerManager::Loader ServeRun::model_loader() {
   serving.model.report = [this](uint64_t done, uint64_t all) { load_share_.report(done, all); };
   SchedulerManager::Loader load = make_model_loader(serving, *pool_, clock_);
   return checker_ ? with_check(std::move(load), *checker_) : load;
+}
+
+// Loads begin when the server is there.
+Status ServeRun::before_load(const ModelConfig& config) {
+  const bool named = std::any_of(files_.first.begin(), files_.first.end(),
+                                 [&config](const ModelConfig& one) { return one.id == config.id; });
+  return server_->begin_load(config, named);
 }
 
 Status ServeRun::start_server() {

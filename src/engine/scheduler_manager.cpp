@@ -11,6 +11,22 @@
 namespace skein {
 namespace {
 
+// Tells of a load's end, however it ends.
+class AfterLoad {
+ public:
+  AfterLoad(const SchedulerManager::Options& options, const ModelConfig& config)
+      : options_(options), config_(config) {}
+  ~AfterLoad() {
+    if (options_.after_load) options_.after_load(config_);
+  }
+  AfterLoad(const AfterLoad&) = delete;
+  AfterLoad& operator=(const AfterLoad&) = delete;
+
+ private:
+  const SchedulerManager::Options& options_;
+  const ModelConfig& config_;
+};
+
 // How long an engine may take to notice that it should stop: a step, at most.
 constexpr TimeUs kStopPatienceUs = 2 * kUsPerSecond;
 
@@ -21,7 +37,7 @@ ModelLease::~ModelLease() {
 }
 
 SchedulerManager::SchedulerManager(Options options, Loader loader, const Clock& clock)
-    : options_(options), loader_(std::move(loader)), clock_(clock) {
+    : options_(std::move(options)), loader_(std::move(loader)), clock_(clock) {
   thread_ = std::thread([this] { serve_jobs(); });
 }
 
@@ -168,6 +184,8 @@ Result<std::shared_ptr<ServedModel>> SchedulerManager::try_load(const Entry& ent
     const std::lock_guard lock(mutex_);
     return entry.config;
   }();
+  if (options_.before_load) SKEIN_TRY(options_.before_load(config));
+  const AfterLoad after_load(options_, config);
   const auto make_room = [&](uint64_t bytes) { return this->make_room(entry, bytes); };
   SKEIN_ASSIGN(ServedModelParts parts, loader_(config, make_room));
   return ServedModel::start(config.id, std::move(parts), clock_,

@@ -94,6 +94,9 @@ class SchedulerManager {
   struct Options {
     uint64_t memory_bytes = 0;  // for weights and KV of all models together
     uint32_t max_models = 0;    // loaded at a time; 0: as many as fit
+    // On the loading thread, around every load; what the first refuses is not loaded. May be empty.
+    std::function<Status(const ModelConfig&)> before_load = {};
+    std::function<void(const ModelConfig&)> after_load = {};
   };
 
   // `clock` must outlive the manager. Leases must be gone when it is destroyed.

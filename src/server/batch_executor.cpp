@@ -162,6 +162,7 @@ class BatchExecutor::Impl {
     lines_->close();
     thread_.join();
     lines_->cancel(nullptr);
+    lines_->runner().stop();
   }
 
  private:
@@ -181,7 +182,10 @@ class BatchExecutor::Impl {
       }
       for (const std::string& batch : work->ended) lines_->cancel(&batch);
       // They would keep a server that drains from its end, and the next one runs them.
-      if (context_.draining) lines_->cancel(nullptr);
+      if (context_.draining) {
+        lines_->cancel(nullptr);
+        lines_->runner().forget_running();
+      }
       for (const BatchLine& line : work->lines) start(line);
     }
   }

@@ -133,6 +133,7 @@ class Server::Impl {
     using std::chrono::steady_clock;
     drain();
     executor_.reset();
+    store_->quarantine().end_all_loads();  // the process may end in the middle of one
     // The port stays open as long as anything runs, so that new work is refused aloud.
     const auto until = steady_clock::now() + grace;
     while (live_.size() > 0 && steady_clock::now() < until) std::this_thread::sleep_for(kLookAgain);
@@ -200,6 +201,16 @@ void Server::reload_certificate() {
   const Status status = impl_->http_.reload_certificate();
   if (status.ok()) return;
   log_error("the certificate could not be read again, so the old one stays: {}", status.message());
+}
+
+Status Server::begin_load(const ModelConfig& config, bool named_by_operator) {
+  ModelQuarantine& quarantine = impl_->store_->quarantine();
+  if (named_by_operator) quarantine.forgive(config.path);
+  return quarantine.begin_load(config.path);
+}
+
+void Server::end_load(const ModelConfig& config) {
+  impl_->store_->quarantine().end_load(config.path);
 }
 
 void Server::drain() {

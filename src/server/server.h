@@ -65,6 +65,10 @@ class Server {
   void reload_keys();
   // Likewise; a certificate that cannot be used is logged, and the old one stays.
   void reload_certificate();
+  // Around a load of the manager's, on its thread: kDataLoss for a model whose load killed an
+  // earlier server. What the operator names at the start is tried again.
+  Status begin_load(const ModelConfig& config, bool named_by_operator);
+  void end_load(const ModelConfig& config);
   void drain();
   // Within the time and two seconds more, whatever runs.
   Stopped stop(std::chrono::milliseconds grace);

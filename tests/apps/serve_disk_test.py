@@ -98,7 +98,8 @@ class DiskTest(unittest.TestCase):
             self.check_full(answer)
             self.assertTrue(big)
             self.fill()
-            self.assertTrue(server.settle(lambda: server.gauge("skein:state_free_bytes") < 8192))
+            # What the database gives back when room is short is filled up as well.
+            self.assertTrue(server.settle(lambda: self.fill() or server.gauge("skein:state_free_bytes") < 4096))
             health = server.get("/health")
             self.assertEqual((health.status, health.json()["status"]), (200, "degraded"))
             self.check_full(upload(server, lines(3)))

@@ -143,6 +143,9 @@ class LifeTest(unittest.TestCase):
         self.assertEqual(server.complete(headers=bearer, max_tokens=1).status, 401)
         self.assertEqual(server.post("/admin/keys", {"name": "k"}).status, 409)
         self.assertEqual(server.post("/admin/keys", {"name": "x", "tier": "top"}).json()["error"]["param"], "tier")
+        for name in ("a\nb", "a\x7f", "\t", ""):  # two models in the guise of one, and their like
+            refused = server.post("/admin/keys", {"name": "x", "models": ["ok", name]})
+            self.assertEqual((refused.status, refused.json()["error"]["param"]), (400, "models[1]"), refused.body)
         model = {"model": serving.MODEL.stem}
         self.assertEqual(server.post("/admin/models/unload", model).json()["state"], "unloaded")
         self.assertEqual(server.post("/admin/models/load", model).json()["state"], "ready")

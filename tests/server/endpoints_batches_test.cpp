@@ -223,8 +223,7 @@ TEST(BatchEndpoints, ABatchRunsWithTheRightsOfItsCreator) {
   EXPECT_EQ(lines_of(live, batch["error_file_id"], key).at("not")["response"]["status_code"], 403);
 }
 
-// A model that cannot be loaded is a 503, which is no result: the batch waits, others go on.
-TEST(BatchEndpoints, WhatMayPassIsTriedAgainAndHoldsUpNobodyElse) {
+TEST(BatchEndpoints, LinesOfAModelThatCannotBeLoadedEndWithThatError) {
   LiveServer live;
   live.start();
   std::string input;
@@ -234,11 +233,11 @@ TEST(BatchEndpoints, WhatMayPassIsTriedAgainAndHoldsUpNobodyElse) {
   const std::string stuck = create(live, input).json["id"];
   const std::string fine = create(live, chat_lines(20, 2)).json["id"];
   EXPECT_EQ(live.wait_for_batch(fine)["status"], "completed");
-  const Json batch = live.get("/v1/batches/" + stuck).json;
-  EXPECT_EQ(batch["status"], "in_progress");
-  EXPECT_EQ(batch["request_counts"], Json({{"total", 10}, {"completed", 0}, {"failed", 0}}));
-  EXPECT_EQ(live.post("/v1/batches/" + stuck + "/cancel", Json::object()).status, 200);
-  EXPECT_EQ(live.wait_for_batch(stuck)["status"], "cancelled");
+  const Json batch = live.wait_for_batch(stuck);
+  EXPECT_EQ(batch["request_counts"], Json({{"total", 10}, {"completed", 0}, {"failed", 10}}));
+  const Json line = lines_of(live, batch["error_file_id"]).at("b3");
+  EXPECT_EQ(line["response"]["status_code"], 500);
+  EXPECT_EQ(line["response"]["body"]["error"]["code"], "model_load_failed");
 }
 
 TEST(BatchEndpoints, TheNextServerGoesOn) {

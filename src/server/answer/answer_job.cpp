@@ -101,7 +101,7 @@ void AnswerJob::acquire() {
       identity_.model, [self = shared_from_this(), here](Result<ModelLease> lease) {
         if (!lease.ok()) {
           self->context_.metrics.on_rejected(self->identity_.model, Rejection::kUnavailable);
-          return self->fail(api::model_unavailable(1));
+          return self->fail(api::model_load_failed(self->identity_.model, lease.status()));
         }
         auto held = std::make_shared<ModelLease>(std::move(*lease));
         if (std::this_thread::get_id() == here && self->responder_) return self->submit(held);

@@ -177,9 +177,18 @@ Error rate_limit_used_up(Error::Used used) {
 
 Error model_unavailable(uint64_t retry_after_s) {
   return {.status = 503,
-          .message = "The model could not be loaded, or there is no room for it; try again later.",
+          .message = "There is no room for the model now; try again later.",
           .code = "model_unavailable",
           .retry_after_s = retry_after_s};
+}
+
+Error model_load_failed(std::string_view model, const Status& status) {
+  if (status.code() == Code::kUnavailable) return model_unavailable(1);
+  return {
+      .status = 500,
+      .message = fmt::format("The model '{}' cannot be loaded; the server's log says why.", model),
+      .param = "model",
+      .code = "model_load_failed"};
 }
 
 Error draining(uint64_t retry_after_s) {

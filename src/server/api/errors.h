@@ -64,8 +64,10 @@ Error invalid_json(size_t offset, std::string_view reason);
 Error invalid_field(std::string param, std::string message);
 Error context_length_exceeded(uint64_t prompt_tokens, uint64_t max_tokens, uint64_t limit);
 Error model_not_found(std::string_view model);
-Error model_unavailable(uint64_t retry_after_s);  // it could not be loaded, or there is no room
-Error unauthorized();                             // 401; the answer needs WWW-Authenticate
+Error model_unavailable(uint64_t retry_after_s);  // there is no room for it now
+// Of a load that failed: kUnavailable may pass, anything else will not by waiting.
+Error model_load_failed(std::string_view model, const Status& status);
+Error unauthorized();  // 401; the answer needs WWW-Authenticate
 Error forbidden(std::string_view message);
 Error not_found();
 Error method_not_allowed();

@@ -29,34 +29,57 @@ api::Error error_of(const Status& status, api::Error missing) {
 
 // ---- models ----
 
-api::Parsed<std::string> model_of(const Call& call) {
+struct WantedModel {
+  std::string id;
+  bool force = false;  // of a load: also where the last one killed the server
+};
+
+api::Parsed<WantedModel> model_of(const Call& call) {
   auto body = api::parse_body(call.request.body);
   if (!body.ok()) return body.error();
   api::Problem problem;
-  std::string model = api::Fields(*body, "", problem).required_string("model", kMaxNameBytes);
+  const api::Fields fields(*body, "", problem);
+  WantedModel wanted{fields.required_string("model", kMaxNameBytes),
+                     fields.boolean("force").value_or(false)};
   if (problem) return *problem;
-  return model;
+  return wanted;
+}
+
+// Who loads models learns more than a client does.
+api::Error load_error(const std::string& id, const Status& status) {
+  if (status.code() == Code::kNotFound) return api::model_not_found(id);
+  api::Error error = api::model_load_failed(id, status);
+  if (status.code() == Code::kDataLoss) error.message = status.message();
+  return error;
 }
 
 void answer_model(const http::Responder& responder, const std::string& id, const char* state) {
   answer(responder, {{"id", id}, {"object", "model"}, {"state", state}});
 }
 
+void forgive(ServerContext& context, const std::string& id) {
+  for (const ModelStatus& model : context.models.models()) {
+    if (model.config.id == id) context.store.quarantine().forgive(model.config.path);
+  }
+}
+
 void load(ServerContext& context, const Call& call, const http::Responder& responder) {
-  auto id = model_of(call);
-  if (!id.ok()) return send_error(call, responder, id.error());
+  auto wanted = model_of(call);
+  if (!wanted.ok()) return send_error(call, responder, wanted.error());
+  if (wanted->force) forgive(context, wanted->id);
   // Loading takes its time; nobody waits here for it.
-  context.models.acquire(*id, [call, responder, id = *id](const Result<ModelLease>& lease) {
-    if (lease.ok()) return answer_model(responder, id, "ready");
-    send_error(call, responder, error_of(lease.status(), api::model_not_found(id)));
-  });
+  context.models.acquire(wanted->id,
+                         [call, responder, id = wanted->id](const Result<ModelLease>& lease) {
+                           if (lease.ok()) return answer_model(responder, id, "ready");
+                           send_error(call, responder, load_error(id, lease.status()));
+                         });
 }
 
 void unload(ServerContext& context, const Call& call, const http::Responder& responder) {
-  auto id = model_of(call);
-  if (!id.ok()) return send_error(call, responder, id.error());
-  const Status unloaded = context.models.unload(*id);
-  if (unloaded.ok()) return answer_model(responder, *id, "unloaded");
+  auto wanted = model_of(call);
+  if (!wanted.ok()) return send_error(call, responder, wanted.error());
+  const Status unloaded = context.models.unload(wanted->id);
+  if (unloaded.ok()) return answer_model(responder, wanted->id, "unloaded");
   if (unloaded.code() == Code::kUnavailable) {
     return send_error(call, responder,
                       {.status = 409,
@@ -64,7 +87,7 @@ void unload(ServerContext& context, const Call& call, const http::Responder& res
                        .param = "model",
                        .code = "model_in_use"});
   }
-  send_error(call, responder, error_of(unloaded, api::model_not_found(*id)));
+  send_error(call, responder, error_of(unloaded, api::model_not_found(wanted->id)));
 }
 
 // ---- keys ----
@@ -121,10 +144,11 @@ api::Parsed<KeyRecord> key_of(const Call& call) {
   key.tier = static_cast<Priority>(fields.choice("tier", {"high", "normal", "low"})
                                        .value_or(static_cast<size_t>(Priority::NORMAL)));
   fields.for_each("models", kMaxModels, [&](const json::Value& model, const std::string& path) {
-    if (model.is_string() && !model.get_ref<const std::string&>().empty()) {
+    if (model.is_string() && is_model_name(model.get_ref<const std::string&>())) {
       key.models.push_back(model.get<std::string>());
     } else {
-      problem = api::invalid_field(path, "This must be the name of a model.");
+      problem =
+          api::invalid_field(path, "This must be the name of a model, without control characters.");
     }
   });
   key.requests_per_minute = static_cast<uint32_t>(fields.integer("rpm", 0, kMaxRate).value_or(0));

@@ -83,21 +83,22 @@ void with_model(ServerContext& context, const Call& call, const std::string& wan
   if (!id.ok()) return send_error(call, responder, id.error());
   const api::Dialect dialect = call.route->dialect;
   const auto here = std::this_thread::get_id();
-  context.models.acquire(*id, [&context, dialect, here, responder, priority = call.priority,
-                               work = std::move(work)](Result<ModelLease> lease) mutable {
-    if (!lease.ok()) {
-      responder.send(error_response(dialect, api::model_unavailable(kRetryAfterS)));
-      return;
-    }
-    if (std::this_thread::get_id() == here) return work(**lease);
-    // The loading thread has other models to load.
-    const auto shared = std::make_shared<ModelLease>(std::move(*lease));
-    const auto refuse = [&context, dialect, responder] {
-      responder.send(error_response(dialect, context.no_worker()));
-    };
-    const auto run = [shared, work = std::move(work)] { work(**shared); };
-    if (!context.workers.post(priority, run, refuse)) refuse();
-  });
+  context.models.acquire(
+      *id, [&context, dialect, here, responder, model = *id, priority = call.priority,
+            work = std::move(work)](Result<ModelLease> lease) mutable {
+        if (!lease.ok()) {
+          responder.send(error_response(dialect, api::model_load_failed(model, lease.status())));
+          return;
+        }
+        if (std::this_thread::get_id() == here) return work(**lease);
+        // The loading thread has other models to load.
+        const auto shared = std::make_shared<ModelLease>(std::move(*lease));
+        const auto refuse = [&context, dialect, responder] {
+          responder.send(error_response(dialect, context.no_worker()));
+        };
+        const auto run = [shared, work = std::move(work)] { work(**shared); };
+        if (!context.workers.post(priority, run, refuse)) refuse();
+      });
 }
 
 }  // namespace skein

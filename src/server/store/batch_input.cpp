@@ -177,10 +177,12 @@ class Splitter {
 
 }  // namespace
 
-Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoint) {
+Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoint,
+                                    const std::function<bool()>& stop) {
   Reader reader(endpoint);
   Splitter splitter(reader);
   for (uint64_t offset = 0;;) {
+    if (stop && stop()) return unavailable("the server stops");
     SKEIN_ASSIGN(const std::string piece, read_part(file, offset, kReadBytes));
     if (piece.empty()) break;
     splitter.feed(piece);

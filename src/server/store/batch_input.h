@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,9 @@ struct BatchInput {
   std::vector<BatchError> errors;  // not empty: the batch fails; at most 100 are listed
 };
 
-// Reads the file once, a piece at a time. Fails only when it cannot be read.
-Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoint);
+// Reads the file once, a piece at a time. Fails only when it cannot be read, and with kUnavailable
+// when `stop` says true, which is asked before every piece.
+Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoint,
+                                    const std::function<bool()>& stop = {});
 
 }  // namespace skein

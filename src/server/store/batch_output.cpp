@@ -102,7 +102,10 @@ Status finalize_batch(StoreThread& thread, const FileStore& files, const OpenBat
       batch.record.status == BatchStatus::kCancelling ? BatchStatus::kCancelled : batch.outcome;
   OutputFile output(files, batch.record, "output");
   OutputFile errors(files, batch.record, "error");
-  SKEIN_TRY(write_lines(thread, batch, outcome == BatchStatus::kExpired, output, errors));
+  // What a validation left that was cut short is no part of the batch.
+  if (batch.record.total_lines > 0) {
+    SKEIN_TRY(write_lines(thread, batch, outcome == BatchStatus::kExpired, output, errors));
+  }
   SKEIN_TRY(output.sync());
   SKEIN_TRY(errors.sync());
   SKEIN_TRY(await_status([&](DoneStatus done) {

@@ -15,6 +15,9 @@ constexpr const char* kBatchColumns =
     "id, owner, endpoint, input_file, output_file, error_file, metadata, status, expires_at, "
     "total, completed, failed, validating_at, in_progress_at, finalizing_at, completed_at, "
     "failed_at, expired_at, cancelling_at, cancelled_at";
+constexpr const char* kDeleteLines =
+    "DELETE FROM batch_lines WHERE batch = ?1 AND line <= (SELECT max(line) FROM "
+    "(SELECT line FROM batch_lines WHERE batch = ?1 ORDER BY line LIMIT ?2))";
 constexpr int kFirstTime = 12;  // the columns of times stand in the order of BatchStatus
 constexpr int kColumnCount = 20;
 static_assert(kFirstTime + static_cast<int>(kBatchStatuses) == kColumnCount);
@@ -93,6 +96,13 @@ Status forget_oldest(Database& db, const std::string& owner) {
           "ORDER BY seq LIMIT ?2)",
           {owner, kept - kMaxKeptBatches + 1})
       .status();
+}
+
+Status check_validating(Database& db, int64_t seq) {
+  SKEIN_ASSIGN(
+      const int64_t count,
+      db.integer("SELECT count(*) FROM batches WHERE seq = ?1 AND status = 'validating'", {seq}));
+  return count == 1 ? Status{} : not_found("the batch is no longer being validated");
 }
 
 Status check_input_file(Database& db, const NewBatch& batch) {
@@ -179,7 +189,7 @@ Result<bool> is_input_of_live_batch(Database& db, const std::string& file) {
 
 Result<std::vector<OpenBatch>> open_batches(Database& db) {
   SKEIN_ASSIGN(Cursor rows,
-               db.query(fmt::format("SELECT {}, seq, outcome FROM batches WHERE open = 1 "
+               db.query(fmt::format("SELECT {}, seq, outcome, served_s FROM batches WHERE open = 1 "
                                     "ORDER BY seq",
                                     kBatchColumns)));
   std::vector<OpenBatch> batches;
@@ -191,22 +201,37 @@ Result<std::vector<OpenBatch>> open_batches(Database& db) {
     batch.seq = rows.integer(kColumnCount);
     batch.outcome =
         batch_status_named(rows.text(kColumnCount + 1)).value_or(BatchStatus::kCompleted);
+    batch.served_s = rows.integer(kColumnCount + 2);
     batches.push_back(std::move(batch));
   }
 }
 
-Status begin_batch(Database& db, int64_t seq, const std::vector<InputLine>& lines, int64_t now_s) {
+Result<int64_t> discard_lines(Database& db, int64_t seq, int64_t limit) {
+  SKEIN_TRY(check_validating(db, seq));
+  return db.run(kDeleteLines, {seq, limit});
+}
+
+Status insert_lines(Database& db, int64_t seq, std::span<const InputLine> lines) {
+  SKEIN_TRY(check_validating(db, seq));
+  for (const InputLine& line : lines) SKEIN_TRY(insert_line(db, seq, line));
+  return {};
+}
+
+Status begin_batch(Database& db, int64_t seq, int64_t now_s) {
   SKEIN_ASSIGN(const bool moved,
                move_batch(db, seq, "'validating'", BatchStatus::kInProgress, now_s));
   if (!moved) return {};
-  int64_t refused = 0;
-  for (const InputLine& line : lines) {
-    SKEIN_TRY(insert_line(db, seq, line));
-    if (line.refusal.status_code != 0) ++refused;
-  }
   return db
-      .run("UPDATE batches SET total = ?1, failed = ?2 WHERE seq = ?3",
-           {static_cast<int64_t>(lines.size()), refused, seq})
+      .run(
+          "UPDATE batches SET (total, failed) = (SELECT count(*), count(status_code) FROM "
+          "batch_lines "
+          "WHERE batch = ?1) WHERE seq = ?1",
+          {seq})
+      .status();
+}
+
+Status add_served_time(Database& db, int64_t seq, int64_t seconds) {
+  return db.run("UPDATE batches SET served_s = served_s + ?1 WHERE seq = ?2", {seconds, seq})
       .status();
 }
 
@@ -245,20 +270,18 @@ Status end_batch(Database& db, const OpenBatch& batch, BatchStatus outcome,
 }
 
 Status drop_lines(Database& db, int64_t seq, int64_t limit) {
-  SKEIN_ASSIGN(const int64_t dropped,
-               db.run("DELETE FROM batch_lines WHERE batch = ?1 AND line <= (SELECT max(line) FROM "
-                      "(SELECT line FROM batch_lines WHERE batch = ?1 ORDER BY line LIMIT ?2))",
-                      {seq, limit}));
+  SKEIN_ASSIGN(const int64_t dropped, db.run(kDeleteLines, {seq, limit}));
   if (dropped == limit) return {};
   return db.run("UPDATE batches SET open = 0 WHERE seq = ?1", {seq}).status();
 }
 
 Result<std::vector<InputLine>> pending_lines(Database& db, int64_t seq, int64_t from,
                                              int64_t limit) {
-  SKEIN_ASSIGN(Cursor rows,
-               db.query("SELECT line, custom_id, offset, bytes FROM batch_lines WHERE batch = ?1 "
-                        "AND line >= ?2 AND status_code IS NULL ORDER BY line LIMIT ?3",
-                        {seq, from, limit}));
+  SKEIN_ASSIGN(
+      Cursor rows,
+      db.query("SELECT line, custom_id, offset, bytes FROM batch_lines WHERE batch = ?1 "
+               "AND line >= ?2 AND status_code IS NULL AND deaths = 0 ORDER BY line LIMIT ?3",
+               {seq, from, limit}));
   std::vector<InputLine> lines;
   for (;;) {
     SKEIN_ASSIGN(const bool row, rows.next());
@@ -294,11 +317,12 @@ Status finish_line(Database& db, const std::string& batch, int64_t line, const L
     return not_found("the batch '{}' is not in progress", batch);
   }
   SKEIN_TRY(seq.status());
-  SKEIN_ASSIGN(const int64_t changed,
-               db.run("UPDATE batch_lines SET status_code = ?1, request_id = ?2, body = ?3 WHERE "
-                      "batch = ?4 AND line = ?5 AND status_code IS NULL",
-                      {static_cast<int64_t>(result.status_code), result.request_id, result.body,
-                       *seq, line}));
+  SKEIN_ASSIGN(
+      const int64_t changed,
+      db.run(
+          "UPDATE batch_lines SET status_code = ?1, request_id = ?2, body = ?3, running = 0 "
+          "WHERE batch = ?4 AND line = ?5 AND status_code IS NULL",
+          {static_cast<int64_t>(result.status_code), result.request_id, result.body, *seq, line}));
   if (changed == 0) {
     SKEIN_ASSIGN(const int64_t exists,
                  db.integer("SELECT count(*) FROM batch_lines WHERE batch = ?1 AND line = ?2",

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct NewBatch {
 struct OpenBatch {
   int64_t seq = 0;
   BatchStatus outcome = BatchStatus::kCompleted;  // while finalizing: the status to come
+  int64_t served_s = 0;  // that a server has run since it was made, as far as it is written
   BatchRecord record;
 };
 
@@ -68,8 +70,13 @@ Result<std::vector<OpenBatch>> open_batches(Database& db);  // oldest first
 // The transitions below do nothing when the batch has left the status they start from (a cancel
 // may have come first).
 
-// validating -> in_progress
-Status begin_batch(Database& db, int64_t seq, const std::vector<InputLine>& lines, int64_t now_s);
+// While validating, piece by piece: 50,000 lines at once would hold up every other caller of the
+// store. kNotFound: the batch has left that status. A server that died in the middle leaves lines
+// behind; discard_lines() removes up to `limit` of them and says how many those were.
+Result<int64_t> discard_lines(Database& db, int64_t seq, int64_t limit);
+Status insert_lines(Database& db, int64_t seq, std::span<const InputLine> lines);
+// validating -> in_progress, when all its lines are in.
+Status begin_batch(Database& db, int64_t seq, int64_t now_s);
 // validating -> failed
 Status fail_batch(Database& db, int64_t seq, const std::vector<BatchError>& errors, int64_t now_s);
 // validating, in_progress -> finalizing, on the way to completed or expired
@@ -79,11 +86,13 @@ Status start_finalizing(Database& db, int64_t seq, BatchStatus outcome, int64_t 
 Status end_batch(Database& db, const OpenBatch& batch, BatchStatus outcome,
                  const FileRecord& output, const FileRecord& errors, int64_t now_s);
 
-// Removes up to `limit` lines of a batch that has ended. Piece by piece, because 50,000 lines at
-// once would hold up every other caller of the store for seconds.
+// Counts seconds that a server has run towards the batch's lifetime.
+Status add_served_time(Database& db, int64_t seq, int64_t seconds);
+
+// Removes up to `limit` lines of a batch that has ended.
 Status drop_lines(Database& db, int64_t seq, int64_t limit);
 
-// Up to `limit` lines without a result, from line `from` on.
+// Up to `limit` lines without a result, from line `from` on; not those of suspect_lines().
 Result<std::vector<InputLine>> pending_lines(Database& db, int64_t seq, int64_t from,
                                              int64_t limit);
 // Up to `limit` lines after line `after`, with and without results.

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/store/batch_input.h"
+#include "server/store/batch_attempts.h"
 #include "server/store/batch_output.h"
 
 namespace skein {
@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kPageLines = 64;
 constexpr int64_t kDroppedLines = 512;
+constexpr int64_t kMaxSuspects = 4096;  // more than ever run at a time
+constexpr int64_t kCountEveryS = 30;
 // How long a batch (or, when the store fails, all of them) waits after a fault.
 constexpr TimeUs kRetryAfterUs = 2 * kUsPerSecond;
 constexpr const char* kUnreadableLine =
@@ -21,7 +23,8 @@ constexpr const char* kUnreadableLine =
 
 }  // namespace
 
-BatchRunner::BatchRunner(Store& store, const Clock& clock) : store_(store), clock_(clock) {}
+BatchRunner::BatchRunner(Store& store, const Clock& clock)
+    : store_(store), clock_(clock), validator_(store) {}
 
 Result<BatchWork> BatchRunner::next_lines(size_t n) {
   using Batches = std::vector<OpenBatch>;
@@ -30,6 +33,7 @@ Result<BatchWork> BatchRunner::next_lines(size_t n) {
                }));
   BatchWork work;
   forget_ended(open, work);
+  count_time(open);
   for (const OpenBatch& batch : open) advance(batch);
   if (take_returned()) hand_out(n, work);
   return work;
@@ -48,6 +52,42 @@ void BatchRunner::forget_ended(const std::vector<OpenBatch>& open, BatchWork& wo
     if (entry.second.handed_out) work.ended.push_back(entry.second.batch.record.id);
     return true;
   });
+  const std::lock_guard lock(returned_->mutex);
+  for (const std::string& ended : work.ended) {
+    std::erase_if(returned_->out, [&ended](const auto& line) { return line.first == ended; });
+  }
+}
+
+// Adds what has passed to the batches that have not ended, now and then.
+void BatchRunner::count_time(const std::vector<OpenBatch>& open) {
+  std::map<int64_t, TimeUs> counted;
+  std::vector<std::pair<int64_t, int64_t>> seconds;
+  for (const OpenBatch& batch : open) {
+    const BatchStatus status = batch.record.status;
+    if (status != BatchStatus::kValidating && status != BatchStatus::kInProgress) continue;
+    const auto known = counted_until_us_.find(batch.seq);
+    const TimeUs until = known == counted_until_us_.end() ? clock_.now() : known->second;
+    counted[batch.seq] = until;
+    const int64_t passed_s = (clock_.now() - until) / kUsPerSecond;
+    if (passed_s >= kCountEveryS) seconds.emplace_back(batch.seq, passed_s);
+  }
+  counted_until_us_ = std::move(counted);
+  if (seconds.empty()) return;
+  const Status written = write([seconds](Database& db) -> Status {
+    for (const auto& [seq, passed_s] : seconds) SKEIN_TRY(add_served_time(db, seq, passed_s));
+    return {};
+  });
+  if (!written.ok()) return;  // the next call tries again
+  for (const auto& [seq, passed_s] : seconds) counted_until_us_[seq] += passed_s * kUsPerSecond;
+}
+
+// The time since the last count is in no row of `open` yet, or in all of those that are read next.
+bool BatchRunner::is_expired(const OpenBatch& batch) const {
+  const int64_t lifetime_s =
+      batch.record.expires_at_s - batch.record.at_s(BatchStatus::kValidating);
+  const auto counted = counted_until_us_.find(batch.seq);
+  const TimeUs since_us = counted == counted_until_us_.end() ? 0 : clock_.now() - counted->second;
+  return batch.served_s + since_us / kUsPerSecond >= lifetime_s;
 }
 
 void BatchRunner::advance(const OpenBatch& batch) {
@@ -78,29 +118,12 @@ Status BatchRunner::take_step(const OpenBatch& batch) {
   if (!is_live(record.status)) {
     return write([seq = batch.seq](Database& db) { return drop_lines(db, seq, kDroppedLines); });
   }
-  if (now_s >= record.expires_at_s) return finalize_as(BatchStatus::kExpired);
-  if (record.status == BatchStatus::kValidating) return validate(batch);
+  if (is_expired(batch)) return finalize_as(BatchStatus::kExpired);
+  if (record.status == BatchStatus::kValidating) return validator_.offer(batch);
   if (record.completed_lines + record.failed_lines == record.total_lines) {
     return finalize_as(BatchStatus::kCompleted);
   }
   return join(batch);
-}
-
-Status BatchRunner::validate(const OpenBatch& batch) {
-  const int64_t now_s = store_.unix_time_s();
-  const auto file = store_.file_folder().open(batch.record.input_file);
-  if (file.status().code() == Code::kDataLoss) {
-    return write([seq = batch.seq, now_s](Database& db) {
-      return fail_batch(db, seq, {{"input_file_missing", "The input file is gone.", 0}}, now_s);
-    });
-  }
-  SKEIN_TRY(file.status());
-  SKEIN_ASSIGN(BatchInput read, read_batch_input(*file, batch.record.endpoint));
-  const auto input = std::make_shared<const BatchInput>(std::move(read));
-  return write([seq = batch.seq, input, now_s](Database& db) {
-    if (!input->errors.empty()) return fail_batch(db, seq, input->errors, now_s);
-    return begin_batch(db, seq, input->lines, now_s);
-  });
 }
 
 Status BatchRunner::join(const OpenBatch& batch) {
@@ -127,6 +150,73 @@ bool BatchRunner::take_returned() {
 }
 
 void BatchRunner::hand_out(size_t n, BatchWork& work) {
+  bool idle = false;
+  {
+    const std::lock_guard lock(returned_->mutex);
+    idle = returned_->out.empty();
+    if (returned_->alone && !idle) return;
+    returned_->alone = false;
+  }
+  if (n == 0) return;
+  // Suspects run alone: they wait for what runs, and nothing else begins before them.
+  const auto suspect = hand_out_suspect(idle, work);
+  if (suspect.ok() && !*suspect) fill(n, work);
+  const bool alone = suspect.ok() && *suspect;
+  const Status marked = suspect.ok() ? mark(work, alone) : suspect.status();
+  if (marked.ok()) return;
+  log_warning("batches: no line begins for now: {}", marked.message());
+  const std::lock_guard lock(returned_->mutex);
+  for (const BatchLine& line : work.lines) returned_->lines[line.batch].push_back(line.line);
+  returned_->not_before_us = clock_.now() + kRetryAfterUs;
+  work.lines.clear();
+}
+
+// Notes before they run which lines do.
+Status BatchRunner::mark(const BatchWork& work, bool alone) {
+  if (work.lines.empty()) return {};
+  std::vector<LineName> names;
+  for (const BatchLine& line : work.lines) {
+    for (const auto& [seq, running] : running_) {
+      if (running.batch.record.id == line.batch) names.push_back({seq, line.line});
+    }
+  }
+  SKEIN_TRY(await_status([&](DoneStatus done) {
+    store_.thread().write([names, alone](Database& db) { return mark_running(db, names, alone); },
+                          std::move(done));
+    store_.thread().hurry();
+  }));
+  const std::lock_guard lock(returned_->mutex);
+  for (const BatchLine& line : work.lines) returned_->out.emplace(line.batch, line.line);
+  returned_->alone = alone;
+  return {};
+}
+
+// Whether there is a suspect whose turn it is; hands it out when it may run.
+Result<bool> BatchRunner::hand_out_suspect(bool may_run, BatchWork& work) {
+  using Suspects = std::vector<SuspectLine>;
+  if (!has_suspects_) return false;
+  SKEIN_ASSIGN(const Suspects suspects, await<Suspects>([this](Done<Suspects> done) {
+                 store_.thread().read<Suspects>(
+                     [](Database& db) { return suspect_lines(db, kMaxSuspects); }, std::move(done));
+               }));
+  has_suspects_ = !suspects.empty();
+  for (const SuspectLine& suspect : suspects) {
+    const auto running = running_.find(suspect.seq);
+    if (running == running_.end() || clock_.now() < running->second.rests_until_us) continue;
+    if (!may_run) return true;
+    auto line = line_of(running->second, suspect.line);
+    if (!line.ok()) {
+      refuse_line(running->second, suspect.line.line, line.status());
+      continue;
+    }
+    running->second.handed_out = true;
+    work.lines.push_back(std::move(*line));
+    return true;
+  }
+  return false;
+}
+
+void BatchRunner::fill(size_t n, BatchWork& work) {
   std::set<std::string> owners;
   for (const auto& [seq, running] : running_) owners.insert(running.batch.record.owner);
   while (work.lines.size() < n && !owners.empty()) {
@@ -151,13 +241,16 @@ bool BatchRunner::hand_out_one(const std::string& owner, BatchWork& work) {
         work.lines.push_back(std::move(*line));
         return true;
       }
-      // Its text cannot be had, now or later: that is its result.
-      log_error("batch {}, line {}: {}", running.batch.record.id, (*next)->line, line.message());
-      finish_line(running.batch.record.id, (*next)->line, {500, "", kUnreadableLine},
-                  [](const Status&) {});
+      refuse_line(running, (*next)->line, line.status());
     }
   }
   return false;
+}
+
+// Its text cannot be had, now or later: that is its result.
+void BatchRunner::refuse_line(const Running& running, int64_t line, const Status& why) {
+  log_error("batch {}, line {}: {}", running.batch.record.id, line, why.message());
+  finish_line(running.batch.record.id, line, {500, "", kUnreadableLine}, [](const Status&) {});
 }
 
 Result<std::optional<InputLine>> BatchRunner::next_of(Running& running) {
@@ -208,20 +301,43 @@ void BatchRunner::finish_line(const std::string& batch, int64_t line, LineResult
                          done = std::move(done)](Status status) {
                           const bool settled = status.ok() || status.code() == Code::kNotFound ||
                                                status.code() == Code::kAlreadyExists;
-                          if (!settled) {
+                          {
                             const std::lock_guard lock(returned->mutex);
-                            returned->lines[batch].push_back(line);
-                            returned->not_before_us = later_us;
+                            returned->out.erase({batch, line});
+                            if (!settled) {
+                              returned->lines[batch].push_back(line);
+                              returned->not_before_us = later_us;
+                            }
                           }
                           done(std::move(status));
                         });
 }
 
 void BatchRunner::return_line(const std::string& batch, int64_t line, TimeUs rest_us) {
+  store_.thread().write([batch, line](Database& db) { return unmark_running(db, batch, line); },
+                        [](const Status&) {});
   const std::lock_guard lock(returned_->mutex);
+  returned_->out.erase({batch, line});
   returned_->lines[batch].push_back(line);
   TimeUs& rests_until_us = returned_->rests_until_us[batch];
   rests_until_us = std::max(rests_until_us, clock_.now() + rest_us);
+}
+
+void BatchRunner::forget_running() {
+  {
+    const std::lock_guard lock(returned_->mutex);
+    if (returned_->out.empty()) return;
+    returned_->out.clear();
+  }
+  const Status status = write(unmark_all);
+  if (!status.ok()) log_warning("batches: {}", status.message());
+}
+
+void BatchRunner::stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  validator_.stop();
+  forget_running();
 }
 
 Status BatchRunner::write(std::function<Status(Database&)> job) {

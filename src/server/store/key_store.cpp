@@ -107,6 +107,9 @@ Status check_name(std::string_view name) {
 
 Result<KeyRecord> insert_key(Database& db, const KeyRecord& key) {
   SKEIN_TRY(check_name(key.name));
+  if (!std::all_of(key.models.begin(), key.models.end(), is_model_name)) {
+    return invalid_argument("a model's name is empty or has a control character");
+  }
   SKEIN_ASSIGN(const int64_t taken, db.integer("SELECT count(*) FROM keys WHERE name = ?1 AND "
                                                "revoked_at IS NULL",
                                                {key.name}));
@@ -159,6 +162,12 @@ Result<std::vector<OwnerUsage>> all_usage(Database& db) {
 }
 
 }  // namespace
+
+bool is_model_name(std::string_view name) {
+  return !name.empty() && std::none_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+}
 
 Status KeyWatch::listen(Database& db, KeysListener listener) {
   listener_ = std::move(listener);

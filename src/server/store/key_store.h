@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/store/records.h"
@@ -43,14 +44,18 @@ struct KeyDigest {
   std::array<std::byte, 32> digest{};
 };
 
+// What a key's list of models may hold: not empty, no control characters (the store has one a
+// line).
+bool is_model_name(std::string_view name);
+
 class KeyStore {
  public:
   KeyStore(StoreThread& thread, KeyWatch& watch, std::function<int64_t()> unix_time_s)
       : thread_(thread), watch_(watch), now_s_(std::move(unix_time_s)) {}
 
   // The record as given, with its time of creation. kInvalidArgument for a name that is not 1 to 64
-  // letters, digits or any of "._-@:+/", or that looks like a key's id; kAlreadyExists when an
-  // active key has the name.
+  // letters, digits or any of "._-@:+/", or that looks like a key's id, and for models that are no
+  // is_model_name(); kAlreadyExists when an active key has the name.
   void add(KeyRecord key, Done<KeyRecord> done);
   void list(Done<std::vector<KeyRecord>> done);
   // By name or id, active keys only: kNotFound. Its batches that have not ended are cancelled.

@@ -96,14 +96,27 @@ CREATE TABLE batch_errors (
   UNIQUE (batch, ordinal)
 ) STRICT;
 )sql",
+    // 3: what was running when the process died, and time that no wall clock counts
+    R"sql(
+ALTER TABLE batches ADD COLUMN served_s INTEGER NOT NULL DEFAULT 0;  -- of its lifetime
+ALTER TABLE batch_lines ADD COLUMN running INTEGER NOT NULL DEFAULT 0;  -- 1: among others, 2: alone
+ALTER TABLE batch_lines ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE batch_lines ADD COLUMN alone_deaths INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX running_lines ON batch_lines (batch, line) WHERE running != 0;
+CREATE INDEX suspect_lines ON batch_lines (batch, line) WHERE deaths != 0 AND status_code IS NULL;
+CREATE TABLE model_loads (
+  path TEXT PRIMARY KEY,
+  fingerprint TEXT NOT NULL,         -- of its files
+  quarantined INTEGER NOT NULL       -- 0: it is being loaded
+) STRICT;
+)sql",
 };
 
 // The version is read inside the transaction: another process may have been faster.
-Status take_step(Database& db) {
-  SKEIN_ASSIGN(const int64_t version, db.integer("PRAGMA user_version"));
-  if (version >= schema_version()) return {};
-  SKEIN_TRY(db.exec(kSteps[static_cast<size_t>(version)]));
-  return db.exec(fmt::format("PRAGMA user_version = {}", version + 1));
+Status take_steps(Database& db, int64_t to) {
+  SKEIN_ASSIGN(int64_t version, db.integer("PRAGMA user_version"));
+  for (; version < to; ++version) SKEIN_TRY(db.exec(kSteps[static_cast<size_t>(version)]));
+  return db.exec(fmt::format("PRAGMA user_version = {}", version));
 }
 
 }  // namespace
@@ -113,22 +126,19 @@ int64_t schema_version() {
 }
 
 Status migrate(Database& db, int64_t to) {
-  for (;;) {
-    SKEIN_ASSIGN(const int64_t version, db.integer("PRAGMA user_version"));
-    if (version < 0 || version > schema_version()) {
-      return invalid_argument(
-          "store: the database has version {}, this skein knows versions up to {}", version,
-          schema_version());
-    }
-    if (version >= to) return {};
-    SKEIN_TRY(db.exec("BEGIN IMMEDIATE"));
-    Status status = take_step(db);
-    if (status.ok()) status = db.exec("COMMIT");
-    if (!status.ok()) {
-      if (db.in_transaction()) SKEIN_TRY(db.exec("ROLLBACK"));
-      return status;
-    }
+  SKEIN_ASSIGN(const int64_t version, db.integer("PRAGMA user_version"));
+  if (version < 0 || version > schema_version()) {
+    return invalid_argument(
+        "the database has version {}, this skein knows versions up to {}; use the skein that wrote "
+        "it, or a newer one",
+        version, schema_version());
   }
+  if (version >= to) return {};
+  SKEIN_TRY(db.exec("BEGIN IMMEDIATE"));
+  Status status = take_steps(db, to);
+  if (status.ok()) status = db.exec("COMMIT");
+  if (!status.ok() && db.in_transaction()) SKEIN_TRY(db.exec("ROLLBACK"));
+  return status;
 }
 
 }  // namespace skein

@@ -12,8 +12,8 @@ namespace skein {
 // The newest version this build knows.
 int64_t schema_version();
 
-// Brings the database up to version `to`; every step is one transaction, and two processes that
-// migrate at once take turns. kInvalidArgument when the file is from a newer skein.
+// Brings the database up to version `to` in one transaction; two processes that migrate at once
+// take turns. kInvalidArgument when the file is from a newer skein.
 Status migrate(Database& db, int64_t to = schema_version());
 
 }  // namespace skein

@@ -6,11 +6,13 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <utility>
 
 #include "base/log.h"
+#include "server/store/batch_attempts.h"
 #include "server/store/random.h"
 #include "server/store/schema.h"
 
@@ -19,8 +21,16 @@ namespace {
 
 constexpr const char* kDatabase = "/skein.db";
 
+// A folder whose name is not durable takes with it whatever is made so below it.
+Status sync_parent_of(const std::string& path) {
+  const std::string parent = std::filesystem::absolute(path).parent_path().string();
+  const OwnedFd fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() >= 0 && ::fsync(fd.get()) == 0) return {};
+  return unavailable("state folder {}: {}", path, std::strerror(errno));
+}
+
 Status make_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) == 0) return {};
+  if (::mkdir(path.c_str(), 0700) == 0) return sync_parent_of(path);
   if (errno == EEXIST && std::filesystem::is_directory(path)) return {};
   return unavailable("state folder {}: {}", path, std::strerror(errno));
 }
@@ -60,6 +70,25 @@ Status sweep_files(Database& db, const std::string& state_dir) {
     const auto rows = db.integer("SELECT count(*) FROM files WHERE id = ?1", {id});
     return !rows.ok() || *rows != 0;  // when in doubt it stays
   });
+}
+
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+// What the last server left running is settled, once.
+Status settle_death(Database& db) {
+  SKEIN_TRY(db.exec("BEGIN IMMEDIATE"));
+  const Status status = [&db]() -> Status {
+    SKEIN_ASSIGN(const bool died, is_same_boot(db, boot_id()));
+    SKEIN_TRY(note_deaths(db, died));
+    SKEIN_TRY(quarantine_loads(db, died));
+    return db.exec("COMMIT");
+  }();
+  if (!status.ok() && db.in_transaction()) SKEIN_TRY(db.exec("ROLLBACK"));
+  return status;
 }
 
 int64_t system_time_s() {
@@ -108,9 +137,15 @@ Result<Store::Opened> Store::open_database(const StoreOptions& options) {
   SKEIN_ASSIGN(std::unique_ptr<Database> db,
                Database::open(options.state_dir + kDatabase, options.busy_timeout_ms));
   if (options.is_server) SKEIN_TRY(db->check_integrity());
-  SKEIN_TRY(migrate(*db));
+  if (const Status status = migrate(*db); !status.ok()) {
+    return Status(status.code(),
+                  fmt::format("state folder {}: {}", options.state_dir, status.message()));
+  }
   SKEIN_ASSIGN(const HashKey salt_key, load_salt_key(*db));
-  if (options.is_server) SKEIN_TRY(sweep_files(*db, options.state_dir));
+  if (options.is_server) {
+    SKEIN_TRY(settle_death(*db));
+    SKEIN_TRY(sweep_files(*db, options.state_dir));
+  }
   db->watch_table("keys");
   return Opened{std::move(db), salt_key};
 }
@@ -130,6 +165,7 @@ Store::Store(StoreOptions options, Opened opened, std::unique_ptr<StateSpace> sp
       keys_(thread_, key_watch_, unix_time_s_),
       files_(thread_, folder_, budget_, unix_time_s_),
       batches_(thread_, unix_time_s_),
+      quarantine_(thread_),
       thread_(std::move(opened.db), thread_options(options)) {}
 
 Store::~Store() = default;

@@ -20,6 +20,7 @@
 #include "server/store/file_folder.h"
 #include "server/store/file_store.h"
 #include "server/store/key_store.h"
+#include "server/store/model_quarantine.h"
 #include "server/store/state_space.h"
 #include "server/store/store_thread.h"
 #include "server/store/usage_meter.h"
@@ -58,6 +59,7 @@ class Store {
   FileStore& files() { return files_; }
   BatchStore& batches() { return batches_; }
   UsageMeter& usage() { return usage_; }
+  ModelQuarantine& quarantine() { return quarantine_; }
   StateSpace& space() { return *space_; }
   FileBudget& file_budget() { return budget_; }
 
@@ -89,6 +91,7 @@ class Store {
   KeyStore keys_;
   FileStore files_;
   BatchStore batches_;
+  ModelQuarantine quarantine_;
   StoreThread thread_;  // last: it ends first, and its last jobs still use the others
 };
 

@@ -51,6 +51,12 @@ void StoreThread::post(Job job) {
   job.done(std::move(job.outcome));
 }
 
+void StoreThread::hurry() {
+  const std::lock_guard lock(mutex_);
+  hurried_ = true;
+  posted_.notify_one();
+}
+
 void StoreThread::serve() {
   while (take_jobs()) {
     run_reads();
@@ -69,13 +75,13 @@ bool StoreThread::take_jobs() {
   std::unique_lock lock(mutex_);
   // A new write does not end the wait for the group's window; a read does.
   posted_.wait_until(lock, wake_time(), [this] {
-    return closing_ || !new_reads_.empty() || (writes_.empty() && !new_writes_.empty());
+    return closing_ || hurried_ || !new_reads_.empty() || (writes_.empty() && !new_writes_.empty());
   });
   if (writes_.empty() && !new_writes_.empty()) {
     window_end_ =
         std::chrono::steady_clock::now() + std::chrono::microseconds(options_.group_window_us);
   }
-  if (closing_) window_end_ = std::chrono::steady_clock::now();
+  if (closing_ || std::exchange(hurried_, false)) window_end_ = std::chrono::steady_clock::now();
   std::swap(reads_, new_reads_);
   std::move(new_writes_.begin(), new_writes_.end(), std::back_inserter(writes_));
   new_writes_.clear();

@@ -45,12 +45,12 @@ class StoreThread {
     TimeUs tick_us = 400 * kUsPerMs;
     // On the store's thread, outside of transactions: about every tick_us and once at the end.
     std::function<void(Database&)> on_tick;
+    // After a commit and before the `done`s of its writes.
+    std::function<void(Database&)> on_commit;
     // Before writes: while it fails, only those that free room are run.
     std::function<Status()> admit_writes;
     // When the disk has no room for a freeing write. True: trying again is worth it.
     std::function<bool(Database&)> make_room;
-    // After a commit and before the `done`s of its writes.
-    std::function<void(Database&)> on_commit;
   };
   static constexpr size_t kMaxJobs = 16'384;
 
@@ -72,6 +72,9 @@ class StoreThread {
   void write_freeing(std::function<Result<T>(Database&)> job, Done<T> done) {
     post_for_value<T>(Kind::kFreeing, std::move(job), std::move(done));
   }
+  // What waits for its group is committed without waiting longer: somebody waits for it.
+  void hurry();
+
   void read(std::function<Status(Database&)> job, DoneStatus done) {
     post({std::move(job), std::move(done), {}, Kind::kRead});
   }
@@ -127,6 +130,7 @@ class StoreThread {
   std::vector<Job> new_reads_;   // mutex_
   std::vector<Job> new_writes_;  // mutex_
   bool closing_ = false;         // mutex_
+  bool hurried_ = false;         // mutex_
 
   // The thread's own.
   std::vector<Job> reads_;

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "format/test_folder.h"
@@ -108,17 +109,19 @@ TEST_F(SpaceTest, BelowTheFloorNothingIsUploaded) {
 }
 
 TEST_F(SpaceTest, TheBallastHasRealBlocksAndIsMadeAgain) {
-  const auto store = open({});
-  const std::string ballast = folder_ / "state/ballast";
+  StateSpace space(folder_.path(), 0);
+  space.restore_ballast();
+  const std::string ballast = folder_ / "ballast";
   struct stat info = {};
   ASSERT_EQ(::stat(ballast.c_str(), &info), 0);
   EXPECT_EQ(info.st_size, 4 << 20);
   EXPECT_GE(info.st_blocks * 512, info.st_size);
-  EXPECT_TRUE(store->space().release_ballast());
+  EXPECT_TRUE(space.release_ballast());
   EXPECT_FALSE(std::filesystem::exists(ballast));
-  EXPECT_FALSE(store->space().release_ballast());
-  store->space().restore_ballast();
+  EXPECT_FALSE(space.release_ballast());
+  space.restore_ballast();
   EXPECT_TRUE(std::filesystem::exists(ballast));
+  EXPECT_FALSE(space.is_reserved());
 }
 
 TEST_F(SpaceTest, OldBatchesAreForgottenAndLiveOnesAreNot) {

@@ -52,12 +52,8 @@ int run_lines(const std::string& dir) {
 }
 
 int run_mixed(const std::string& dir) {
-  std::atomic<int64_t> now_s{1'000'000};
-  const auto store =
-      testing::open_store({.state_dir = dir, .group_window_us = kUsPerMs, .unix_time_s = [&now_s] {
-                             return now_s.load();
-                           }});
-  const SystemClock clock;
+  const auto store = testing::open_store({.state_dir = dir, .group_window_us = kUsPerMs});
+  ManualClock clock;
   BatchRunner runner(*store, clock);
   for (int i = 0;; ++i) {
     const std::string owner = std::to_string(::getpid());
@@ -71,7 +67,8 @@ int run_mixed(const std::string& dir) {
       SKEIN_CHECK(cancel(*store, batch, {owner}).ok(), "cancel failed");
       say("cancelled " + batch);
     } else {
-      now_s += 25 * 3600;
+      SKEIN_CHECK(runner.next_lines(0).ok(), "next_lines failed");
+      clock.advance(25 * 3600 * kUsPerSecond);
       while (batch_of(*store, batch, {owner})->status != BatchStatus::kExpired) {
         SKEIN_CHECK(runner.next_lines(0).ok(), "next_lines failed");
       }
@@ -94,7 +91,9 @@ int run_full(const std::string& dir) {
   BatchRunner runner(*store, clock);
   const auto file = upload(*store, "a", input_of(300));
   const std::string batch = create_batch_of(*store, "a", file->id)->id;
-  SKEIN_CHECK(runner.next_lines(0).ok(), "validation failed");
+  while (batch_of(*store, batch, {"a"})->status == BatchStatus::kValidating) {
+    SKEIN_CHECK(runner.next_lines(0).ok(), "validation failed");
+  }
 
   limit_files(400'000);
   const auto big = upload(*store, "a", std::string(1'000'000, 'x'));

@@ -111,7 +111,7 @@ TEST(StoreCrash, EveryAcknowledgedLineIsKeptAndNoneTwice) {
     if (record->status == BatchStatus::kInProgress) {
       EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM batch_lines WHERE status_code = 200"),
                 static_cast<int64_t>(record->completed_lines));
-      EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM batch_lines WHERE status_code = 400"),
+      EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM batch_lines WHERE status_code >= 400"),
                 static_cast<int64_t>(record->failed_lines));
     }
   }
@@ -121,14 +121,20 @@ TEST(StoreCrash, EveryAcknowledgedLineIsKeptAndNoneTwice) {
   const auto store = open_state(dir);
   const auto record = batch_of(*store, batch, {"a"});
   ASSERT_EQ(record->status, BatchStatus::kCompleted);
-  EXPECT_EQ(record->completed_lines, 450U);
-  EXPECT_EQ(record->failed_lines, 50U);
+  EXPECT_EQ(record->completed_lines + record->failed_lines, 500U);
   std::set<int64_t> seen;
+  size_t given_up = 0;
   for (const std::string& file : {record->output_file, record->error_file}) {
     std::istringstream text(*content_of(*store, file, {"a"}));
     int64_t last = 0;
     for (std::string one; std::getline(text, one);) {
-      const auto body = nlohmann::json::parse(one)["response"]["body"];
+      const auto response = nlohmann::json::parse(one)["response"];
+      const auto& body = response["body"];
+      if (response["status_code"] == 500) {  // it ran alone at two of the kills
+        EXPECT_EQ(body["error"]["code"], "request_crashed_server");
+        ++given_up;
+        continue;
+      }
       const int64_t line = body["line"];
       EXPECT_TRUE(seen.insert(line).second) << "line " << line << " has two results";
       EXPECT_GT(line, last);
@@ -139,7 +145,8 @@ TEST(StoreCrash, EveryAcknowledgedLineIsKeptAndNoneTwice) {
       }
     }
   }
-  EXPECT_EQ(seen.size(), static_cast<size_t>(kLines));
+  EXPECT_EQ(seen.size() + given_up, static_cast<size_t>(kLines));
+  EXPECT_LT(given_up, 10U);  // a line a death at most
   EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM files"), 3);
 }
 

@@ -217,6 +217,17 @@ TEST_F(StoreTest, AFullDatabaseRefusesTheBigWriteAndTakesTheSmallOnes) {
   EXPECT_EQ(*database()->integer("SELECT count(*) FROM t"), 3);
 }
 
+TEST_F(StoreTest, ModelsOfAKeyHaveNoControlCharacters) {
+  const auto store = open_state(state());
+  KeyRecord key = key_named("a");
+  for (const char* model : {"a\nb", "", "\x1f", "\x7f"}) {
+    key.models = {"fine", model};
+    const auto added =
+        await<KeyRecord>([&](Done<KeyRecord> done) { store->keys().add(key, std::move(done)); });
+    EXPECT_EQ(added.status().code(), Code::kInvalidArgument);
+  }
+}
+
 TEST_F(StoreTest, AJobThatThrowsFailsAlone) {
   auto db = database();
   ASSERT_TRUE(db->exec("CREATE TABLE t (x INTEGER)").ok());

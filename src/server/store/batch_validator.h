@@ -1,0 +1,51 @@
+// Validates the inputs of batches on a thread of its own, one after the other: a file of 512 MiB
+// takes seconds, in which neither other batches nor a server that stops may wait.
+//
+// The lines go into the database piece by piece, and the batch begins with the last of them. A
+// process that dies before has validated nothing: the next one discards those lines and starts
+// over.
+//
+// Thread-safety: offer() and stop() on one thread.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "server/store/batch_input.h"
+#include "server/store/batch_rows.h"
+#include "server/store/store.h"
+
+namespace skein {
+
+class BatchValidator {
+ public:
+  explicit BatchValidator(Store& store) : store_(store) {}  // which outlives it
+  ~BatchValidator() { stop(); }
+
+  // A batch that is validating: it is taken when nothing else is being done. Whether it begins or
+  // fails is written into its row; why neither was possible comes with the next offer.
+  Status offer(const OpenBatch& batch);
+  // Ends the thread within a piece of the file it reads.
+  void stop();
+
+ private:
+  void run();
+  Status validate(const OpenBatch& batch);
+  Status insert(int64_t seq, BatchInput input);
+  bool stopping();
+  Status write(std::function<Status(Database&)> job);
+
+  Store& store_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<OpenBatch> batch_;          // mutex_; what is to be done or being done
+  std::map<std::string, Status> failures_;  // mutex_; by id
+  bool stopping_ = false;                   // mutex_
+  std::thread thread_;                      // since the first offer
+};
+
+}  // namespace skein

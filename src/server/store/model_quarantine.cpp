@@ -1,0 +1,102 @@
+#include "server/store/model_quarantine.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sys/stat.h>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/log.h"
+
+namespace skein {
+namespace {
+
+// Of a file, or of the files of a folder: names, sizes and times of change.
+std::string fingerprint_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files = {path};
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    files.push_back(entry->path().string());
+  }
+  std::sort(files.begin() + 1, files.end());
+  std::string facts;
+  for (const std::string& file : files) {
+    struct stat info = {};
+    if (::stat(file.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) continue;
+    facts += fmt::format("{} {} {}.{:09}\n", file, info.st_size, info.st_mtim.tv_sec,
+                         info.st_mtim.tv_nsec);
+  }
+  const Hash128 hash = keyed_hash({}, std::as_bytes(std::span(facts.data(), facts.size())));
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
+Status note_load(Database& db, const std::string& path, const std::string& fingerprint) {
+  {
+    SKEIN_ASSIGN(Cursor rows, db.query("SELECT fingerprint FROM model_loads WHERE path = ?1 AND "
+                                       "quarantined = 1",
+                                       {path}));
+    SKEIN_ASSIGN(const bool row, rows.next());
+    if (row && rows.text(0) == fingerprint) {
+      return data_loss(
+          "the server died while it loaded this model, so it is quarantined; replace its files, "
+          "load it with \"force\": true at /admin/models/load, or name it with --model");
+    }
+  }
+  return db.run("INSERT OR REPLACE INTO model_loads VALUES (?1, ?2, 0)", {path, fingerprint})
+      .status();
+}
+
+}  // namespace
+
+Status ModelQuarantine::begin_load(const std::string& path) {
+  const Status status = await_status([&](DoneStatus done) {
+    thread_.write([path, fingerprint = fingerprint_of(path)](
+                      Database& db) { return note_load(db, path, fingerprint); },
+                  std::move(done));
+  });
+  if (status.ok() || status.code() == Code::kDataLoss) return status;
+  log_warning("the load of a model goes on without a note: {}", status.message());
+  return {};
+}
+
+void ModelQuarantine::end_load(const std::string& path) {
+  thread_.write(
+      [path](Database& db) {
+        return db.run("DELETE FROM model_loads WHERE path = ?1 AND quarantined = 0", {path})
+            .status();
+      },
+      [](const Status&) {});
+}
+
+void ModelQuarantine::end_all_loads() {
+  (void)await_status([&](DoneStatus done) {
+    thread_.write(
+        [](Database& db) {
+          return db.run("DELETE FROM model_loads WHERE quarantined = 0").status();
+        },
+        std::move(done));
+  });
+}
+
+void ModelQuarantine::forgive(const std::string& path) {
+  (void)await_status([&](DoneStatus done) {
+    thread_.write(
+        [path](Database& db) {
+          return db.run("DELETE FROM model_loads WHERE path = ?1", {path}).status();
+        },
+        std::move(done));
+  });
+}
+
+Status quarantine_loads(Database& db, bool died) {
+  if (!died) return db.run("DELETE FROM model_loads WHERE quarantined = 0").status();
+  SKEIN_ASSIGN(const int64_t changed,
+               db.run("UPDATE model_loads SET quarantined = 1 WHERE quarantined = 0"));
+  if (changed > 0) log_error("the server died while it loaded a model, which is quarantined now");
+  return {};
+}
+
+}  // namespace skein

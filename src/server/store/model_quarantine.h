@@ -1,0 +1,41 @@
+// Models whose load killed the server, which nobody but an operator may try again.
+//
+// A load is noted before it begins and the note goes when it ends, well or not, and with an orderly
+// stop. A note that a server finds when it starts is of a process that died in that load: the model
+// is refused until its files change (names, sizes, times of change) or it is forgiven.
+//
+// Thread-safety: any thread but the store's; calls wait for the store. Where the note cannot be
+// written (a full disk) the load goes on without one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/status.h"
+#include "server/store/sqlite.h"
+#include "server/store/store_thread.h"
+
+namespace skein {
+
+class ModelQuarantine {
+ public:
+  explicit ModelQuarantine(StoreThread& thread) : thread_(thread) {}
+
+  // `path` is a model's file or folder. kDataLoss: it is quarantined.
+  Status begin_load(const std::string& path);
+  void end_load(const std::string& path);
+  // No load counts from here on: the server stops, and the process may end in the middle of one.
+  void end_all_loads();
+  // Whoever runs the server wants it tried again.
+  void forgive(const std::string& path);
+
+ private:
+  StoreThread& thread_;
+};
+
+// When a server starts: notes of loads become quarantines, unless the machine itself was started
+// anew since (`died` is false). Inside a transaction.
+Status quarantine_loads(Database& db, bool died);
+
+}  // namespace skein
