@@ -36,6 +36,7 @@ inline void check_usage(const Status& status) {
   if (!status.ok()) throw CLI::ValidationError(status.message());
 }
 
+void add_backup(CLI::App& app, CommandResult& result);
 void add_bench(CLI::App& app, CommandResult& result);
 void add_chat(CLI::App& app, CommandResult& result);
 void add_eval(CLI::App& app, CommandResult& result);

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   skein::apps::add_eval(app, result);
   skein::apps::add_bench(app, result);
   skein::apps::add_keys(app, result);
+  skein::apps::add_backup(app, result);
 
   try {
     app.parse(argc, argv);

@@ -12,7 +12,7 @@ FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 YEAR_S = 365 * 24 * 3600
 
 
-@unittest.skipUnless(FAKETIME.exists(), f"{FAKETIME} is not there (Debian's faketime)")
+@serving.needs(FAKETIME.exists(), f"{FAKETIME} is not there (Debian's faketime)")
 class ClockJumpTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -161,6 +161,23 @@ class DiskTest(unittest.TestCase):
             self.assertEqual(self.complete(server, user), 401)
             self.assertEqual(delete(server, "/admin/keys/u").status, 200)
 
+    def test_a_backup_of_a_running_server_is_served_from(self):
+        state, copy = pathlib.Path(self.folder.name, "state"), pathlib.Path(self.folder.name, "copy")
+        root = serving.add_key(state, "root", "--admin")
+        with Server(models=[self.model], state_dir=state) as server:
+            server.key = root
+            file = upload(server, lines(3)).json()["id"]
+            done = serving.run("backup", "--state-dir", state, "--to", copy)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(serving.run("backup", "--state-dir", state, "--to", copy).returncode, 1)
+            late = upload(server, lines(3)).json()["id"]
+        with Server(models=[self.model], state_dir=copy) as server:
+            server.key = root
+            self.assertEqual(server.get(f"/v1/files/{file}/content").body.decode(), lines(3))
+            self.assertEqual(server.get(f"/v1/files/{late}").status, 404)
+            path = f"/v1/batches/{create_batch(server, file).json()['id']}"
+            self.assertTrue(server.settle(lambda: server.get(path).json()["status"] == "completed", 60))
+
     def test_a_key_has_limits_of_files(self):
         state = pathlib.Path(self.folder.name, "state")
         root = serving.add_key(state, "root", "--admin")

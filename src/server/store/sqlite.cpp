@@ -206,6 +206,25 @@ bool Database::take_touched() {
   return std::exchange(touched_, false);
 }
 
+Status Database::back_up_to(const std::string& path) {
+  SKEIN_TRY(make_private_file(path));
+  sqlite3* target = nullptr;
+  int code = sqlite3_open_v2(path.c_str(), &target, SQLITE_OPEN_READWRITE | SQLITE_OPEN_EXRESCODE,
+                             nullptr);
+  if (code == SQLITE_OK) {
+    // In one go: a copy in pieces would start over with every commit of a busy server.
+    sqlite3_backup* backup = sqlite3_backup_init(target, "main", db_, "main");
+    if (backup != nullptr) {
+      (void)sqlite3_backup_step(backup, -1);
+      (void)sqlite3_backup_finish(backup);
+    }
+    code = sqlite3_errcode(target);
+  }
+  const Status status = code == SQLITE_OK ? Status{} : status_of(target, code);
+  sqlite3_close(target);
+  return status;
+}
+
 Status Database::check_integrity() {
   SKEIN_ASSIGN(Cursor cursor, query("PRAGMA integrity_check(1)"));
   SKEIN_ASSIGN(const bool row, cursor.next());

@@ -88,6 +88,10 @@ class Database {
   // Whether the watched table was touched since the last call.
   bool take_touched();
 
+  // Writes the database as it is at this moment to a new file (mode 0600), whoever writes
+  // meanwhile.
+  Status back_up_to(const std::string& path);
+
   // kDataLoss with SQLite's first finding unless PRAGMA integrity_check says ok.
   Status check_integrity();
 

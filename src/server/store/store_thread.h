@@ -48,9 +48,9 @@ class StoreThread {
     // After a commit and before the `done`s of its writes.
     std::function<void(Database&)> on_commit;
     // Before writes: while it fails, only those that free room are run.
-    std::function<Status()> admit_writes;
+    std::function<Status()> admit_writes = {};
     // When the disk has no room for a freeing write. True: trying again is worth it.
-    std::function<bool(Database&)> make_room;
+    std::function<bool(Database&)> make_room = {};
   };
   static constexpr size_t kMaxJobs = 16'384;
 

@@ -52,12 +52,8 @@ class BatchTest : public ::testing::Test {
     const auto batch = create_batch_of(*store_, owner, file->id);
     SKEIN_CHECK(batch.ok(), "{}", batch.message());
     EXPECT_EQ(batch->status, BatchStatus::kValidating);
-    validate(batch->id);
+    while (status(batch->id) == "validating") next(0);
     return batch->id;
-  }
-  // Until a thread of its own has looked at the input.
-  void validate(const std::string& id) {
-    while (get(id).status == BatchStatus::kValidating) next(0);
   }
   BatchRecord get(const std::string& id) { return *batch_of(*store_, id, {"", true}); }
   std::string status(const std::string& id) { return std::string(name_of(get(id).status)); }

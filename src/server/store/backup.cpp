@@ -1,0 +1,133 @@
+#include "server/store/backup.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include "server/store/schema.h"
+#include "server/store/sqlite.h"
+#include "server/store/store.h"
+
+namespace skein {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kBusyTimeoutMs = 5'000;
+constexpr size_t kPieceBytes = size_t{1} << 20;
+// How often a file may be deleted between the copy of the database and its own.
+constexpr int kMaxTries = 20;
+
+Status copy_error(const std::string& path) {
+  return unavailable("{}: {}", path, std::strerror(errno));
+}
+
+Status sync_path(const std::string& path) {
+  const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0 || ::fsync(fd.get()) != 0) return copy_error(path);
+  return {};
+}
+
+// kNotFound: it was deleted meanwhile.
+Result<uint64_t> copy_content(const std::string& from, const std::string& to) {
+  const OwnedFd source(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (source.get() < 0 && errno == ENOENT) return not_found("{} is gone", from);
+  if (source.get() < 0) return copy_error(from);
+  const OwnedFd target(::open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (target.get() < 0) return copy_error(to);
+  for (uint64_t bytes = 0;;) {
+    SKEIN_ASSIGN(const std::string piece, read_part(source, bytes, kPieceBytes));
+    for (size_t done = 0; done < piece.size();) {
+      const ssize_t count = ::write(target.get(), piece.data() + done, piece.size() - done);
+      if (count < 0 && errno != EINTR) return copy_error(to);
+      if (count > 0) done += static_cast<size_t>(count);
+    }
+    bytes += piece.size();
+    if (!piece.empty()) continue;
+    if (::fsync(target.get()) != 0) return copy_error(to);
+    return bytes;
+  }
+}
+
+Result<std::vector<std::string>> file_ids(Database& db) {
+  SKEIN_ASSIGN(Cursor rows, db.query("SELECT id FROM files"));
+  std::vector<std::string> ids;
+  for (;;) {
+    SKEIN_ASSIGN(const bool row, rows.next());
+    if (!row) return ids;
+    ids.push_back(rows.text(0));
+  }
+}
+
+// The database, then the files that it names. kNotFound: one of them has been deleted since.
+Status copy_once(const std::string& state_dir, const std::string& to) {
+  const std::string copy = to + "/skein.db";
+  std::vector<std::string> ids;
+  {
+    SKEIN_ASSIGN(const auto db, Database::open(state_dir + "/skein.db", kBusyTimeoutMs));
+    SKEIN_ASSIGN(const int64_t version, db->integer("PRAGMA user_version"));
+    if (version > schema_version()) {
+      return invalid_argument(
+          "state folder {}: the database has version {}, this skein knows "
+          "versions up to {}",
+          state_dir, version, schema_version());
+    }
+    SKEIN_TRY(db->back_up_to(copy));
+  }
+  {
+    SKEIN_ASSIGN(const auto db, Database::open(copy, kBusyTimeoutMs));
+    SKEIN_TRY(db->check_integrity());
+    SKEIN_ASSIGN(ids, file_ids(*db));
+  }
+  for (const std::string& id : ids) {
+    const std::string target = to + "/files/" + id;
+    if (fs::exists(target)) continue;  // contents never change
+    SKEIN_TRY(copy_content(state_dir + "/files/" + id, target).status());
+  }
+  return {};
+}
+
+Status copy_all(const std::string& state_dir, const std::string& to) {
+  if (::mkdir(to.c_str(), 0700) != 0 || ::mkdir((to + "/files").c_str(), 0700) != 0) {
+    return copy_error(to);
+  }
+  Status status = not_found("not tried");
+  for (int i = 0; i < kMaxTries && status.code() == Code::kNotFound; ++i) {
+    status = copy_once(state_dir, to);
+  }
+  SKEIN_TRY(status);
+  for (const char* part : {"/skein.db", "/files", ""}) SKEIN_TRY(sync_path(to + part));
+  return {};
+}
+
+}  // namespace
+
+Result<BackupSummary> back_up(const std::string& state_dir, const std::string& to) {
+  if (!Store::exists(state_dir))
+    return not_found("state folder {}: there is no state in it", state_dir);
+  if (fs::exists(to)) return already_exists("{} is there already; choose a new name", to);
+  const std::string partial = to + ".partial";
+  std::error_code error;
+  fs::remove_all(partial, error);
+  Status status = copy_all(state_dir, partial);
+  if (status.ok() && ::rename(partial.c_str(), to.c_str()) != 0) status = copy_error(to);
+  if (!status.ok()) {
+    fs::remove_all(partial, error);
+    return status;
+  }
+  const fs::path parent = fs::absolute(to).parent_path();
+  SKEIN_TRY(sync_path(parent.string()));
+  BackupSummary summary;
+  for (const auto& entry : fs::recursive_directory_iterator(to, error)) {
+    if (!entry.is_regular_file()) continue;
+    summary.bytes += entry.file_size();
+    if (entry.path().parent_path().filename() == "files") ++summary.files;
+  }
+  return summary;
+}
+
+}  // namespace skein
