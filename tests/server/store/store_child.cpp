@@ -3,6 +3,7 @@
 //
 //   store_child lines DIR     runs the lines of the batches that are there
 //   store_child mixed DIR     uploads, creates, cancels and expires
+//   store_child scripted DIR  keys, uploads, lines, deletions, in a fixed order, and ends
 //   store_child full DIR      fills up a small disk, then gets more room; exit status 0: all well
 #include <csignal>
 #include <cstdio>
@@ -77,6 +78,53 @@ int run_mixed(const std::string& dir) {
   }
 }
 
+KeyRecord key_named(const std::string& name) {
+  KeyRecord key;
+  key.name = name;
+  key.id = "id-" + name;
+  return key;
+}
+
+int run_scripted(const std::string& dir) {
+  const auto store = testing::open_store({.state_dir = dir, .group_window_us = 0});
+  const SystemClock clock;
+  BatchRunner runner(*store, clock);
+  for (int round = 0; round < 4; ++round) {
+    const std::string name = fmt::format("k{}", round);
+    SKEIN_CHECK(await<KeyRecord>([&](Done<KeyRecord> done) {
+                  store->keys().add(key_named(name), std::move(done));
+                }).ok(),
+                "no key");
+    say("key " + name);
+    const auto file = upload(*store, "a", input_of(40));
+    say("file " + file->id);
+    const auto other = upload(*store, "a", std::string(9'000, 'x'));
+    say("file " + other->id);
+    const std::string batch = create_batch_of(*store, "a", file->id)->id;
+    say("batch " + batch);
+    for (int finished = 0; finished < 5;) {  // most lines are left, so that the rows stay
+      const auto work = runner.next_lines(1);
+      for (const BatchLine& line : work->lines) {
+        SKEIN_CHECK(testing::finish(runner, line, 200, "{}").ok(), "no result");
+        say(fmt::format("line {} {}", line.batch, line.line));
+        ++finished;
+      }
+    }
+    say("deleting " + other->id);  // from here on it may be there or not
+    SKEIN_CHECK(await<FileRecord>([&](Done<FileRecord> done) {
+                  store->files().remove(other->id, {"a"}, std::move(done));
+                }).ok(),
+                "not deleted");
+    say("deleted " + other->id);
+    SKEIN_CHECK(await<KeyRecord>([&](Done<KeyRecord> done) {
+                  store->keys().revoke(name, std::move(done));
+                }).ok(),
+                "not revoked");
+    say("revoked " + name);
+  }
+  return 0;
+}
+
 void limit_files(rlim_t bytes) {
   rlimit limit = {};
   ::getrlimit(RLIMIT_FSIZE, &limit);
@@ -133,5 +181,6 @@ int main(int argc, char** argv) {
   const std::string mode = argv[1];
   if (mode == "lines") return skein::run_lines(argv[2]);
   if (mode == "mixed") return skein::run_mixed(argv[2]);
+  if (mode == "scripted") return skein::run_scripted(argv[2]);
   return skein::run_full(argv[2]);
 }
