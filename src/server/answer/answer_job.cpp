@@ -313,8 +313,8 @@ void AnswerJob::explain(std::function<void(RequestExplanation)> done) {
   served->explain(ids, [self = shared_from_this(), ids, explanation = std::move(explanation),
                         done = std::move(done)](Result<std::vector<Explanation>> found) mutable {
     explanation.status = found.status();
-    auto tell = [ids = std::move(ids), explanation = std::move(explanation), done,
-                 found = std::move(found)]() mutable {
+    const auto tell = [ids = std::move(ids), explanation = std::move(explanation), done,
+                       found = std::move(found)]() mutable {
       // One that has ended meanwhile has nothing to explain.
       for (size_t i = 0; found.ok() && i < found->size(); ++i) {
         const auto at = std::find(ids.begin(), ids.end(), (*found)[i].id);
@@ -322,11 +322,12 @@ void AnswerJob::explain(std::function<void(RequestExplanation)> done) {
       }
       done(std::move(explanation));
     };
-    if (!self->context_.workers.post(std::move(tell))) {
+    const auto refuse = [done] {
       RequestExplanation refused;
       refused.status = unavailable("the workers are busy");
       done(std::move(refused));
-    }
+    };
+    if (!self->context_.workers.post(self->caller_.priority, tell, refuse)) refuse();
   });
 }
 
