@@ -1,7 +1,6 @@
 #include "server/answer/generate.h"
 
 #include <charconv>
-#include <ctime>
 #include <utility>
 
 #include "base/check.h"
@@ -13,23 +12,6 @@ namespace skein {
 namespace {
 
 using Prompts = api::Parsed<std::vector<PromptTokens>>;
-
-// continue_final_message: the prompt ends where the last message does, so that the answer goes on
-// from there.
-void cut_after(jinja::Rendered& prompt, const std::string& content) {
-  const size_t at = content.empty() ? std::string::npos : prompt.text().rfind(content);
-  if (at == std::string::npos) return;
-  size_t left = at + content.size();
-  for (size_t i = 0; i < prompt.segments.size(); ++i) {
-    std::string& text = prompt.segments[i].text;
-    if (left <= text.size()) {
-      text.resize(left);
-      prompt.segments.resize(i + 1);
-      return;
-    }
-    left -= text.size();
-  }
-}
 
 Prompts chat_prompt(const ServedModel& served, const api::ChatRequest& request) {
   if (auto missing = find_missing(served, true, true)) return std::move(*missing);
@@ -144,16 +126,8 @@ std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer
 Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request) {
   const ChatTemplate* chat = served.model().chat_template();
   SKEIN_CHECK(chat != nullptr, "model {} has no chat template", served.id());
-  jinja::RenderOptions options;
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  options.now = *localtime_r(&now, &local);
-  SKEIN_ASSIGN(jinja::Rendered prompt, chat->render(request.template_context(), options));
-  if (request.continue_final_message && !request.messages.empty()) {
-    const json::Value& content = request.messages.back()["content"];
-    if (content.is_string()) cut_after(prompt, content.get<std::string>());
-  }
-  return prompt;
+  const SystemClock clock;
+  return render_prompt(*chat, request.template_context(), request.continue_final_message, clock);
 }
 
 api::Parsed<std::string> model_for(const ServerContext& context, const Principal& who,
