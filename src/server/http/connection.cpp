@@ -117,7 +117,8 @@ void Connection::begin_request(const RequestHead& head) {
   current_.path = head.path;
   current_.head_only = head.method == "HEAD";
   current_.http10 = head.minor_version == 0;
-  current_.keep_alive = head.keep_alive;
+  current_.keep_alive =
+      head.keep_alive && ++requests_ < shared_.options.max_requests_per_connection;
   if (const std::string* origin = head.header("origin")) current_.origin = *origin;
   const std::string* id = head.header("x-request-id");
   if (id != nullptr && !id->empty() && id->size() <= kMaxClientRequestId && is_visible(*id)) {
@@ -206,7 +207,7 @@ asio::awaitable<std::optional<Response>> Connection::read_body(const RequestHead
     co_await wait(deadline);
   }
   read_ahead_ = kReadAhead;
-  if (in_.empty()) in_.shrink_to_fit();
+  in_.release_unused();
   co_return std::nullopt;
 }
 
@@ -284,18 +285,14 @@ void Connection::on_read(const ErrorCode& error, size_t bytes) {
     if (error != asio::error::eof && error != asio::ssl::error::stream_truncated) broken_ = true;
     if (exchange_) exchange_->hang_up();
   } else if (!closing_) {
-    in_.append(chunk_.data(), bytes);
+    in_.append(std::string_view(chunk_.data(), bytes));
   }
   start_reading();
   wake();
 }
 
 void Connection::consume(size_t bytes) {
-  in_begin_ += bytes;
-  if (in_begin_ == in_.size()) {
-    in_.clear();
-    in_begin_ = 0;
-  }
+  in_.consume(bytes);
   start_reading();
 }
 

@@ -21,6 +21,7 @@
 #include "server/http/exchange.h"
 #include "server/http/head_parser.h"
 #include "server/http/http_server.h"
+#include "server/http/input_buffer.h"
 #include "server/http/stream.h"
 #include "server/http/workers.h"
 
@@ -97,7 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(const ErrorCode& error, size_t bytes);
   void consume(size_t bytes);
   void wake();
-  std::string_view unread() const { return std::string_view(in_).substr(in_begin_); }
+  std::string_view unread() const { return in_.unread(); }
   Response refusal(const Fault& fault) const;
 
   // connection_write.cpp: answers. What they return: whether the connection can go on.
@@ -123,8 +124,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string peer_;
 
   std::vector<char> chunk_;  // of the read under way
-  std::string in_;           // read, not consumed yet: from in_begin_ on
-  size_t in_begin_ = 0;
+  InputBuffer in_;           // read, not consumed yet
   size_t read_ahead_;
   bool reading_ = false;
   bool peer_closed_ = false;
@@ -134,6 +134,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool waiting_ = false;
   bool woken_ = false;
 
+  uint64_t requests_ = 0;  // that began on this connection
   Current current_;
   std::shared_ptr<Exchange> exchange_;
   Exchange::Output output_;

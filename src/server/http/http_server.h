@@ -42,6 +42,9 @@ struct ServerOptions {
   size_t worker_threads = 2;
   size_t worker_queue = 4096;     // handlers that wait for a worker; beyond: 503
   size_t max_connections = 8192;  // beyond, clients wait in the kernel's queue
+  // The answer to the last one says `Connection: close`, so that no client keeps its place and its
+  // I/O thread for ever.
+  uint64_t max_requests_per_connection = 10'000;
 
   HeadLimits head;
   size_t outbox_bytes = 16 << 10;  // held for a slow reader before a writer is told kFull

@@ -1,0 +1,69 @@
+"""Clients that take more than their share of connections, memory and file descriptors, and the others meanwhile."""
+import socket
+import tempfile
+import time
+import unittest
+
+import serving
+from serving import Server
+
+PIPELINED = 1_000_000 if serving.FULL else 150_000
+MIB = 1 << 20
+
+
+def tiny_server(test, *arguments, **more):
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    server = Server("--memory", "1GiB", *arguments, models=(serving.tiny_model(folder.name),), **more)
+    test.addCleanup(server.close)
+    return server
+
+
+def pipeline(server, request, count):
+    """Sends `request` again and again without waiting for answers, until the server closes or `count` are answered."""
+    block = request * 200
+    answered, sent, carry = 0, 0, b""
+    with socket.create_connection((server.host, server.port)) as client:
+        client.setblocking(False)
+        offset, until = 0, time.monotonic() + serving.PATIENCE_S
+        while answered < count and time.monotonic() < until:
+            try:
+                sent += client.send(block[offset % len(block):])
+                offset = sent
+            except BlockingIOError:
+                pass
+            except (BrokenPipeError, ConnectionResetError):
+                return answered
+            try:
+                data = client.recv(MIB)
+            except BlockingIOError:
+                continue
+            except ConnectionResetError:
+                return answered
+            if not data:
+                return answered
+            text = carry + data
+            answered += text.count(b"HTTP/1.1 200 OK\r\n")
+            carry = text[-16:] if b"HTTP/1.1 200 OK\r\n" not in text[-17:] else b""
+    return answered
+
+
+class PipeliningTest(unittest.TestCase):
+    def test_memory_does_not_grow_with_what_a_connection_ever_sent(self):
+        server = tiny_server(self)
+        request = (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Padding: " + b"x" * 380 + b"\r\n\r\n")
+        answered = pipeline(server, request, 2000)
+        before, connections = server.resident_bytes(), 0
+        while answered < PIPELINED:
+            got = pipeline(server, request, PIPELINED - answered)
+            self.assertGreater(got, 0)
+            answered, connections = answered + got, connections + 1
+        grown = server.resident_bytes() - before
+        print(f"{answered} pipelined requests of {len(request)} bytes over {connections} connections: "
+              f"{grown / MIB:.1f} MiB more resident memory", flush=True)
+        self.assertLess(grown, 16 * MIB)
+        self.assertEqual(server.get("/livez").status, 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
