@@ -1,6 +1,7 @@
 #include "apps/serve_run.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -112,6 +113,25 @@ Result<http::ServerOptions> http_options(const ServeOptions& options) {
   return http;
 }
 
+// What clients may call a server without keys, beside localhost and the bound name.
+Result<std::vector<std::string>> allowed_hosts(const ServeOptions& options) {
+  std::vector<std::string> hosts = options.allow_host;
+  for (const std::string& host : hosts) {
+    const bool is_v6 = host.starts_with('[') && host.ends_with(']');
+    if (host.empty() || host.find_first_of(is_v6 ? "/ *" : "/ *:") != std::string::npos) {
+      return invalid_argument(
+          "--allow-host {}: it must be a name or an address alone, as in llm.example.org", host);
+    }
+  }
+  std::array<char, 256> name{};
+  if (options.insecure_open && ::gethostname(name.data(), name.size() - 1) == 0) {
+    const std::string whole = name.data();
+    hosts.push_back(whole);
+    hosts.push_back(whole.substr(0, whole.find('.')));
+  }
+  return hosts;
+}
+
 // host:port for a URL; an IPv6 address stands in brackets.
 std::string authority_of(const std::string& host, uint16_t port) {
   const bool is_v6 = host.find(':') != std::string::npos && host.front() != '[';
@@ -193,6 +213,7 @@ Status ServeRun::start_server() {
   settings.version = SKEIN_VERSION;
   settings.share_prefixes = options_.share_prefixes;
   settings.insecure_open = options_.insecure_open;
+  SKEIN_ASSIGN(settings.allow_hosts, allowed_hosts(options_));
   settings.batch_lines = options_.batch_lines;
   if (options_.log_requests) {
     settings.log_request = [](const FinishedRequest& request) {

@@ -3,8 +3,24 @@
 #include <utility>
 
 #include "base/check.h"
+#include "server/origin_guard.h"
 
 namespace skein {
+namespace {
+
+std::string_view media_type_of(const Route& route) {
+  return route.upload ? "multipart/form-data" : "application/json";
+}
+
+// A page of another site can send the types of a form without asking first, and these alone.
+bool has_right_type(const Route& route, const http::RequestHead& head) {
+  const std::string* type = head.header("content-type");
+  const bool has_body = head.framing == http::Framing::kChunked || head.content_length > 0;
+  if (route.body_limit_bytes == 0 || (!has_body && type == nullptr)) return true;
+  return type != nullptr && is_media_type(*type, media_type_of(route));
+}
+
+}  // namespace
 
 http::Response error_response(api::Dialect dialect, const api::Error& error) {
   http::Response response{.status = error.status, .body = api::error_body(dialect, error)};
@@ -37,6 +53,13 @@ void Router::bind_upload(Endpoint endpoint, SinkFunction sink, EndpointFunction 
   bindings_[static_cast<size_t>(endpoint)].sink = std::move(sink);
 }
 
+std::optional<http::Response> Router::screen(const http::RequestHead& head) {
+  if (!gate_.is_open()) return std::nullopt;
+  auto error = gate_.screen(match_route(head.method, head.path).route, head);
+  if (!error) return std::nullopt;
+  return error_response(dialect_of(head.path), *error);
+}
+
 std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHead& head,
                                                            const std::string&) {
   RouteMatch match = match_route(head.method, head.path);
@@ -53,6 +76,9 @@ std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHe
   const Route& route = *match.route;
   auto principal = gate_.enter(route, credential_of(head));
   if (!principal.ok()) return error_response(route.dialect, principal.error());
+  if (gate_.is_open() && !has_right_type(route, head)) {
+    return error_response(route.dialect, api::unsupported_media_type(media_type_of(route)));
+  }
   const Binding& binding = bindings_[static_cast<size_t>(route.endpoint)];
   if (!binding.function) {
     return error_response(route.dialect, api::not_supported("This endpoint"));
@@ -66,6 +92,9 @@ std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHe
   http::Accepted accepted;
   accepted.body_limit_bytes = route.body_limit_bytes;
   accepted.sink = call.sink;
+  if (route.is_page) {
+    accepted.headers.push_back({"Content-Security-Policy", "frame-ancestors 'none'"});
+  }
   accepted.handler = [&binding, call = std::move(call)](http::Request request,
                                                         const http::Responder& responder) mutable {
     call.request = std::move(request);

@@ -13,6 +13,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -31,6 +32,11 @@ using PrincipalPtr = std::shared_ptr<const Principal>;
 class Gate {
  public:
   virtual ~Gate() = default;
+  // Nobody has a key: what a request says of where it comes from decides instead.
+  virtual bool is_open() const = 0;
+  // While the gate is open: why a request is turned away before its route is asked. `route` is null
+  // where nothing serves it.
+  virtual std::optional<api::Error> screen(const Route* route, const http::RequestHead& head) = 0;
   // `credential`: what came as x-api-key or Bearer; empty: nothing. Also the place for what holds
   // for all requests, as a drain does.
   virtual api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) = 0;
@@ -58,6 +64,7 @@ class Router final : public http::Application {
   // request the head alone is there.
   void bind_upload(Endpoint endpoint, SinkFunction sink, EndpointFunction function);
 
+  std::optional<http::Response> screen(const http::RequestHead& head) override;
   std::variant<http::Accepted, http::Response> admit(const http::RequestHead& head,
                                                      const std::string& peer) override;
   http::Response refusal(int status, std::string_view message, std::string_view path) override;

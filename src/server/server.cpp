@@ -10,6 +10,7 @@
 #include "server/batch_executor.h"
 #include "server/context.h"
 #include "server/endpoints/endpoints.h"
+#include "server/origin_guard.h"
 #include "server/router.h"
 
 namespace skein {
@@ -33,8 +34,15 @@ bool begins_work(const Route& route) {
 
 class KeyGate final : public Gate {
  public:
-  KeyGate(const KeyRing& keys, Metrics& metrics, const std::atomic<bool>& draining)
-      : keys_(keys), metrics_(metrics), draining_(draining) {}
+  KeyGate(const KeyRing& keys, Metrics& metrics, const std::atomic<bool>& draining,
+          OriginGuard::Options guard)
+      : keys_(keys), metrics_(metrics), draining_(draining), guard_(std::move(guard)) {}
+
+  bool is_open() const override { return keys_.is_open(); }
+
+  std::optional<api::Error> screen(const Route* route, const http::RequestHead& head) override {
+    return guard_.check(head, route != nullptr && route->is_page);
+  }
 
   api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) override {
     PrincipalPtr who = route.auth == Auth::kNone ? anonymous_ : keys_.authenticate(credential);
@@ -56,11 +64,19 @@ class KeyGate final : public Gate {
   const KeyRing& keys_;
   Metrics& metrics_;
   const std::atomic<bool>& draining_;
+  const OriginGuard guard_;
   const PrincipalPtr anonymous_ = std::make_shared<const Principal>();
 };
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+OriginGuard::Options guard_options(const ServerSettings& settings) {
+  OriginGuard::Options options{settings.allow_hosts, settings.insecure_open,
+                               settings.http.cors_origins};
+  options.hosts.push_back(settings.http.host);
+  return options;
 }
 
 constexpr size_t kWorkers = 2;
@@ -97,7 +113,7 @@ class Server::Impl {
                  ready_,
                  draining_,
                  settings_.on_drain_request},
-        gate_(keys_, metrics_, draining_),
+        gate_(keys_, metrics_, draining_, guard_options(settings_)),
         router_(gate_),
         http_(settings_.http, router_) {
     bind_generation(router_, context_);

@@ -31,7 +31,9 @@ struct ServerSettings {
   std::string version;
   bool share_prefixes = false;
   bool insecure_open = false;  // a bind beyond loopback without any key
-  size_t batch_lines = 4;      // of batches, at a time
+  // While there are no keys: what the server is called, beside the name it is bound to.
+  std::vector<std::string> allow_hosts;
+  size_t batch_lines = 4;  // of batches, at a time
   std::function<void(const FinishedRequest&)> log_request;
   // Called on an I/O or worker thread when an admin asks for a drain.
   std::function<void()> on_drain_request;

@@ -7,7 +7,7 @@ import unittest
 import serving
 from serving import Server
 
-PIPELINED = 1_000_000 if serving.FULL else 150_000
+PIPELINED = 1_000_000 if serving.FULL else 60_000
 MIB = 1 << 20
 
 
@@ -61,7 +61,7 @@ class PipeliningTest(unittest.TestCase):
         grown = server.resident_bytes() - before
         print(f"{answered} pipelined requests of {len(request)} bytes over {connections} connections: "
               f"{grown / MIB:.1f} MiB more resident memory", flush=True)
-        self.assertLess(grown, 16 * MIB)
+        self.assertLess(grown, 12 * MIB)
         self.assertEqual(server.get("/livez").status, 200)
 
 

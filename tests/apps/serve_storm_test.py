@@ -161,8 +161,8 @@ class SlowReaderTest(unittest.TestCase):
 
     def half_open(self, server):
         """Nothing at all, half a head, half a body."""
-        sent = (b"", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n",
-                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        sent = (b"", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n",
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
         sockets = []
         for i in range(self.HALF_OPEN):
             sockets.append(socket.create_connection(("127.0.0.1", server.port)))

@@ -156,6 +156,8 @@ class Server:
     def send(self, method, path, body=None, headers=None):
         connection = self.connect()
         headers = dict(headers or {})
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
         if self.key:
             headers.setdefault("Authorization", f"Bearer {self.key}")
         connection.request(method, path, None if body is None else json.dumps(body), headers)

@@ -111,12 +111,12 @@ class RawClient {
 };
 
 inline std::string get(std::string_view path, std::string_view extra = "") {
-  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n" + std::string(extra) + "\r\n";
+  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(extra) + "\r\n";
 }
 
 inline std::string post(std::string_view path, std::string_view body, std::string_view extra = "") {
   return "POST " + std::string(path) +
-         " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
+         " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
          std::string(extra) + "\r\n" + std::string(body);
 }
 

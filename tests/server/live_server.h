@@ -85,7 +85,6 @@ class LiveServer {
       ASSERT_TRUE(models_->add({.id = id, .path = folder_ / "tiny"}).ok());
     }
     ASSERT_TRUE(models_->add({.id = "broken", .path = folder_ / "nothing"}).ok());
-    ServerSettings settings;
     settings.state_dir = state_dir();
     settings.default_model = "tiny";
     settings.version = "test";
@@ -104,6 +103,8 @@ class LiveServer {
     models_ = nullptr;
   }
   Server& server() { return *server_; }
+
+  ServerSettings settings;  // for the next start
 
   HttpAnswer get(std::string_view path, std::string_view key = {}) {
     return ask("GET", path, key, {}, {});
@@ -149,7 +150,7 @@ class LiveServer {
 
   static std::string request(std::string_view method, std::string_view path, std::string_view key,
                              std::string_view type, std::string_view body) {
-    std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: x\r\n", method, path);
+    std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\n", method, path);
     if (!key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", key);
     if (!type.empty()) text += fmt::format("Content-Type: {}\r\n", type);
     if (!body.empty()) text += fmt::format("Content-Length: {}\r\n", body.size());

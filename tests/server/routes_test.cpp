@@ -21,6 +21,10 @@ std::string example(std::string_view pattern) {
 
 class KeyGate : public Gate {
  public:
+  bool is_open() const override { return false; }
+  std::optional<api::Error> screen(const Route*, const http::RequestHead&) override {
+    return std::nullopt;
+  }
   api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) override {
     auto principal = std::make_shared<Principal>();
     principal->tier = Priority::HIGH;

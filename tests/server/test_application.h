@@ -31,7 +31,9 @@ class TestApplication : public http::Application {
     const auto found = handlers.find(head.path);
     const auto& handler = found == handlers.end() ? handlers["/echo"] : found->second;
     if (head.path == "/refused") return http::Response{.status = 401, .body = "no"};
-    http::Accepted accepted{handler, kTestBodyLimit, nullptr};
+    http::Accepted accepted;
+    accepted.handler = handler;
+    accepted.body_limit_bytes = kTestBodyLimit;
     if (const auto sink = sinks.find(head.path); sink != sinks.end())
       accepted.sink = sink->second();
     return accepted;

@@ -130,6 +130,7 @@ void Connection::begin_request(const RequestHead& head) {
 }
 
 std::variant<Accepted, Response> Connection::admit(const RequestHead& head) {
+  if (auto refused = shared_.application.screen(head)) return std::move(*refused);
   if (auto response = preflight(shared_.options.cors_origins, head)) return std::move(*response);
   return shared_.application.admit(head, peer_);
 }
@@ -145,6 +146,7 @@ asio::awaitable<bool> Connection::serve(RequestHead head) {
     accepted.body_limit_bytes = kDroppedBody;
   } else {
     accepted = std::move(std::get<Accepted>(admission));
+    current_.headers = std::move(accepted.headers);
   }
   Request request{std::move(head), {}, peer_, current_.request_id};
   std::optional<Response> fault = co_await read_body(request.head, accepted.body_limit_bytes,

@@ -55,7 +55,8 @@ struct Current {
   std::string path;
   std::string origin;
   std::string request_id;
-  bool head_only = false;  // HEAD
+  std::vector<Header> headers;  // that its answer gets
+  bool head_only = false;       // HEAD
   bool http10 = false;
   bool keep_alive = false;
 };

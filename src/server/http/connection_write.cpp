@@ -124,6 +124,7 @@ void Connection::append_head(int status, std::string_view content_type,
   if (current_.keep_alive && current_.http10) append_field(wire_, "Connection", "keep-alive");
   append_field(wire_, "X-Request-Id", current_.request_id);
   for (const Header& header : headers) append_field(wire_, header.name, header.value);
+  for (const Header& header : current_.headers) append_field(wire_, header.name, header.value);
   for (const Header& header : cors_headers(shared_.options.cors_origins, current_.origin)) {
     append_field(wire_, header.name, header.value);
   }

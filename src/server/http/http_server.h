@@ -79,6 +79,7 @@ using Handler = std::function<void(Request request, Responder responder)>;
 struct Accepted {
   Handler handler;                 // runs on a worker thread when the body is there
   uint64_t body_limit_bytes = 0;   // beyond: 413
+  std::vector<Header> headers;     // for the answer, whatever it will be
   std::shared_ptr<BodySink> sink;  // null: the body comes in Request::body
 };
 
@@ -86,6 +87,9 @@ struct Accepted {
 class Application {
  public:
   virtual ~Application() = default;
+  // Looked at before everything else, a preflight among it: an answer here turns the request away,
+  // whatever it asks for. As admit otherwise.
+  virtual std::optional<Response> screen(const RequestHead&) { return std::nullopt; }
   // What to do with a request, told by its head: before its body is read. On an I/O thread, many at
   // once: no text work and no waiting.
   virtual std::variant<Accepted, Response> admit(const RequestHead& head,
