@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -97,6 +98,21 @@ ServingOptions serving_options(const ServeOptions& options) {
   return serving;
 }
 
+// 127.0.0.1:9090, [::]:9090 or name:9090.
+Result<http::ServerOptions::Probe> parse_listen(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  const std::string_view digits = text.substr(std::min(colon, text.size() - 1) + 1);
+  std::string_view host = text.substr(0, std::min(colon, text.size()));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (colon == std::string_view::npos || host.empty() || error != std::errc() ||
+      end != digits.data() + digits.size()) {
+    return invalid_argument("--probe-listen '{}': it must be ADDR:PORT, as in 0.0.0.0:9090", text);
+  }
+  return http::ServerOptions::Probe{std::string(host), port};
+}
+
 Result<http::ServerOptions> http_options(const ServeOptions& options) {
   http::ServerOptions http;
   http.host = options.host;
@@ -105,6 +121,14 @@ Result<http::ServerOptions> http_options(const ServeOptions& options) {
   http.worker_threads = options.worker_threads;
   http.max_connections = options.max_connections;
   http.cors_origins = options.cors_origin;
+  http.max_waiting_per_address = options.max_idle_per_address;
+  for (const std::string& proxy : options.trusted_proxy) {
+    SKEIN_ASSIGN(const http::AddressRange range, http::parse_address_range(proxy));
+    http.trusted_proxies.push_back(range);
+  }
+  if (!options.probe_listen.empty()) {
+    SKEIN_ASSIGN(http.probe, parse_listen(options.probe_listen));
+  }
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     return invalid_argument("--tls-cert and --tls-key go together; only {} was given",
                             options.tls_key.empty() ? "--tls-cert" : "--tls-key");
@@ -229,6 +253,7 @@ void ServeRun::announce() const {
   const char* scheme = options_.tls_cert.empty() ? "http" : "https";
   std::printf("skein %s listens on %s://%s\n", SKEIN_VERSION, scheme,
               authority_of(options_.host, server_->port()).c_str());
+  if (server_->probe_port() != 0) log_info("probes are answered on port {}", server_->probe_port());
   std::fflush(stdout);
 }
 

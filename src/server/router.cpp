@@ -48,6 +48,11 @@ void Router::bind(Endpoint endpoint, EndpointFunction function) {
   binding.function = std::move(function);
 }
 
+void Router::bind_quick(Endpoint endpoint, EndpointFunction function) {
+  bind(endpoint, std::move(function));
+  bindings_[static_cast<size_t>(endpoint)].is_quick = true;
+}
+
 void Router::bind_upload(Endpoint endpoint, SinkFunction sink, EndpointFunction function) {
   bind(endpoint, std::move(function));
   bindings_[static_cast<size_t>(endpoint)].sink = std::move(sink);
@@ -79,12 +84,28 @@ std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHe
   if (gate_.is_open() && !has_right_type(route, head)) {
     return error_response(route.dialect, api::unsupported_media_type(media_type_of(route)));
   }
+  Call call{.route = &route, .id = std::move(match.id), .principal = *principal};
+  call.priority = class_of(route, call.principal->tier);
+  return accept(std::move(call), head);
+}
+
+std::variant<http::Accepted, http::Response> Router::probe(const http::RequestHead& head) {
+  if (auto error = gate_.screen_probe(head)) return error_response(dialect_of(head.path), *error);
+  const RouteMatch match = match_route(head.method, head.path);
+  if (match.route == nullptr || !match.route->is_probe) {
+    return error_response(dialect_of(head.path), api::not_found());
+  }
+  Call call{.route = match.route, .id = {}, .principal = std::make_shared<const Principal>()};
+  return accept(std::move(call), head);
+}
+
+std::variant<http::Accepted, http::Response> Router::accept(Call call,
+                                                            const http::RequestHead& head) {
+  const Route& route = *call.route;
   const Binding& binding = bindings_[static_cast<size_t>(route.endpoint)];
   if (!binding.function) {
     return error_response(route.dialect, api::not_supported("This endpoint"));
   }
-  Call call{.route = &route, .id = std::move(match.id), .principal = *principal};
-  call.priority = class_of(route, call.principal->tier);
   if (route.upload && binding.sink) {
     call.request.head = head;
     call.sink = binding.sink(call);
@@ -92,6 +113,7 @@ std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHe
   http::Accepted accepted;
   accepted.body_limit_bytes = route.body_limit_bytes;
   accepted.sink = call.sink;
+  accepted.is_quick = binding.is_quick;
   if (route.is_page) {
     accepted.headers.push_back({"Content-Security-Policy", "frame-ancestors 'none'"});
   }

@@ -35,13 +35,21 @@ bool begins_work(const Route& route) {
 class KeyGate final : public Gate {
  public:
   KeyGate(const KeyRing& keys, Metrics& metrics, const std::atomic<bool>& draining,
-          OriginGuard::Options guard)
-      : keys_(keys), metrics_(metrics), draining_(draining), guard_(std::move(guard)) {}
+          OriginGuard::Options guard, OriginGuard::Options probe_guard)
+      : keys_(keys),
+        metrics_(metrics),
+        draining_(draining),
+        guard_(std::move(guard)),
+        probe_guard_(std::move(probe_guard)) {}
 
   bool is_open() const override { return keys_.is_open(); }
 
   std::optional<api::Error> screen(const Route* route, const http::RequestHead& head) override {
     return guard_.check(head, route != nullptr && route->is_page);
+  }
+
+  std::optional<api::Error> screen_probe(const http::RequestHead& head) override {
+    return probe_guard_.check(head, false);
   }
 
   api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) override {
@@ -65,6 +73,7 @@ class KeyGate final : public Gate {
   Metrics& metrics_;
   const std::atomic<bool>& draining_;
   const OriginGuard guard_;
+  const OriginGuard probe_guard_;
   const PrincipalPtr anonymous_ = std::make_shared<const Principal>();
 };
 
@@ -76,6 +85,14 @@ OriginGuard::Options guard_options(const ServerSettings& settings) {
   OriginGuard::Options options{settings.allow_hosts, settings.insecure_open,
                                settings.http.cors_origins};
   options.hosts.push_back(settings.http.host);
+  return options;
+}
+
+// Probes name a machine or a pod by its address.
+OriginGuard::Options probe_guard_options(const ServerSettings& settings) {
+  OriginGuard::Options options = guard_options(settings);
+  options.any_address = true;
+  if (settings.http.probe) options.hosts.push_back(settings.http.probe->host);
   return options;
 }
 
@@ -113,7 +130,7 @@ class Server::Impl {
                  ready_,
                  draining_,
                  settings_.on_drain_request},
-        gate_(keys_, metrics_, draining_, guard_options(settings_)),
+        gate_(keys_, metrics_, draining_, guard_options(settings_), probe_guard_options(settings_)),
         router_(gate_),
         http_(settings_.http, router_) {
     bind_generation(router_, context_);
@@ -193,6 +210,10 @@ Status Server::start() {
 
 uint16_t Server::port() const {
   return impl_->http_.port();
+}
+
+uint16_t Server::probe_port() const {
+  return impl_->http_.probe_port();
 }
 
 void Server::set_ready() {

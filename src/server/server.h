@@ -49,6 +49,7 @@ class Server {
 
   Status start();
   uint16_t port() const;
+  uint16_t probe_port() const;  // 0: there is none
   // /health answers 503 until this was called: the models named at the start are loaded.
   void set_ready();
   // Keys from the database, at once: what SIGHUP does.

@@ -1,4 +1,5 @@
 """Clients that take more than their share of connections, memory and file descriptors, and the others meanwhile."""
+import contextlib
 import socket
 import tempfile
 import time
@@ -63,6 +64,30 @@ class PipeliningTest(unittest.TestCase):
               f"{grown / MIB:.1f} MiB more resident memory", flush=True)
         self.assertLess(grown, 12 * MIB)
         self.assertEqual(server.get("/livez").status, 200)
+
+
+class SilentClientsTest(unittest.TestCase):
+    PLACES, SILENT = 200, 260
+
+    def health(self, server, source=None):
+        """Seconds until /health has answered."""
+        began = time.monotonic()
+        with socket.create_connection((server.host, server.port), timeout=30, source_address=source) as client:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            self.assertTrue(client.recv(100).startswith(b"HTTP/1.1 200 "))
+        return time.monotonic() - began
+
+    def test_they_shut_nobody_out(self):
+        server = tiny_server(self, "--max-connections", str(self.PLACES))
+        with contextlib.ExitStack() as stack:
+            for i in range(self.SILENT):
+                source = (f"127.0.0.{2 + i % 3}", 0)
+                client = stack.enter_context(socket.create_connection((server.host, server.port), source_address=source))
+                if i % 2:
+                    client.sendall(b"GET /health HTT")
+            for source in (None, ("127.0.0.2", 0), ("127.0.0.9", 0)):
+                self.assertLess(self.health(server, source), 5)
+            self.assertLessEqual(server.files(), self.PLACES + 64)
 
 
 if __name__ == "__main__":

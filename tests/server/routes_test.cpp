@@ -25,6 +25,9 @@ class KeyGate : public Gate {
   std::optional<api::Error> screen(const Route*, const http::RequestHead&) override {
     return std::nullopt;
   }
+  std::optional<api::Error> screen_probe(const http::RequestHead& head) override {
+    return screen(nullptr, head);
+  }
   api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) override {
     auto principal = std::make_shared<Principal>();
     principal->tier = Priority::HIGH;

@@ -36,18 +36,27 @@ Shared::Shared(ServerOptions o, Application& a)
       workers(options.worker_threads, options.worker_queue),
       id_salt((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {}
 
-Connection::Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket)
+Connection::Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket,
+                       bool is_probe)
     : shared_(shared),
       thread_(thread),
-      stream_(std::move(socket), shared.tls.get()),
+      is_probe_(is_probe),
+      stream_(std::move(socket), is_probe ? nullptr : shared.tls.get()),
       wake_timer_(thread.context),
       write_timer_(thread.context),
       peer_(stream_.peer()),
       read_ahead_(kReadAhead) {}
 
+void Connection::take_place(Places& places, const Address& address) {
+  place_ = places.take(address, [weak = weak_from_this(), &context = thread_.context] {
+    asio::post(context, [weak] {
+      if (const auto self = weak.lock()) self->cut();
+    });
+  });
+}
+
 void Connection::start() {
   thread_.connections.insert(this);
-  shared_.connections.fetch_add(1);
   asio::co_spawn(
       thread_.context, [self = shared_from_this()] { return self->run(); }, asio::detached);
 }
@@ -70,7 +79,7 @@ asio::awaitable<void> Connection::run() {
   end_exchange();
   stream_.close();
   thread_.connections.erase(this);
-  shared_.connections.fetch_sub(1);
+  place_.reset();
 }
 
 asio::awaitable<bool> Connection::serve_one() {
@@ -103,6 +112,7 @@ asio::awaitable<Connection::HeadOutcome> Connection::read_head(HeadParser& parse
     if (parser.started() && !std::exchange(started, true)) {
       deadline = Clock::now() + options.head_timeout;
     }
+    place_->set(started ? PlaceState::kHead : PlaceState::kIdle);
     if (Clock::now() >= deadline) {
       if (!started) break;
       co_return HeadOutcome{ParseState::kFailed, {408, "the request took too long to arrive"}};
@@ -130,6 +140,7 @@ void Connection::begin_request(const RequestHead& head) {
 }
 
 std::variant<Accepted, Response> Connection::admit(const RequestHead& head) {
+  if (is_probe_) return shared_.application.probe(head);
   if (auto refused = shared_.application.screen(head)) return std::move(*refused);
   if (auto response = preflight(shared_.options.cors_origins, head)) return std::move(*response);
   return shared_.application.admit(head, peer_);
@@ -206,8 +217,10 @@ asio::awaitable<std::optional<Response>> Connection::read_body(const RequestHead
                                std::chrono::seconds(received / options.body_bytes_per_second);
     const Clock::time_point deadline = std::min(last + options.body_timeout, rate_deadline);
     if (Clock::now() >= deadline) co_return refusal({408, "the request took too long to arrive"});
+    place_->set(PlaceState::kBody);
     co_await wait(deadline);
   }
+  place_->set(PlaceState::kServing);
   read_ahead_ = kReadAhead;
   in_.release_unused();
   co_return std::nullopt;
@@ -243,13 +256,19 @@ bool Connection::dispatch(const Accepted& accepted, Request request) {
     Responder responder;
   };
   auto job = std::make_shared<Job>(Job{accepted.handler, std::move(request), Responder(exchange_)});
-  const bool posted = shared_.workers.post([job] {
+  const auto run = [job] {
     try {
       job->handler(std::move(job->request), std::move(job->responder));
     } catch (const std::exception& error) {  // memory is short: this request alone fails
       log_error("a request handler failed: {}", error.what());
     }
-  });
+  };
+  bool posted = true;
+  if (accepted.is_quick) {
+    run();
+  } else {
+    posted = shared_.workers.post(run);
+  }
   if (!posted) {
     job.reset();
     end_exchange();

@@ -22,6 +22,7 @@
 #include "server/http/head_parser.h"
 #include "server/http/http_server.h"
 #include "server/http/input_buffer.h"
+#include "server/http/places.h"
 #include "server/http/stream.h"
 #include "server/http/workers.h"
 
@@ -36,7 +37,6 @@ struct Shared {
   Workers workers;
   std::unique_ptr<asio::ssl::context> tls;
   std::atomic<bool> draining = false;
-  std::atomic<uint64_t> connections = 0;
   std::atomic<uint64_t> exchanges = 0;
   std::atomic<uint64_t> accept_errors = 0;
   std::atomic<uint64_t> requests = 0;
@@ -63,8 +63,11 @@ struct Current {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket);
+  // `is_probe`: it came to the probe port.
+  Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket, bool is_probe);
 
+  // Before start(). The place is free again when the connection has ended.
+  void take_place(Places& places, const Address& address);
   // Serves until the end; its coroutine keeps the connection alive.
   void start();
   // The exchange has output.
@@ -118,6 +121,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Shared& shared_;
   IoThread& thread_;
+  const bool is_probe_;
+  std::unique_ptr<Places::Place> place_;
   Stream stream_;
   asio::steady_timer wake_timer_;
   asio::steady_timer write_timer_;

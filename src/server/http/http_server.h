@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "server/http/address.h"
 #include "server/http/head_parser.h"
 #include "server/http/message.h"
 #include "server/http/responder.h"
@@ -41,7 +42,19 @@ struct ServerOptions {
   size_t io_threads = 2;
   size_t worker_threads = 2;
   size_t worker_queue = 4096;     // handlers that wait for a worker; beyond: 503
-  size_t max_connections = 8192;  // beyond, clients wait in the kernel's queue
+  size_t max_connections = 8192;  // beyond, who has waited longest goes, else clients queue
+  // Connections of one address (of an IPv6 network of 64 bits) without a whole request; 0: half of
+  // all. Beyond, the one that has waited longest goes.
+  size_t max_waiting_per_address = 0;
+  std::vector<AddressRange> trusted_proxies;  // have no such limit: behind them are many clients
+  // A second port, for Application::probe alone: plain HTTP, and connections of its own, so that
+  // whoever watches the server gets in whatever the others do.
+  struct Probe {
+    std::string host;
+    uint16_t port = 0;  // 0: any free one, see HttpServer::probe_port
+  };
+  std::optional<Probe> probe;
+  size_t max_probe_connections = 64;
   // The answer to the last one says `Connection: close`, so that no client keeps its place and its
   // I/O thread for ever.
   uint64_t max_requests_per_connection = 10'000;
@@ -78,6 +91,7 @@ using Handler = std::function<void(Request request, Responder responder)>;
 
 struct Accepted {
   Handler handler;                 // runs on a worker thread when the body is there
+  bool is_quick = false;           // it runs on the I/O thread, and neither works nor waits
   uint64_t body_limit_bytes = 0;   // beyond: 413
   std::vector<Header> headers;     // for the answer, whatever it will be
   std::shared_ptr<BodySink> sink;  // null: the body comes in Request::body
@@ -94,6 +108,10 @@ class Application {
   // once: no text work and no waiting.
   virtual std::variant<Accepted, Response> admit(const RequestHead& head,
                                                  const std::string& peer) = 0;
+  // The same for what comes to the probe port.
+  virtual std::variant<Accepted, Response> probe(const RequestHead& head) {
+    return refusal(404, "there is nothing at this URL", head.path);
+  }
   // The answer to what could not be read or run; `path` is empty when it is not known. Any thread.
   virtual Response refusal(int status, std::string_view message, std::string_view path) = 0;
 };
@@ -115,6 +133,7 @@ class HttpServer {
   // Binds and begins to serve. Errors name the address or the file.
   Status start();
   uint16_t port() const;
+  uint16_t probe_port() const;  // 0: there is none
   ServerStats stats() const;
 
   // Accepts nobody any more, closes idle connections, lets running answers end until the deadline,

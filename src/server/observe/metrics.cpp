@@ -209,6 +209,21 @@ void Metrics::Parts::fill(Model& model, const std::string& name) {
   model.generation = &generation.Add(labels, kTokenBounds);
 }
 
+namespace {
+
+// Leaves out the series of models that are not shown; those of no model stay.
+void keep_shown(std::vector<prometheus::MetricFamily>& families, const Metrics::ShowsModel& shows) {
+  const auto is_hidden = [&](const prometheus::ClientMetric& metric) {
+    return std::any_of(metric.label.begin(), metric.label.end(), [&](const auto& label) {
+      return label.name == "model_name" && !label.value.empty() && !shows(label.value);
+    });
+  };
+  for (prometheus::MetricFamily& family : families) std::erase_if(family.metric, is_hidden);
+  std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
+}
+
+}  // namespace
+
 Metrics::Metrics(const Clock& clock) : parts_(std::make_unique<Parts>(clock)) {}
 
 Metrics::~Metrics() = default;
@@ -245,7 +260,7 @@ void Metrics::on_rejected(std::string_view model, Rejection why) {
   parts_->model(model).rejected[static_cast<size_t>(why)]->Increment();
 }
 
-std::string Metrics::page(const SchedulerManager& models) {
+std::string Metrics::page(const SchedulerManager& models, const ShowsModel& shows) {
   // Loaded models show their zeros before the first request.
   for (const ModelStatus& model : models.models()) {
     if (model.served) parts_->model(model.config.id);
@@ -254,6 +269,7 @@ std::string Metrics::page(const SchedulerManager& models) {
   for (prometheus::MetricFamily& family : parts_->registry.Collect()) {
     families.push_back(std::move(family));
   }
+  if (shows) keep_shown(families, shows);
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,8 +30,9 @@ class Metrics {
   void on_tokens(std::string_view model, TimeUs us, uint32_t tokens);
   void on_rejected(std::string_view model, Rejection why);
 
-  // The exposition format.
-  std::string page(const SchedulerManager& models);
+  // The exposition format. `shows` says of which models; null: of all.
+  using ShowsModel = std::function<bool(std::string_view model)>;
+  std::string page(const SchedulerManager& models, const ShowsModel& shows = nullptr);
 
   // Seconds until `waiting` requests have likely been served, from how fast they end lately: what a
   // 429 tells the client. 1 to 60.
