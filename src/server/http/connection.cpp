@@ -23,6 +23,7 @@ constexpr size_t kReadAhead = 16 << 10;       // of what follows the request bei
 constexpr size_t kBodyReadAhead = 256 << 10;  // of a body whose sink is busy
 constexpr uint64_t kDroppedBody = 64 << 10;   // read for the sake of the connection
 constexpr size_t kMaxClientRequestId = 128;
+constexpr auto kAskDelay = std::chrono::milliseconds(100);  // most answers are there before it
 
 bool is_visible(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
@@ -274,7 +275,7 @@ bool Connection::dispatch(const Accepted& accepted, Request request) {
     end_exchange();
     return false;
   }
-  if (peer_closed_) exchange_->hang_up();
+  if (peer_closed_) ask_at_ = Clock::now() + kAskDelay;
   return true;
 }
 
@@ -303,8 +304,9 @@ void Connection::on_read(const ErrorCode& error, size_t bytes) {
   reading_ = false;
   if (error) {
     peer_closed_ = true;
+    ask_at_ = Clock::now() + kAskDelay;
     if (error != asio::error::eof && error != asio::ssl::error::stream_truncated) broken_ = true;
-    if (exchange_) exchange_->hang_up();
+    if (broken_ && exchange_) exchange_->hang_up();
   } else if (!closing_) {
     in_.append(std::string_view(chunk_.data(), bytes));
   }

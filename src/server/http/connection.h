@@ -107,6 +107,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // connection_write.cpp: answers. What they return: whether the connection can go on.
   asio::awaitable<bool> answer();
+  void ask_for_peer();
   asio::awaitable<bool> send_response(Response response);
   asio::awaitable<bool> refuse(Response response);
   asio::awaitable<bool> write_wire();
@@ -133,7 +134,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   InputBuffer in_;           // read, not consumed yet
   size_t read_ahead_;
   bool reading_ = false;
-  bool peer_closed_ = false;
+  bool peer_closed_ = false;                             // it sends nothing more; it may still read
+  Clock::time_point ask_at_ = Clock::time_point::max();  // whether it does
+  bool awaits_reset_ = false;
   bool broken_ = false;
   bool closing_ = false;  // what comes in is dropped
   bool quiet_ = false;    // it ends between requests: there is no answer to be read
