@@ -21,6 +21,7 @@
 #include "apps/serve_events.h"
 #include "apps/service_notify.h"
 #include "apps/state_dir.h"
+#include "base/background_log.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/load_served_model.h"
@@ -44,6 +45,7 @@ TimeUs to_us(double seconds) {
 [[noreturn]] void leave(const CommandResult& result) {
   if (!result.message().empty()) std::fprintf(stderr, "skein: %s\n", result.message().c_str());
   std::fflush(nullptr);
+  flush_log();
   ::_exit(result.exit_status());
 }
 
@@ -184,6 +186,7 @@ class ServeRun {
   const ServeOptions& options_;
   ServeEvents events_;
   ServeSignals signals_;  // before everything that has threads
+  BackgroundLog log_;
   ServiceNotifier notifier_;
   SystemClock clock_;
   ModelFolders folders_;

@@ -1,5 +1,8 @@
 """Clients that take more than their share of connections, memory and file descriptors, and the others meanwhile."""
 import contextlib
+import fcntl
+import os
+import signal
 import socket
 import tempfile
 import time
@@ -88,6 +91,20 @@ class SilentClientsTest(unittest.TestCase):
             for source in (None, ("127.0.0.2", 0), ("127.0.0.9", 0)):
                 self.assertLess(self.health(server, source), 5)
             self.assertLessEqual(server.files(), self.PLACES + 64)
+
+
+class UnreadLogTest(unittest.TestCase):
+    def test_a_stderr_that_nobody_reads_stops_nothing(self):
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+        server = tiny_server(self, "--drain-timeout", "1", stderr=write)
+        os.close(write)
+        for i in range(100):  # a line each, some four hundred bytes
+            self.assertEqual(server.complete(max_tokens=1).status, 200, i)
+        self.assertEqual(server.metrics()["skein:log_dropped_total"], 0)  # they fit into the queue
+        server.signal(signal.SIGTERM)
+        self.assertEqual(server.wait(20), 0)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ class Stream:
 class Server:
     """One server on a free port, with folders of its own. Ends with the `with` block."""
 
-    def __init__(self, *arguments, models=(MODEL,), env=None, command=(), state_dir=None, wait=True):
+    def __init__(self, *arguments, models=(MODEL,), env=None, command=(), state_dir=None, wait=True,
+                 stderr=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="skein-test-"))
         self.state_dir = state_dir or self.folder / "state"
         self.model_folder = self.folder / "models"
@@ -131,7 +132,7 @@ class Server:
         for model in models:
             line += ["--model", model]
         self.process = subprocess.Popen([*map(str, line), *map(str, arguments)], stdout=subprocess.PIPE,
-                                        stderr=self.log, text=True, env=clean_environment(**(env or {})))
+                                        stderr=stderr or self.log, text=True, env=clean_environment(**(env or {})))
         self.key = None
         try:
             first = self.process.stdout.readline()
