@@ -58,15 +58,16 @@ void Router::bind_upload(Endpoint endpoint, SinkFunction sink, EndpointFunction 
   bindings_[static_cast<size_t>(endpoint)].sink = std::move(sink);
 }
 
-std::optional<http::Response> Router::screen(const http::RequestHead& head) {
+std::optional<http::Response> Router::screen(const http::RequestHead& head,
+                                             const std::string& peer) {
   if (!gate_.is_open()) return std::nullopt;
-  auto error = gate_.screen(match_route(head.method, head.path).route, head);
+  auto error = gate_.screen(match_route(head.method, head.path).route, head, peer);
   if (!error) return std::nullopt;
   return error_response(dialect_of(head.path), *error);
 }
 
 std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHead& head,
-                                                           const std::string&) {
+                                                           const std::string& peer) {
   RouteMatch match = match_route(head.method, head.path);
   if (match.route == nullptr) {
     const bool known = !match.allow.empty() || head.path == "*";
@@ -79,7 +80,7 @@ std::variant<http::Accepted, http::Response> Router::admit(const http::RequestHe
     return response;
   }
   const Route& route = *match.route;
-  auto principal = gate_.enter(route, credential_of(head));
+  auto principal = gate_.enter(route, head, peer);
   if (!principal.ok()) return error_response(route.dialect, principal.error());
   if (gate_.is_open() && !has_right_type(route, head)) {
     return error_response(route.dialect, api::unsupported_media_type(media_type_of(route)));
@@ -114,6 +115,7 @@ std::variant<http::Accepted, http::Response> Router::accept(Call call,
   accepted.body_limit_bytes = route.body_limit_bytes;
   accepted.sink = call.sink;
   accepted.is_quick = binding.is_quick;
+  accepted.caller = call.principal->key_id;
   if (route.is_page) {
     accepted.headers.push_back({"Content-Security-Policy", "frame-ancestors 'none'"});
   }
@@ -123,6 +125,10 @@ std::variant<http::Accepted, http::Response> Router::accept(Call call,
     binding.function(std::move(call), responder);
   };
   return accepted;
+}
+
+void Router::answered(const http::Answered& answer) {
+  gate_.answered(match_route(answer.method, answer.path).route, answer);
 }
 
 http::Response Router::refusal(int status, std::string_view message, std::string_view path) {

@@ -36,12 +36,16 @@ class Gate {
   virtual bool is_open() const = 0;
   // While the gate is open: why a request is turned away before its route is asked. `route` is null
   // where nothing serves it.
-  virtual std::optional<api::Error> screen(const Route* route, const http::RequestHead& head) = 0;
+  virtual std::optional<api::Error> screen(const Route* route, const http::RequestHead& head,
+                                           const std::string& peer) = 0;
   // The same for the probe port, whether the gate is open or not: nobody shows a key there.
   virtual std::optional<api::Error> screen_probe(const http::RequestHead& head) = 0;
-  // `credential`: what came as x-api-key or Bearer; empty: nothing. Also the place for what holds
-  // for all requests, as a drain does.
-  virtual api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) = 0;
+  // By what came as x-api-key or Bearer. Also the place for what holds for all requests, as a drain
+  // does.
+  virtual api::Parsed<PrincipalPtr> enter(const Route& route, const http::RequestHead& head,
+                                          const std::string& peer) = 0;
+  // As Application::answered; `route` is null where nothing serves the path.
+  virtual void answered(const Route* route, const http::Answered& answer) = 0;
 };
 
 // One request on its way to its endpoint.
@@ -68,10 +72,12 @@ class Router final : public http::Application {
   // request the head alone is there.
   void bind_upload(Endpoint endpoint, SinkFunction sink, EndpointFunction function);
 
-  std::optional<http::Response> screen(const http::RequestHead& head) override;
+  std::optional<http::Response> screen(const http::RequestHead& head,
+                                       const std::string& peer) override;
   std::variant<http::Accepted, http::Response> admit(const http::RequestHead& head,
                                                      const std::string& peer) override;
   std::variant<http::Accepted, http::Response> probe(const http::RequestHead& head) override;
+  void answered(const http::Answered& answer) override;
   http::Response refusal(int status, std::string_view message, std::string_view path) override;
 
  private:

@@ -10,6 +10,7 @@
 #include "server/batch_executor.h"
 #include "server/context.h"
 #include "server/endpoints/endpoints.h"
+#include "server/observe/audit.h"
 #include "server/origin_guard.h"
 #include "server/router.h"
 
@@ -34,9 +35,11 @@ bool begins_work(const Route& route) {
 
 class KeyGate final : public Gate {
  public:
-  KeyGate(const KeyRing& keys, Metrics& metrics, const std::atomic<bool>& draining,
-          OriginGuard::Options guard, OriginGuard::Options probe_guard)
+  KeyGate(const KeyRing& keys, const Clock& clock, Metrics& metrics,
+          const std::atomic<bool>& draining, OriginGuard::Options guard,
+          OriginGuard::Options probe_guard)
       : keys_(keys),
+        audit_(clock),
         metrics_(metrics),
         draining_(draining),
         guard_(std::move(guard)),
@@ -44,21 +47,32 @@ class KeyGate final : public Gate {
 
   bool is_open() const override { return keys_.is_open(); }
 
-  std::optional<api::Error> screen(const Route* route, const http::RequestHead& head) override {
-    return guard_.check(head, route != nullptr && route->is_page);
+  std::optional<api::Error> screen(const Route* route, const http::RequestHead& head,
+                                   const std::string& peer) override {
+    auto error = guard_.check(head, route != nullptr && route->is_page);
+    if (error) audit_.refused(error->status, {head.method, head.path, peer}, "");
+    return error;
   }
 
   std::optional<api::Error> screen_probe(const http::RequestHead& head) override {
     return probe_guard_.check(head, false);
   }
 
-  api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) override {
-    PrincipalPtr who = route.auth == Auth::kNone ? anonymous_ : keys_.authenticate(credential);
-    if (who == nullptr) return api::unauthorized();
-    if (route.auth == Auth::kAdmin) {
-      if (who->is_anonymous()) return api::unauthorized();
-      if (!who->admin) return api::forbidden("This needs a key with the admin right.");
+  api::Parsed<PrincipalPtr> enter(const Route& route, const http::RequestHead& head,
+                                  const std::string& peer) override {
+    PrincipalPtr who =
+        route.auth == Auth::kNone ? anonymous_ : keys_.authenticate(credential_of(head));
+    const Audit::Call call{head.method, head.path, peer};
+    const bool is_admin_call = route.auth == Auth::kAdmin;
+    if (who == nullptr || (is_admin_call && who->is_anonymous())) {
+      audit_.refused(401, call, "");
+      return api::unauthorized();
     }
+    if (is_admin_call && !who->admin) {
+      audit_.refused(403, call, who->key_id);
+      return api::forbidden("This needs a key with the admin right.");
+    }
+    if (is_admin_call) audit_.admin_call(call, *who);
     if (draining_ && begins_work(route)) {
       metrics_.on_rejected("", Rejection::kDraining);
       return api::draining(kRetryAfterDrainS);
@@ -66,10 +80,18 @@ class KeyGate final : public Gate {
     return who;
   }
 
+  void answered(const Route* route, const http::Answered& answer) override {
+    metrics_.on_answer(route, answer.status);
+    // Whoever was not admitted has a line already.
+    if (!answer.caller || (answer.status != 401 && answer.status != 403)) return;
+    audit_.refused(answer.status, {answer.method, answer.path, answer.peer}, *answer.caller);
+  }
+
  private:
   static constexpr uint64_t kRetryAfterDrainS = 5;
 
   const KeyRing& keys_;
+  Audit audit_;
   Metrics& metrics_;
   const std::atomic<bool>& draining_;
   const OriginGuard guard_;
@@ -130,7 +152,8 @@ class Server::Impl {
                  ready_,
                  draining_,
                  settings_.on_drain_request},
-        gate_(keys_, metrics_, draining_, guard_options(settings_), probe_guard_options(settings_)),
+        gate_(keys_, clock, metrics_, draining_, guard_options(settings_),
+              probe_guard_options(settings_)),
         router_(gate_),
         http_(settings_.http, router_) {
     bind_generation(router_, context_);

@@ -2,6 +2,7 @@
 import contextlib
 import fcntl
 import os
+import pathlib
 import signal
 import socket
 import tempfile
@@ -105,6 +106,28 @@ class UnreadLogTest(unittest.TestCase):
         self.assertEqual(server.metrics()["skein:log_dropped_total"], 0)  # they fit into the queue
         server.signal(signal.SIGTERM)
         self.assertEqual(server.wait(20), 0)
+
+
+class FewFilesTest(unittest.TestCase):
+    def cpu_seconds(self, server):
+        fields = pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def test_more_clients_than_files_cost_no_cpu_and_shut_nobody_out(self):
+        server = tiny_server(self, command=("prlimit", "--nofile=64"))
+        with contextlib.ExitStack() as stack:
+            for i in range(200):
+                client = stack.enter_context(socket.create_connection((server.host, server.port)))
+                if i % 4 == 0:
+                    client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            before, began = self.cpu_seconds(server), time.monotonic()
+            time.sleep(2)
+            share = (self.cpu_seconds(server) - before) / (time.monotonic() - began)
+            print(f"200 clients on 64 files: {100 * share:.1f} % of a CPU", flush=True)
+            self.assertLess(share, 0.1)
+            self.assertEqual(server.get("/health").status, 200)
+        self.assertEqual(server.complete(max_tokens=1).status, 200)
+        self.assertTrue(server.settle(lambda: server.files() < 50, 30))
 
 
 if __name__ == "__main__":

@@ -76,12 +76,14 @@ TEST(BackgroundLog, AStderrThatNobodyReadsStopsNobody) {
   int kept = 0, last = -1;
   uint64_t said = 0;
   std::smatch found;
+  const std::regex kept_line(R"(info line (\d+) x{80}$)"),
+      note(R"(warning (\d+) lines of the log)");
   for (std::string line; std::getline(lines, line);) {
-    if (std::regex_search(line, found, std::regex(R"(info line (\d+) x{80}$)"))) {
+    if (std::regex_search(line, found, kept_line)) {
       ++kept;
       EXPECT_GT(std::stoi(found[1]), last);
       last = std::stoi(found[1]);
-    } else if (std::regex_search(line, found, std::regex(R"(warning (\d+) lines of the log)"))) {
+    } else if (std::regex_search(line, found, note)) {
       said += std::stoull(found[1]);
     }
   }

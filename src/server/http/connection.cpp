@@ -125,6 +125,7 @@ asio::awaitable<Connection::HeadOutcome> Connection::read_head(HeadParser& parse
 
 void Connection::begin_request(const RequestHead& head) {
   current_ = {};
+  current_.method = head.method;
   current_.path = head.path;
   current_.head_only = head.method == "HEAD";
   current_.http10 = head.minor_version == 0;
@@ -142,7 +143,7 @@ void Connection::begin_request(const RequestHead& head) {
 
 std::variant<Accepted, Response> Connection::admit(const RequestHead& head) {
   if (is_probe_) return shared_.application.probe(head);
-  if (auto refused = shared_.application.screen(head)) return std::move(*refused);
+  if (auto refused = shared_.application.screen(head, peer_)) return std::move(*refused);
   if (auto response = preflight(shared_.options.cors_origins, head)) return std::move(*response);
   return shared_.application.admit(head, peer_);
 }
@@ -159,6 +160,7 @@ asio::awaitable<bool> Connection::serve(RequestHead head) {
   } else {
     accepted = std::move(std::get<Accepted>(admission));
     current_.headers = std::move(accepted.headers);
+    current_.caller = std::move(accepted.caller);
   }
   Request request{std::move(head), {}, peer_, current_.request_id};
   std::optional<Response> fault = co_await read_body(request.head, accepted.body_limit_bytes,

@@ -52,7 +52,9 @@ struct IoThread {
 
 // What of a request is needed to answer it.
 struct Current {
+  std::string method;
   std::string path;
+  std::optional<std::string> caller;  // once it is admitted
   std::string origin;
   std::string request_id;
   std::vector<Header> headers;  // that its answer gets

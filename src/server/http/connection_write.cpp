@@ -132,6 +132,7 @@ void Connection::append_piece(std::string_view bytes) {
 
 void Connection::append_head(int status, std::string_view content_type,
                              const std::vector<Header>& headers, std::optional<uint64_t> length) {
+  shared_.application.answered({current_.method, current_.path, status, peer_, current_.caller});
   if (shared_.draining) current_.keep_alive = false;
   wire_.append("HTTP/1.1 ");
   append_number(wire_, static_cast<uint64_t>(status), 10);

@@ -94,7 +94,18 @@ struct Accepted {
   bool is_quick = false;           // it runs on the I/O thread, and neither works nor waits
   uint64_t body_limit_bytes = 0;   // beyond: 413
   std::vector<Header> headers;     // for the answer, whatever it will be
+  std::string caller;              // who asks, for Application::answered
   std::shared_ptr<BodySink> sink;  // null: the body comes in Request::body
+};
+
+// A request whose answer is on its way.
+struct Answered {
+  std::string_view method;  // empty, as the path, when they could not be read
+  std::string_view path;
+  int status = 0;
+  std::string_view peer;
+  // Of Accepted; nothing when the request was not admitted.
+  std::optional<std::string_view> caller;
 };
 
 // What the server serves. Outlives it.
@@ -103,7 +114,9 @@ class Application {
   virtual ~Application() = default;
   // Looked at before everything else, a preflight among it: an answer here turns the request away,
   // whatever it asks for. As admit otherwise.
-  virtual std::optional<Response> screen(const RequestHead&) { return std::nullopt; }
+  virtual std::optional<Response> screen(const RequestHead&, const std::string&) {
+    return std::nullopt;
+  }
   // What to do with a request, told by its head: before its body is read. On an I/O thread, many at
   // once: no text work and no waiting.
   virtual std::variant<Accepted, Response> admit(const RequestHead& head,
@@ -112,6 +125,8 @@ class Application {
   virtual std::variant<Accepted, Response> probe(const RequestHead& head) {
     return refusal(404, "there is nothing at this URL", head.path);
   }
+  // Called once for every answer, before its first byte leaves. On an I/O thread.
+  virtual void answered(const Answered&) {}
   // The answer to what could not be read or run; `path` is empty when it is not known. Any thread.
   virtual Response refusal(int status, std::string_view message, std::string_view path) = 0;
 };

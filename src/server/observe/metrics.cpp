@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/background_log.h"
+#include "server/observe/answer_counts.h"
 #include "server/observe/engine_families.h"
 
 namespace skein {
@@ -118,6 +120,7 @@ struct Metrics::Parts {
   void fill(Model& model, const std::string& name);
 
   const Clock& clock;
+  AnswerCounts answers;
   prometheus::Registry registry;
   CounterFamily& prompt_tokens =
       counters("vllm:prompt_tokens_total", "Prompt tokens of requests that gave an answer.");
@@ -222,6 +225,15 @@ void keep_shown(std::vector<prometheus::MetricFamily>& families, const Metrics::
   std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
 }
 
+prometheus::MetricFamily dropped_lines() {
+  prometheus::ClientMetric metric;
+  metric.counter.value = static_cast<double>(dropped_log_lines());
+  return {"skein:log_dropped_total",
+          "Lines of the log that were lost because stderr was not read.",
+          prometheus::MetricType::Counter,
+          {metric}};
+}
+
 }  // namespace
 
 Metrics::Metrics(const Clock& clock) : parts_(std::make_unique<Parts>(clock)) {}
@@ -260,6 +272,10 @@ void Metrics::on_rejected(std::string_view model, Rejection why) {
   parts_->model(model).rejected[static_cast<size_t>(why)]->Increment();
 }
 
+void Metrics::on_answer(const Route* route, int status) {
+  parts_->answers.add(route, status);
+}
+
 std::string Metrics::page(const SchedulerManager& models, const ShowsModel& shows) {
   // Loaded models show their zeros before the first request.
   for (const ModelStatus& model : models.models()) {
@@ -270,6 +286,8 @@ std::string Metrics::page(const SchedulerManager& models, const ShowsModel& show
     families.push_back(std::move(family));
   }
   if (shows) keep_shown(families, shows);
+  families.push_back(parts_->answers.family());
+  families.push_back(dropped_lines());
   return prometheus::TextSerializer().Serialize(families);
 }
 

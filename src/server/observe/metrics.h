@@ -14,6 +14,7 @@
 #include "base/time.h"
 #include "engine/scheduler_manager.h"
 #include "server/observe/finished_request.h"
+#include "server/routes.h"
 
 namespace skein {
 
@@ -29,6 +30,9 @@ class Metrics {
   // `tokens` came together, `us` after the ones before them.
   void on_tokens(std::string_view model, TimeUs us, uint32_t tokens);
   void on_rejected(std::string_view model, Rejection why);
+
+  // An HTTP answer is on its way; `route` null: to what no route serves.
+  void on_answer(const Route* route, int status);
 
   // The exposition format. `shows` says of which models; null: of all.
   using ShowsModel = std::function<bool(std::string_view model)>;
