@@ -74,7 +74,7 @@ TEST_F(LibraryTest, WrongRequestsThrowWithTheField) {
 TEST(Library, ChatsWithABrokenTemplateThrow) {
   namespace fs = std::filesystem;
   const skein::testing::TestFolder folder;
-  const std::string golden = SKEIN_SOURCE_DIR "/tests/model/goldens/llama/";
+  const std::string golden = SKEIN_SOURCE_DIR "/build/goldens/llama/";
   fs::create_directories(folder / "m");
   for (const char* name : {"config.json", "model.safetensors"}) {
     fs::copy_file(golden + name, (folder / "m/") + name);
