@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/background_log.h"
 #include "base/log.h"
 
 namespace skein::apps {
@@ -62,6 +63,7 @@ void ServeSignals::wait_for_signals() {
     }
     if (stopping) {
       log_warning("stopped at once by a second signal");
+      flush_log();
       ::_exit(kExitBySignal + signal);
     }
     stopping = true;

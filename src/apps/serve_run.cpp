@@ -1,6 +1,8 @@
 #include "apps/serve_run.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -19,6 +21,7 @@
 #include "apps/serve_events.h"
 #include "apps/serve_start.h"
 #include "apps/service_notify.h"
+#include "base/background_log.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/sandbox.h"
@@ -43,6 +46,7 @@ TimeUs to_us(double seconds) {
 [[noreturn]] void leave(const CommandResult& result) {
   if (!result.message().empty()) std::fprintf(stderr, "skein: %s\n", result.message().c_str());
   std::fflush(nullptr);
+  flush_log();
   ::_exit(result.exit_status());
 }
 
@@ -97,6 +101,21 @@ ServingOptions serving_options(const ServeOptions& options) {
   return serving;
 }
 
+// 127.0.0.1:9090, [::]:9090 or name:9090.
+Result<http::ServerOptions::Probe> parse_listen(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  const std::string_view digits = text.substr(std::min(colon, text.size() - 1) + 1);
+  std::string_view host = text.substr(0, std::min(colon, text.size()));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (colon == std::string_view::npos || host.empty() || error != std::errc() ||
+      end != digits.data() + digits.size()) {
+    return invalid_argument("--probe-listen '{}': it must be ADDR:PORT, as in 0.0.0.0:9090", text);
+  }
+  return http::ServerOptions::Probe{std::string(host), port};
+}
+
 Result<http::ServerOptions> http_options(const ServeOptions& options) {
   http::ServerOptions http;
   http.host = options.host;
@@ -104,6 +123,14 @@ Result<http::ServerOptions> http_options(const ServeOptions& options) {
   http.io_threads = options.io_threads;
   http.max_connections = options.max_connections;
   http.cors_origins = options.cors_origin;
+  http.max_waiting_per_address = options.max_idle_per_address;
+  for (const std::string& proxy : options.trusted_proxy) {
+    SKEIN_ASSIGN(const http::AddressRange range, http::parse_address_range(proxy));
+    http.trusted_proxies.push_back(range);
+  }
+  if (!options.probe_listen.empty()) {
+    SKEIN_ASSIGN(http.probe, parse_listen(options.probe_listen));
+  }
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     return invalid_argument("--tls-cert and --tls-key go together; only {} was given",
                             options.tls_key.empty() ? "--tls-cert" : "--tls-key");
@@ -115,6 +142,25 @@ Result<http::ServerOptions> http_options(const ServeOptions& options) {
 uint64_t request_memory(const ServeOptions& options) {
   if (options.request_memory.value != 0) return options.request_memory.value;
   return std::clamp(available_memory() / 16, uint64_t{64} << 20, uint64_t{1} << 30);
+}
+
+// What clients may call a server without keys, beside localhost and the bound name.
+Result<std::vector<std::string>> allowed_hosts(const ServeOptions& options) {
+  std::vector<std::string> hosts = options.allow_host;
+  for (const std::string& host : hosts) {
+    const bool is_v6 = host.starts_with('[') && host.ends_with(']');
+    if (host.empty() || host.find_first_of(is_v6 ? "/ *" : "/ *:") != std::string::npos) {
+      return invalid_argument(
+          "--allow-host {}: it must be a name or an address alone, as in llm.example.org", host);
+    }
+  }
+  std::array<char, 256> name{};
+  if (options.insecure_open && ::gethostname(name.data(), name.size() - 1) == 0) {
+    const std::string whole = name.data();
+    hosts.push_back(whole);
+    hosts.push_back(whole.substr(0, whole.find('.')));
+  }
+  return hosts;
 }
 
 // host:port for a URL; an IPv6 address stands in brackets.
@@ -153,6 +199,7 @@ class ServeRun {
   const std::unique_ptr<SideProcess> checker_;
   ServeEvents events_;
   ServeSignals signals_;  // before everything that has threads
+  BackgroundLog log_;
   ServiceNotifier notifier_;
   SystemClock clock_;
   LoadShare load_share_;
@@ -197,6 +244,7 @@ Status ServeRun::start_server() {
   settings.version = SKEIN_VERSION;
   settings.share_prefixes = options_.share_prefixes;
   settings.insecure_open = options_.insecure_open;
+  SKEIN_ASSIGN(settings.allow_hosts, allowed_hosts(options_));
   settings.batch_lines = options_.batch_lines;
   settings.request_memory_bytes = request_memory(options_);
   settings.workers.threads = options_.worker_threads;
@@ -218,6 +266,7 @@ void ServeRun::announce() const {
   const char* scheme = options_.tls_cert.empty() ? "http" : "https";
   std::printf("skein %s listens on %s://%s\n", SKEIN_VERSION, scheme,
               authority_of(options_.host, server_->port()).c_str());
+  if (server_->probe_port() != 0) log_info("probes are answered on port {}", server_->probe_port());
   std::fflush(stdout);
 }
 

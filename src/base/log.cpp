@@ -1,58 +1,159 @@
 #include "base/log.h"
 
 #include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <ctime>
+#include <fmt/format.h>
+#include <iterator>
 #include <memory>
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
+#include <mutex>
+#include <poll.h>
 #include <string>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "base/background_log.h"
 
 namespace skein {
 namespace {
 
+constexpr size_t kQueueBytes = 1 << 20;
+
 // The one thing a process has a single one of: its stderr.
 std::atomic<LogLevel> minimum{LogLevel::kInfo};
+std::atomic<uint64_t> dropped{0};
 
-spdlog::logger& logger() {
-  static const auto instance = [] {
-    auto made = std::make_shared<spdlog::logger>("skein",
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_formatter(std::make_unique<spdlog::pattern_formatter>(
-        "%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc));
-    made->set_level(spdlog::level::debug);
-    return made;
-  }();
-  return *instance;
+// False when stderr is gone. Waits as long as nobody reads it.
+bool write_stderr(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      pollfd room{STDERR_FILENO, POLLOUT, 0};
+      ::poll(&room, 1, -1);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
 }
 
-spdlog::level::level_enum spdlog_level(LogLevel level) {
+std::string_view name_of(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
-      return spdlog::level::debug;
+      return "debug";
     case LogLevel::kInfo:
-      return spdlog::level::info;
+      return "info";
     case LogLevel::kWarning:
-      return spdlog::level::warn;
+      return "warning";
     case LogLevel::kError:
-      return spdlog::level::err;
+      return "error";
     case LogLevel::kOff:
       break;
   }
-  return spdlog::level::off;
+  return "off";
 }
 
-std::string one_line(std::string_view message) {
+std::string whole_line(LogLevel level, std::string_view message) {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  std::tm utc{};
+  ::gmtime_r(&now.tv_sec, &utc);
   std::string out;
-  out.reserve(message.size());
+  out.reserve(message.size() + 40);
+  fmt::format_to(std::back_inserter(out), "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z {} ",
+                 utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
+                 utc.tm_sec, now.tv_nsec / 1'000'000, name_of(level));
   for (const char c : message) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte);
     } else {
       out += c;
     }
   }
-  return out;
+  return out.append("\n");
+}
+
+// Lines on their way to stderr, and the thread that brings them there. Both share it, since the
+// thread may hang in a write for ever.
+class LogQueue {
+ public:
+  // False in a process that was forked: it has the queue, but not its thread.
+  bool is_ours() const { return owner_ == ::getpid(); }
+
+  void push(std::string line) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (pending_.size() + line.size() > kQueueBytes) {
+        ++missing_;
+        dropped.fetch_add(1, std::memory_order_relaxed);
+        return;
+      }
+      pending_.append(line);
+      ++lines_;
+    }
+    changed_.notify_all();
+  }
+
+  void run() {
+    std::string batch;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return closed_ || !pending_.empty() || missing_ > 0; });
+      if (pending_.empty() && missing_ == 0) return;
+      batch.clear();
+      batch.swap(pending_);
+      const uint64_t lines = std::exchange(lines_, 0);
+      const uint64_t missing = std::exchange(missing_, 0);
+      writing_ = true;
+      lock.unlock();
+      if (missing > 0) {
+        batch.append(whole_line(
+            LogLevel::kWarning,
+            fmt::format("{} lines of the log were dropped: stderr was not read in time", missing)));
+      }
+      if (!write_stderr(batch)) dropped.fetch_add(lines, std::memory_order_relaxed);
+      lock.lock();
+      writing_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  void flush(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, timeout,
+                      [this] { return pending_.empty() && missing_ == 0 && !writing_; });
+  }
+
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  const pid_t owner_ = ::getpid();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string pending_;
+  uint64_t lines_ = 0;    // in pending_
+  uint64_t missing_ = 0;  // dropped, and not said yet
+  bool writing_ = false;
+  bool closed_ = false;
+};
+
+std::mutex active_mutex;
+std::shared_ptr<LogQueue> active;  // active_mutex; null: whoever logs writes
+
+std::shared_ptr<LogQueue> active_queue() {
+  const std::lock_guard lock(active_mutex);
+  return active;
 }
 
 }  // namespace
@@ -67,7 +168,36 @@ bool log_enabled(LogLevel level) {
 
 void log_line(LogLevel level, std::string_view message) {
   if (!log_enabled(level)) return;
-  logger().log(spdlog_level(level), one_line(message));
+  std::string line = whole_line(level, message);
+  if (const auto queue = active_queue(); queue && queue->is_ours()) {
+    queue->push(std::move(line));
+  } else {
+    write_stderr(line);
+  }
+}
+
+BackgroundLog::BackgroundLog() {
+  auto queue = std::make_shared<LogQueue>();
+  std::thread([queue] { queue->run(); }).detach();
+  const std::lock_guard lock(active_mutex);
+  active = std::move(queue);
+}
+
+BackgroundLog::~BackgroundLog() {
+  const std::shared_ptr<LogQueue> queue = [] {
+    const std::lock_guard lock(active_mutex);
+    return std::exchange(active, nullptr);
+  }();
+  queue->flush(kLogFlush);
+  queue->close();
+}
+
+void flush_log(std::chrono::milliseconds timeout) {
+  if (const auto queue = active_queue(); queue && queue->is_ours()) queue->flush(timeout);
+}
+
+uint64_t dropped_log_lines() {
+  return dropped.load(std::memory_order_relaxed);
 }
 
 }  // namespace skein

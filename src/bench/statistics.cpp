@@ -35,8 +35,9 @@ size_t median_index(std::span<const double> values) {
   SKEIN_CHECK(!values.empty(), "the median of nothing");
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return values[a] < values[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return values[a] < values[b] || (values[a] == values[b] && a < b);
+  });
   return order[(order.size() - 1) / 2];
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "bench/workload.h"
 
@@ -147,8 +148,8 @@ Result<std::vector<WorkItem>> parse_trace(std::string_view text, uint32_t max_to
     items.back().number = i;
   }
   if (items.empty()) return invalid_argument("the trace holds no request");
-  std::stable_sort(items.begin(), items.end(), [](const WorkItem& a, const WorkItem& b) {
-    return a.arrival_us < b.arrival_us;
+  std::sort(items.begin(), items.end(), [](const WorkItem& a, const WorkItem& b) {
+    return std::pair(a.arrival_us, a.number) < std::pair(b.arrival_us, b.number);
   });
   if (is_log) {
     const TimeUs first = items.front().arrival_us;

@@ -145,6 +145,7 @@ class Reader {
     if (!metadata_.has("tokenizer.ggml.token_type")) return {};
     SKEIN_ASSIGN(const gguf::IntArray types,
                  metadata_.get<gguf::IntArray>("tokenizer.ggml.token_type"));
+    SKEIN_TRY(check_count("tokenizer.ggml.token_type", types.size()));
     constexpr TokenType kTypes[] = {
         TokenType::kNormal,      TokenType::kNormal, TokenType::kUnknown, TokenType::kControl,
         TokenType::kUserDefined, TokenType::kUnused, TokenType::kByte};
@@ -158,9 +159,17 @@ class Reader {
     return {};
   }
 
+  // Lists beside tokenizer.ggml.tokens are read by the tokens' ids.
+  Status check_count(std::string_view key, size_t count) {
+    if (count == spec().pieces.size()) return {};
+    return data_loss("{} has {} entries, tokenizer.ggml.tokens has {}; they must be as many", key,
+                     count, spec().pieces.size());
+  }
+
   Status read_scores() {
     SKEIN_ASSIGN(const gguf::FloatArray scores,
                  metadata_.get<gguf::FloatArray>("tokenizer.ggml.scores"));
+    SKEIN_TRY(check_count("tokenizer.ggml.scores", scores.size()));
     spec().scores = scores.to_vector<double>();
     spec().byte_fallback =
         std::find(spec().types.begin(), spec().types.end(), TokenType::kByte) != spec().types.end();

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "engine/gguf_tokenizer.h"
+#include "engine/load_chat_template.h"
+#include "text/markers.h"
 #include "text/tokenizer_json.h"
 
 namespace skein {
@@ -84,7 +86,16 @@ void add_typed_tokens(bool is_phi3, TokenizerSpec& spec) {
   }
 }
 
-Result<LoadedTokenizer> load_gguf(const gguf::Metadata& metadata) {
+// Without a template that can be read, the spelling alone decides.
+void guard(const WeightSource& source, TokenizerSpec& spec) {
+  const auto chat = read_chat_template(source);
+  std::vector<std::string> literals;
+  if (chat.ok()) literals = literals_of(*chat);
+  guard_markers(literals, spec);
+}
+
+Result<LoadedTokenizer> load_gguf(const WeightSource& source) {
+  const gguf::Metadata& metadata = source.metadata();
   SKEIN_ASSIGN(GgufTokenizer file, read_gguf_tokenizer(metadata));
   StopSet stops;
   for (const TokenId id : {file.ids.eos, file.ids.eot, file.ids.eom}) {
@@ -96,6 +107,7 @@ Result<LoadedTokenizer> load_gguf(const gguf::Metadata& metadata) {
                metadata.get_or<std::string_view>("general.architecture", ""));
   const bool is_sentencepiece = file.spec.model == TokenizerSpec::Model::kSpmBpe;
   add_typed_tokens(is_sentencepiece && family == "phi3", file.spec);
+  guard(source, file.spec);
   return finish(std::move(file.spec), file.ids.bos, file.ids.eos, stops);
 }
 
@@ -128,7 +140,8 @@ TokenId named_token(const Json& config, std::string_view key, const TokenizerSpe
   return kNoToken;
 }
 
-Result<LoadedTokenizer> load_folder(const HfDocuments& documents) {
+Result<LoadedTokenizer> load_folder(const WeightSource& source) {
+  const HfDocuments& documents = source.documents();
   const std::optional<std::string_view> text = documents.tokenizer_text();
   if (!text) return not_found("the folder has no tokenizer.json");
   SKEIN_ASSIGN(TokenizerSpec spec, parse_tokenizer_json(*text));
@@ -143,15 +156,15 @@ Result<LoadedTokenizer> load_folder(const HfDocuments& documents) {
   if (eos == kNoToken && !stops.empty()) eos = *stops.begin();
   add_turn_ends(spec, stops);
   make_control(stops, spec);
+  guard(source, spec);
   return finish(std::move(spec), bos, eos, stops);
 }
 
 }  // namespace
 
 Result<LoadedTokenizer> load_tokenizer(const WeightSource& source) {
-  Result<LoadedTokenizer> loaded = source.kind() == SourceKind::kGguf
-                                       ? load_gguf(source.metadata())
-                                       : load_folder(source.documents());
+  Result<LoadedTokenizer> loaded =
+      source.kind() == SourceKind::kGguf ? load_gguf(source) : load_folder(source);
   if (loaded.ok()) return loaded;
   return Status(loaded.status().code(), source.path() + ": " + loaded.message());
 }

@@ -19,7 +19,9 @@ struct LoadedTokenizer {
   std::vector<TokenId> stop_ids;
 };
 
-// kNotFound when the files hold no tokenizer. Errors name the file.
+// Tokens of the chat template (see text/markers.h) never come out of text that a user typed,
+// whether or not the files call them special. kNotFound when the files hold no tokenizer. Errors
+// name the file.
 Result<LoadedTokenizer> load_tokenizer(const WeightSource& source);
 
 }  // namespace skein

@@ -1,5 +1,4 @@
 // libskein: the public header over SchedulerManager.
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <skein/skein.h>
@@ -125,13 +124,11 @@ Stream Model::chat(const std::vector<Message>& messages, const GenerateOptions& 
   context["tools"] = nullptr;
   context["documents"] = nullptr;
   context["add_generation_prompt"] = true;
-  jinja::RenderOptions settings;
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  settings.now = *localtime_r(&now, &local);
   const LoadedTokenizer& tokenizer = impl_->tokenizer();
+  const LoadedModel& model = impl_->lease->model();
+  if (model.chat_template() == nullptr) throw Error(model.chat_template_status().message());
   const jinja::Rendered prompt =
-      or_throw(impl_->lease->model().chat_template()->render(context, settings));
+      or_throw(render_prompt(*model.chat_template(), std::move(context), false, impl_->clock));
   return Stream(impl_->submit(or_throw(encode_prompt(tokenizer.tokenizer, prompt)), options));
 }
 

@@ -14,6 +14,10 @@ Status check_number(std::string_view what, double value, double above, double li
                           limit);
 }
 
+// Frequencies are divided by factors: one near zero makes them infinite.
+constexpr double kMinFactor = 1e-9;
+constexpr double kMaxFactor = 1e9;
+
 Status check_params(const RopeParams& p) {
   if (p.dims == 0 || p.dims % 2 != 0 || p.dims > kMaxHeadDim) {
     return invalid_argument("{} rotary dimensions, it must be an even number, 2 to {}", p.dims,
@@ -26,10 +30,11 @@ Status check_params(const RopeParams& p) {
       return invalid_argument("{} rope factors, {} rotary dimensions need {}", p.factors.size(),
                               p.dims, p.dims / 2);
     }
-    for (const float factor : p.factors) SKEIN_TRY(check_number("factor", factor, 0, 1e9));
+    for (const float factor : p.factors)
+      SKEIN_TRY(check_number("factor", factor, kMinFactor, kMaxFactor));
     return ok_status();
   }
-  SKEIN_TRY(check_number("factor", p.factor, 0, 1e9));
+  SKEIN_TRY(check_number("factor", p.factor, kMinFactor, kMaxFactor));
   if (p.kind == RopeKind::kLinear) return ok_status();
   SKEIN_TRY(check_number("original context", p.original_context, 0, kMaxModelContext));
   if (p.kind == RopeKind::kLlama3) {

@@ -17,10 +17,10 @@ constexpr uint64_t kJson = kJsonBodyBytes;
 
 // Of two patterns that match, the earlier one serves.
 constexpr Route kRoutes[] = {
-    {kHealth, "GET", "/health", Auth::kNone, kTier, kOpenAi, 0, false},
-    {kLive, "GET", "/livez", Auth::kNone, kTier, kOpenAi, 0, false},
+    {kHealth, "GET", "/health", Auth::kNone, kTier, kOpenAi, 0, false, false, true},
+    {kLive, "GET", "/livez", Auth::kNone, kTier, kOpenAi, 0, false, false, true},
     {kVersion, "GET", "/version", Auth::kNone, kTier, kOpenAi, 0, false},
-    {kMetrics, "GET", "/metrics", Auth::kKey, kTier, kOpenAi, 0, false},
+    {kMetrics, "GET", "/metrics", Auth::kKey, kTier, kOpenAi, 0, false, false, true},
     {kChatCompletions, "POST", "/v1/chat/completions", Auth::kKey, kTier, kOpenAi, kJson, false},
     {kCompletions, "POST", "/v1/completions", Auth::kKey, kTier, kOpenAi, kJson, false},
     {kChatCompletions, "POST", "/v1/batch/chat/completions", Auth::kKey, kLow, kOpenAi, kJson,

@@ -70,7 +70,9 @@ struct Route {
   ClassRule class_rule;
   api::Dialect dialect;
   uint64_t body_limit_bytes;
-  bool upload;  // the body goes to a sink, not into memory
+  bool upload;            // the body goes to a sink, not into memory
+  bool is_page = false;   // a page or its parts: may be opened from anywhere, but not in a frame
+  bool is_probe = false;  // also on the probe port, without a key
 };
 
 inline constexpr uint64_t kJsonBodyBytes = 8 << 20;

@@ -10,6 +10,8 @@
 #include "server/batch_executor.h"
 #include "server/context.h"
 #include "server/endpoints/endpoints.h"
+#include "server/observe/audit.h"
+#include "server/origin_guard.h"
 #include "server/router.h"
 
 namespace skein {
@@ -33,16 +35,44 @@ bool begins_work(const Route& route) {
 
 class KeyGate final : public Gate {
  public:
-  KeyGate(const KeyRing& keys, Metrics& metrics, const std::atomic<bool>& draining)
-      : keys_(keys), metrics_(metrics), draining_(draining) {}
+  KeyGate(const KeyRing& keys, const Clock& clock, Metrics& metrics,
+          const std::atomic<bool>& draining, OriginGuard::Options guard,
+          OriginGuard::Options probe_guard)
+      : keys_(keys),
+        audit_(clock),
+        metrics_(metrics),
+        draining_(draining),
+        guard_(std::move(guard)),
+        probe_guard_(std::move(probe_guard)) {}
 
-  api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) override {
-    PrincipalPtr who = route.auth == Auth::kNone ? anonymous_ : keys_.authenticate(credential);
-    if (who == nullptr) return api::unauthorized();
-    if (route.auth == Auth::kAdmin) {
-      if (who->is_anonymous()) return api::unauthorized();
-      if (!who->admin) return api::forbidden("This needs a key with the admin right.");
+  bool is_open() const override { return keys_.is_open(); }
+
+  std::optional<api::Error> screen(const Route* route, const http::RequestHead& head,
+                                   const std::string& peer) override {
+    auto error = guard_.check(head, route != nullptr && route->is_page);
+    if (error) audit_.refused(error->status, {head.method, head.path, peer}, "");
+    return error;
+  }
+
+  std::optional<api::Error> screen_probe(const http::RequestHead& head) override {
+    return probe_guard_.check(head, false);
+  }
+
+  api::Parsed<PrincipalPtr> enter(const Route& route, const http::RequestHead& head,
+                                  const std::string& peer) override {
+    PrincipalPtr who =
+        route.auth == Auth::kNone ? anonymous_ : keys_.authenticate(credential_of(head));
+    const Audit::Call call{head.method, head.path, peer};
+    const bool is_admin_call = route.auth == Auth::kAdmin;
+    if (who == nullptr || (is_admin_call && who->is_anonymous())) {
+      audit_.refused(401, call, "");
+      return api::unauthorized();
     }
+    if (is_admin_call && !who->admin) {
+      audit_.refused(403, call, who->key_id);
+      return api::forbidden("This needs a key with the admin right.");
+    }
+    if (is_admin_call) audit_.admin_call(call, *who);
     if (draining_ && begins_work(route)) {
       metrics_.on_rejected("", Rejection::kDraining);
       return api::draining(kRetryAfterDrainS);
@@ -50,17 +80,42 @@ class KeyGate final : public Gate {
     return who;
   }
 
+  void answered(const Route* route, const http::Answered& answer) override {
+    metrics_.on_answer(route, answer.status);
+    // Whoever was not admitted has a line already.
+    if (!answer.caller || (answer.status != 401 && answer.status != 403)) return;
+    audit_.refused(answer.status, {answer.method, answer.path, answer.peer}, *answer.caller);
+  }
+
  private:
   static constexpr uint64_t kRetryAfterDrainS = 5;
 
   const KeyRing& keys_;
+  Audit audit_;
   Metrics& metrics_;
   const std::atomic<bool>& draining_;
+  const OriginGuard guard_;
+  const OriginGuard probe_guard_;
   const PrincipalPtr anonymous_ = std::make_shared<const Principal>();
 };
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+OriginGuard::Options guard_options(const ServerSettings& settings) {
+  OriginGuard::Options options{settings.allow_hosts, settings.insecure_open,
+                               settings.http.cors_origins};
+  options.hosts.push_back(settings.http.host);
+  return options;
+}
+
+// Probes name a machine or a pod by its address.
+OriginGuard::Options probe_guard_options(const ServerSettings& settings) {
+  OriginGuard::Options options = guard_options(settings);
+  options.any_address = true;
+  if (settings.http.probe) options.hosts.push_back(settings.http.probe->host);
+  return options;
 }
 
 constexpr std::chrono::milliseconds kLookAgain{5};
@@ -98,7 +153,8 @@ class Server::Impl {
                  draining_,
                  settings_.on_drain_request},
         workers_(settings_.workers, clock),
-        gate_(keys_, metrics_, draining_),
+        gate_(keys_, clock, metrics_, draining_, guard_options(settings_),
+              probe_guard_options(settings_)),
         router_(gate_),
         http_(settings_.http, router_, workers_, memory_) {
     bind_generation(router_, context_);
@@ -185,6 +241,10 @@ Status Server::start() {
 
 uint16_t Server::port() const {
   return impl_->http_.port();
+}
+
+uint16_t Server::probe_port() const {
+  return impl_->http_.probe_port();
 }
 
 void Server::set_ready() {

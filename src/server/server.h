@@ -33,7 +33,9 @@ struct ServerSettings {
   std::string default_model;
   std::string version;
   bool share_prefixes = false;
-  bool insecure_open = false;                            // a bind beyond loopback without any key
+  bool insecure_open = false;  // a bind beyond loopback without any key
+  // While there are no keys: what the server is called, beside the name it is bound to.
+  std::vector<std::string> allow_hosts;
   size_t batch_lines = 4;                                // of batches, at a time
   std::chrono::milliseconds keepalive_interval{15'000};  // of a stream that says nothing
   uint64_t min_free_disk_bytes = uint64_t{64} << 20;
@@ -59,6 +61,7 @@ class Server {
 
   Status start();
   uint16_t port() const;
+  uint16_t probe_port() const;  // 0: there is none
   // /health answers 503 until this was called: the models named at the start are loaded.
   void set_ready();
   // Keys from the database, at once: what SIGHUP does.

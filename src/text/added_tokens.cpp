@@ -49,11 +49,26 @@ void TrustedRanges::add(size_t begin, size_t end) {
   }
 }
 
+std::vector<TrustedRanges::Range>::const_iterator TrustedRanges::after(size_t at) const {
+  return std::upper_bound(ranges_.begin(), ranges_.end(), at,
+                          [](size_t place, const Range& range) { return place < range.begin; });
+}
+
 bool TrustedRanges::covers(size_t begin, size_t end) const {
-  const auto after =
-      std::upper_bound(ranges_.begin(), ranges_.end(), begin,
-                       [](size_t at, const Range& range) { return at < range.begin; });
-  return after != ranges_.begin() && end <= std::prev(after)->end;
+  const auto next = after(begin);
+  return next != ranges_.begin() && end <= std::prev(next)->end;
+}
+
+TrustedRanges TrustedRanges::within(size_t begin, size_t end) const {
+  TrustedRanges out;
+  auto range = after(begin);
+  if (range != ranges_.begin()) --range;
+  for (; range != ranges_.end() && range->begin < end; ++range) {
+    const size_t from = std::max(range->begin, begin);
+    const size_t to = std::min(range->end, end);
+    if (from < to) out.add(from - begin, to - begin);
+  }
+  return out;
 }
 
 AddedTokens::Match AddedTokens::next(std::string_view text, size_t from,

@@ -20,11 +20,17 @@ class TrustedRanges {
   bool empty() const { return ranges_.empty(); }
   bool covers(size_t begin, size_t end) const;
 
- private:
   struct Range {
     size_t begin;
     size_t end;
   };
+  const std::vector<Range>& ranges() const { return ranges_; }
+  // What lies between `begin` and `end`, counted from `begin`.
+  TrustedRanges within(size_t begin, size_t end) const;
+
+ private:
+  std::vector<Range>::const_iterator after(size_t at) const;  // the first that begins behind `at`
+
   std::vector<Range> ranges_;
 };
 

@@ -30,6 +30,16 @@ bool has_tools(const nlohmann::ordered_json& context) {
 
 }  // namespace
 
+std::vector<std::string> literals_of(const ChatTemplateSource& source) {
+  std::vector<std::string> out = jinja::literals_of(source.text ? *source.text : kChatMl);
+  if (source.tool_use) {
+    for (std::string& text : jinja::literals_of(*source.tool_use)) out.push_back(std::move(text));
+  }
+  out.push_back(source.bos_token);
+  out.push_back(source.eos_token);
+  return out;
+}
+
 Result<ChatTemplate> ChatTemplate::create(const ChatTemplateSource& source) {
   SKEIN_ASSIGN(jinja::Template chat,
                parse("the chat template", source.text ? *source.text : kChatMl));

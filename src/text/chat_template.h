@@ -25,6 +25,9 @@ struct ChatTemplateSource {
   std::string eos_token;
 };
 
+// What the templates of `source` can print by themselves: their literals, and bos and eos.
+std::vector<std::string> literals_of(const ChatTemplateSource& source);
+
 class ChatTemplate {
  public:
   // Errors name the template and the line.

@@ -151,6 +151,10 @@ void lowercase(std::vector<int32_t>& text) {
   text = std::move(out);
 }
 
+bool is_of_the_ends(Kind kind) {
+  return kind == Kind::kPrepend || kind == Kind::kStripLeft || kind == Kind::kStripRight;
+}
+
 std::string apply_step(const NormalizerStep& step, std::string_view text) {
   const auto form = [&](bool compatible, bool compose) {
     return map_code_points(text, [=](auto& run) { normalize(run, compatible, compose); });
@@ -208,10 +212,19 @@ Result<Normalizer> Normalizer::create(std::vector<NormalizerStep> steps) {
 }
 
 Result<std::string> Normalizer::apply(std::string_view text) const {
+  return apply(text, false);
+}
+
+Result<std::string> Normalizer::apply_inside(std::string_view text) const {
+  return apply(text, true);
+}
+
+Result<std::string> Normalizer::apply(std::string_view text, bool is_inside) const {
   const size_t limit = text.size() * kMaxGrowth + kMaxContentBytes;
   std::string current(text);
   size_t charsmap = 0;
   for (const NormalizerStep& step : steps_) {
+    if (is_inside && is_of_the_ends(step.kind)) continue;
     current = step.kind == Kind::kCharsmap ? charsmaps_[charsmap++].apply(current, limit)
                                            : apply_step(step, current);
     if (current.size() > limit) {

@@ -20,8 +20,12 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
   // Bytes that are not UTF-8 stay as they are. Fails when the result is out of all proportion.
   Result<std::string> apply(std::string_view text) const;
+  // For a part of a text: nothing is put before it or stripped off its ends.
+  Result<std::string> apply_inside(std::string_view text) const;
 
  private:
+  Result<std::string> apply(std::string_view text, bool is_inside) const;
+
   std::vector<NormalizerStep> steps_;
   std::vector<Charsmap> charsmaps_;  // of the kCharsmap steps, in order
 };

@@ -1,7 +1,9 @@
 #include "text/tokenizer.h"
 
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "text/added_tokens.h"
 #include "text/bpe.h"
@@ -54,6 +56,41 @@ Status each_part(const AddedTokens& added, std::string_view text, const TrustedR
   return {};
 }
 
+// Where the trusted parts of `section` are once it is normalized (`changed`). The normalizer may
+// draw neighbours together over a border; then nothing is trusted. So what counts as trusted is
+// exactly what the trusted text gives by itself.
+Result<TrustedRanges> normalized_ranges(const Normalizer& normalizer, std::string_view section,
+                                        const TrustedRanges& trusted, std::string_view changed) {
+  TrustedRanges moved;
+  if (trusted.empty()) return moved;
+  if (trusted.covers(0, section.size())) {
+    moved.add(0, changed.size());
+    return moved;
+  }
+  std::string runs;
+  std::vector<std::pair<size_t, size_t>> places;
+  const auto take = [&](size_t begin, size_t end, bool is_trusted) -> Status {
+    const size_t at = runs.size();
+    SKEIN_ASSIGN(const std::string run,
+                 normalizer.apply_inside(section.substr(begin, end - begin)));
+    runs += run;
+    if (is_trusted) places.emplace_back(at, runs.size());
+    return {};
+  };
+  size_t from = 0;
+  for (const TrustedRanges::Range& range : trusted.ranges()) {
+    if (range.begin > from) SKEIN_TRY(take(from, range.begin, false));
+    SKEIN_TRY(take(range.begin, range.end, true));
+    from = range.end;
+  }
+  if (from < section.size()) SKEIN_TRY(take(from, section.size(), false));
+  if (changed.size() < runs.size()) return moved;
+  const size_t lead = changed.size() - runs.size();  // what the normalizer put before the text
+  if (changed.substr(lead) != runs) return moved;
+  for (const auto& [begin, end] : places) moved.add(begin + lead, end + lead);
+  return moved;
+}
+
 }  // namespace
 
 Status Tokenizer::Parts::add_tokens(const std::vector<AddedToken>& added) {
@@ -61,8 +98,8 @@ Status Tokenizer::Parts::add_tokens(const std::vector<AddedToken>& added) {
     std::vector<AddedToken> raw;
     std::vector<AddedToken> normalized;
     for (AddedToken token : added) {
-      const bool control = vocabulary.type(token.id) == TokenType::kControl;
-      token.special = token.special || control;
+      const TokenType type = vocabulary.type(token.id);
+      token.special |= type == TokenType::kControl || type == TokenType::kMarker;
       if (token.special && !with_special) continue;
       if (token.normalized) {
         SKEIN_ASSIGN(token.text, normalizer.apply(token.text));
@@ -145,22 +182,22 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const Trus
     return ok_status();
   };
   if (add_special) ids = parts_->prefix;
-  // After the normalizer places have moved, so a section is trusted as a whole or not at all.
-  const auto part = [&](std::string_view section, bool is_first, bool is_trusted) {
-    TrustedRanges all;
-    if (is_trusted) all.add(0, section.size());
+  const auto part = [&](std::string_view section, bool is_first, const TrustedRanges& ranges) {
     return each_part(
-        parts_->normalized_added[is_trusted], section, all,
+        parts_->normalized_added[!ranges.empty()], section, ranges,
         [&](std::string_view inner, bool first) { return words(inner, is_first && first); }, token);
   };
   SKEIN_TRY(each_part(
       parts_->raw_added[!trusted.empty()], text, trusted,
       [&](std::string_view section, bool is_first) -> Status {
         const auto begin = static_cast<size_t>(section.data() - text.data());
-        const bool is_trusted = trusted.covers(begin, begin + section.size());
-        if (parts_->normalizer.empty()) return part(section, is_first, is_trusted);
+        const TrustedRanges within = trusted.within(begin, begin + section.size());
+        if (parts_->normalizer.empty()) return part(section, is_first, within);
         SKEIN_ASSIGN(const std::string changed, parts_->normalizer.apply(section));
-        return part(changed, is_first, is_trusted);
+        if (parts_->normalized_added[1].empty()) return part(changed, is_first, {});
+        SKEIN_ASSIGN(const TrustedRanges moved,
+                     normalized_ranges(parts_->normalizer, section, within, changed));
+        return part(changed, is_first, moved);
       },
       token));
   if (add_special) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());

@@ -27,6 +27,7 @@ enum class TokenType : uint8_t {
   kUnknown,
   kControl,  // never comes out of a user's text
   kUserDefined,
+  kMarker,  // likewise, but printed in answers: a chat template's own token (see markers.h)
   kUnused,
   kByte,  // <0x00> to <0xFF>
 };

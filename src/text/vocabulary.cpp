@@ -104,7 +104,8 @@ void Vocabulary::decode_pieces(TokenizerSpec::Decoder decoder) {
     // A file may call anything a byte piece.
     if (type == TokenType::kByte && byte < 0) type = TokenType::kNormal;
     bytes.clear();
-    const bool plain = type == TokenType::kControl || type == TokenType::kUserDefined;
+    const bool plain = type == TokenType::kControl || type == TokenType::kUserDefined ||
+                       type == TokenType::kMarker;
     if (byte >= 0) {
       bytes.push_back(static_cast<char>(byte));
     } else if (byte_level_ || decoder == TokenizerSpec::Decoder::kByteLevel) {

@@ -58,7 +58,7 @@ def request_bytes(method, path, body=None, key=None, headers=()):
     if key:
         lines.append(f"Authorization: Bearer {key}")
     if body is not None:
-        lines.append(f"Content-Length: {len(text)}")
+        lines += ["Content-Type: application/json", f"Content-Length: {len(text)}"]
     return "\r\n".join([*lines, "", ""]).encode() + text
 
 

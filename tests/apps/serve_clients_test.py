@@ -354,5 +354,29 @@ class CurlTest(unittest.TestCase):
         self.assertEqual((status, json.loads(refused)["error"]["code"]), (22, "invalid_json"))
 
 
+class WithoutKeysTest(unittest.TestCase):
+    """A server without keys turns foreign pages away; its clients notice nothing of that."""
+
+    def test_clients_and_curl(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                serving.Server("--memory", "1GiB", models=(serving.tiny_model(folder),)) as server:
+            for host in ("127.0.0.1", "localhost"):
+                url = f"http://{host}:{server.port}"
+                with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
+                    answer = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4)
+                    self.assertGreater(answer.usage.completion_tokens, 0)
+                    file = client.files.create(file=("in.jsonl", b"{}"), purpose="batch")
+                    self.assertTrue(client.files.delete(file.id).deleted)
+                    self.assertEqual(client.models.list().data[0].id, "tiny")
+                with anthropic.Anthropic(base_url=url, api_key="none") as client:
+                    message = client.messages.create(model="tiny", max_tokens=4, messages=QUESTION)
+                    self.assertGreater(message.usage.output_tokens, 0)
+                done = subprocess.run(["curl", "-sS", "--fail-with-body", f"{url}/v1/chat/completions", "-H",
+                                       "Content-Type: application/json", "-d",
+                                       json.dumps({"messages": QUESTION, "max_tokens": 4})],
+                                      capture_output=True, text=True, timeout=serving.PATIENCE_S)
+                self.assertEqual(done.returncode, 0, done.stdout)
+
+
 if __name__ == "__main__":
     unittest.main()

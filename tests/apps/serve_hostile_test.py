@@ -134,7 +134,7 @@ class HostileTest(unittest.TestCase):
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
         connection = self.server.connect()
         began = time.monotonic()
-        connection.request("POST", path, text)
+        connection.request("POST", path, text, {"Content-Type": "application/json"})
         answer = serving.Answer(connection, connection.getresponse())
         return answer, time.monotonic() - began
 
@@ -174,14 +174,14 @@ class HostileTest(unittest.TestCase):
                                                  "max_tokens": 1}).status, 200)
 
     def test_bodies_and_heads_that_are_too_large(self):
-        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\n"
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         for bytes_, status in ((f"{head}Content-Length: 999999999999\r\n\r\n", 413),
                                (f"{head}Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", 413),
                                (f"{head}Transfer-Encoding: chunked\r\n\r\n-2\r\n", 400),
                                (f"{head}Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
                                (f"{head}X: {'x' * 100_000}\r\n\r\n", 431),
                                (head + "X: y\r\n" * 200 + "\r\n", 431),
-                               (f"GET /{'x' * 100_000} HTTP/1.1\r\nHost: x\r\n\r\n", 431)):
+                               (f"GET /{'x' * 100_000} HTTP/1.1\r\nHost: localhost\r\n\r\n", 431)):
             with self.subTest(bytes_[:80]):
                 self.assertEqual(self.exchange(bytes_.encode())[0], status)
                 self.check_health()
@@ -198,7 +198,7 @@ class HostileTest(unittest.TestCase):
                 while piece := sock.recv(65536):
                     received += piece
         self.assertLess(time.monotonic() - began, SOON_S)
-        return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", received)]
+        return [int(status) for status in re.findall(rb"HTTP/1\.1 ([2-5]\d\d) ", received)]
 
     def test_malformed_http(self):
         """The path has no route, so that each gets a 4xx by its head, and never more answers than it has requests."""

@@ -1,11 +1,13 @@
 """What /metrics says is what clients saw, and promtool can read it."""
+import collections
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 import serving
-from serving import Server, in_parallel, needs_model
+from serving import Answer, Server, in_parallel, needs_model
 
 REQUESTS = 60
 NAMED_BY_VLLM = """num_requests_running num_requests_waiting kv_cache_usage_perc cache_config_info
@@ -114,6 +116,85 @@ class MetricsTest(unittest.TestCase):
                 self.assertTrue(1 <= int(answer.headers["retry-after"]) <= 60)
             page = server.metrics()
             self.assertEqual(total(page, "skein:rejected_requests_total", 'reason="queue_full"'), len(refused))
+
+
+def routed_request(server, i):
+    """One of ten kinds; (route, method, status, prompt tokens, output tokens) as the client saw it."""
+    kind = i % 10
+    prompt, tokens = "x" * (1 + i % 17), 1 + i % 5
+    generated = {2: ("/v1/completions", {"prompt": prompt}), 4: ("/v1/completions", {"prompt": prompt}),
+                 5: ("/v1/chat/completions", {"messages": [{"role": "user", "content": prompt}]}),
+                 6: ("/v1/batch/completions", {"prompt": prompt})}
+    if kind in generated:
+        route, body = generated[kind]
+        answer = server.post(route, {**body, "max_tokens": tokens, "ignore_eos": True})
+        usage = answer.json()["usage"]
+        return route, "POST", answer.status, usage["prompt_tokens"], usage["completion_tokens"]
+    if kind == 0:
+        return "/v1/models", "GET", server.get("/v1/models").status, 0, 0
+    if kind == 1:
+        return "/v1/models/{path}", "GET", server.get("/v1/models/no/such").status, 0, 0
+    if kind == 3:
+        return "/v1/completions", "POST", server.complete(max_tokens=-1).status, 0, 0
+    if kind == 7:
+        return "other", "other", server.get(f"/nothing/{i}").status, 0, 0
+    if kind == 8:
+        return "other", "other", server.post("/v1/models", {}).status, 0, 0
+    return "/tokenize", "POST", server.post("/tokenize", {}, {"Content-Type": "text/plain"}).status, 0, 0
+
+
+class RouteCountsTest(unittest.TestCase):
+    COUNT, THREADS = 1000, 4
+
+    def test_answers_are_counted_by_route_and_status(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                Server("--memory", "1GiB", models=(serving.tiny_model(folder),)) as server:
+            parts = in_parallel(self.THREADS, lambda t: [routed_request(server, i)
+                                                         for i in range(t, self.COUNT, self.THREADS)])
+            seen = [answer for part in parts for answer in part]
+            page = server.metrics()
+            counted = {re.match(r'skein:http_requests_total{route="(.*)",method="(.*)",status="(\d+)"}', name).groups():
+                       value for name, value in page.items() if name.startswith("skein:http_requests_total{")}
+            expected = collections.Counter((route, method, str(status)) for route, method, status, _, _ in seen)
+            self.assertEqual({key: value for key, value in counted.items() if key[0] not in ("/health", "/metrics")},
+                             dict(expected))
+            self.assertEqual({status for _, _, status in expected}, {"200", "400", "404", "405", "415"})
+            self.assertEqual(total(page, "vllm:prompt_tokens_total"), sum(answer[3] for answer in seen))
+            self.assertEqual(total(page, "vllm:generation_tokens_total"), sum(answer[4] for answer in seen))
+
+
+class AuditTest(unittest.TestCase):
+    def test_refusals_and_admin_calls_are_logged_without_keys(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                Server("--memory", "1GiB", models=(serving.tiny_model(folder),)) as server:
+            boss = serving.add_key(server.state_dir, "boss", "--admin")
+            plain = serving.add_key(server.state_dir, "plain", "--models", "nothing")
+            server.key = boss
+            server.wait_for("/admin/stats", 200)
+            self.assertEqual(server.get("/admin/stats", Authorization=f"Bearer {plain}").status, 403)
+            server.key = plain
+            self.assertEqual(server.complete(max_tokens=1).status, 403)
+            wrong = "sk-" + "0" * 16 + "-" + "5ec7e7" * 10 + "0000"
+            for _ in range(30):
+                self.assertEqual(server.get("/v1/models", Authorization=f"Bearer {wrong}").status, 401)
+            server.key = boss
+            made = server.post("/admin/keys", {"name": "new"}).json()
+            self.assertEqual(Answer(*server.send("DELETE", f"/admin/keys/{made['id']}")).status, 200)
+            calls = [f"audit: admin call {what} from 127.0.0.1 by key {boss.split('-')[1]} (boss)\n"
+                     for what in ("GET /admin/stats", "POST /admin/keys", f"DELETE /admin/keys/{made['id']}")]
+            self.assertTrue(server.settle(lambda: calls[-1] in server.messages(), 10), server.messages())
+            log = server.messages()
+            for call in calls:
+                self.assertIn(call, log)
+            self.assertIn(f"audit: refused with 403: GET /admin/stats from 127.0.0.1 by key {plain.split('-')[1]}\n", log)
+            self.assertIn(f"audit: refused with 403: POST /v1/completions from 127.0.0.1 by key {plain.split('-')[1]}\n",
+                          log)
+            self.assertIn("audit: refused with 401: GET /v1/models from 127.0.0.1\n", log)
+            self.assertEqual(log.count("audit: refused"), 10)  # of a minute
+            for key in (boss, plain, wrong, made["key"]):
+                self.assertNotIn(key.split("-")[2], log)
+            counted = total(server.metrics(), "skein:http_requests_total", 'route="/v1/models"', 'status="401"')
+            self.assertEqual(counted, 30)
 
 
 if __name__ == "__main__":

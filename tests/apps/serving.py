@@ -122,7 +122,7 @@ class Server:
     """One server on a free port, with folders of its own. Ends with the `with` block."""
 
     def __init__(self, *arguments, models=(MODEL,), env=None, command=(), state_dir=None,
-                 model_folder=None, wait=True):
+                 model_folder=None, wait=True, stderr=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="skein-test-"))
         self.state_dir = state_dir or self.folder / "state"
         self.model_folder = model_folder or self.folder / "models"
@@ -133,7 +133,7 @@ class Server:
         for model in models:
             line += ["--model", model]
         self.process = subprocess.Popen([*map(str, line), *map(str, arguments)], stdout=subprocess.PIPE,
-                                        stderr=self.log, text=True, env=clean_environment(**(env or {})))
+                                        stderr=stderr or self.log, text=True, env=clean_environment(**(env or {})))
         self.key = None
         try:
             first = self.process.stdout.readline()
@@ -158,6 +158,8 @@ class Server:
     def send(self, method, path, body=None, headers=None):
         connection = self.connect()
         headers = dict(headers or {})
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
         if self.key:
             headers.setdefault("Authorization", f"Bearer {self.key}")
         connection.request(method, path, None if body is None else json.dumps(body), headers)

@@ -19,7 +19,9 @@ class Tokenize : public ::testing::Test {
                       R"({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})", 4));
     folder_.write("m/config.json", R"({"model_type": "llama", "eos_token_id": 4})");
     folder_.write("m/tokenizer.json", R"({
-      "added_tokens": [{"id": 4, "content": "<s>", "special": true}],
+      "added_tokens": [{"id": 4, "content": "<s>", "special": true},
+                       {"id": 8, "content": "<｜User｜>", "special": false},
+                       {"id": 9, "content": "<b>", "special": false}],
       "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
       "post_processor": {"type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
@@ -42,6 +44,13 @@ TEST_F(Tokenize, PrintsOneArrayALine) {
   const auto all = run("--jsonl " + lines);
   EXPECT_EQ(all.output, "[2]\n[]\n[0]\n");
   EXPECT_EQ(all.status, 0);
+}
+
+// A marker of the chat's turns is no text that can be typed, whether or not the file calls it
+// special.
+TEST_F(Tokenize, MarkersNeedToBeAskedFor) {
+  EXPECT_EQ(run("--text 'a<b>a<｜User｜>b'").output, "[0, 9, 0, 5, 6, 7, 1]\n");
+  EXPECT_EQ(run("--text 'a<｜User｜>b' --parse-special").output, "[0, 8, 1]\n");
 }
 
 TEST_F(Tokenize, FailuresAreOneAndWrongUsageIsTwo) {

@@ -190,11 +190,12 @@ TEST(GgufTokenizer, FaultsAreCleanErrors) {
                             .u32("tokenizer.ggml.eos_token_id", 3);
                       }),
               ::testing::HasSubstr("eos_token_id is 3, the vocabulary has 3"));
-  EXPECT_THAT(message("llama",
-                      [&](Writer& file) {
-                        bpe(file).array<float>("tokenizer.ggml.scores", Type::kFloat32, {0});
-                      }),
-              ::testing::HasSubstr("1 scores for 3 pieces"));
+  EXPECT_THAT(
+      message("llama",
+              [&](Writer& file) {
+                bpe(file).array<float>("tokenizer.ggml.scores", Type::kFloat32, {0});
+              }),
+      ::testing::HasSubstr("tokenizer.ggml.scores has 1 entries, tokenizer.ggml.tokens has 3"));
   EXPECT_THAT(message("llama",
                       [&](Writer& file) {
                         bpe(file)
@@ -202,6 +203,25 @@ TEST(GgufTokenizer, FaultsAreCleanErrors) {
                             .array<int32_t>("tokenizer.ggml.token_type", Type::kInt32, {1, 7, 1});
                       }),
               ::testing::HasSubstr("token 1 has the type 7"));
+}
+
+// A short list of types was read beyond its end; a long one hid which token a type belongs to.
+TEST(GgufTokenizer, EveryTokenHasItsType) {
+  for (const std::string model : {"gpt2", "llama", "t5"}) {
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{3}, size_t{5}}) {
+      const auto loaded = load_gguf(model, [&](testing::GgufWriter& file) {
+        file.strings("tokenizer.ggml.tokens", {"a", "b", "ab", "c"})
+            .strings("tokenizer.ggml.merges", {"a b"})
+            .array<float>("tokenizer.ggml.scores", Type::kFloat32, {0, 0, 0, 0})
+            .array<int32_t>("tokenizer.ggml.token_type", Type::kInt32,
+                            std::vector<int32_t>(count, 1));
+      });
+      ASSERT_FALSE(loaded.ok()) << model << ", " << count << " types";
+      EXPECT_THAT(loaded.message(), ::testing::HasSubstr("m.gguf: tokenizer.ggml.token_type has " +
+                                                         std::to_string(count) +
+                                                         " entries, tokenizer.ggml.tokens has 4"));
+    }
+  }
 }
 
 }  // namespace

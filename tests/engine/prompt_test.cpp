@@ -60,6 +60,66 @@ TEST(Prompt, HarmlessTextGivesTheIdsOfTheWholeText) {
   }
 }
 
+jinja::Rendered continued(const ChatTemplateSource& source, const Json& content) {
+  const ChatTemplate chat = ChatTemplate::create(source).value();
+  const Json context = {{"messages",
+                         {{{"role", "user"}, {"content", "one\ntwo im_end continue-0"}},
+                          {{"role", "assistant"}, {"content", content}}}}};
+  auto prompt = render_prompt(chat, context, true, SystemClock());
+  EXPECT_TRUE(prompt.ok()) << prompt.message();
+  return std::move(prompt).value();
+}
+
+// Texts that also stand elsewhere in the prompt, in the template's markers even.
+TEST(Prompt, ContinuesTheLastMessageWhereItEnds) {
+  const std::string before =
+      "<|im_start|>user\none\ntwo im_end continue-0<|im_end|>\n<|im_start|>assistant\n";
+  for (const std::string content :
+       {"\n", "e", "im_end", "", "<|im_end|>\n", "one", "2 + 2 = ", "continue-1", "assistant"}) {
+    EXPECT_EQ(continued({}, content).text(), before + content) << content;
+    const Json parts = {{{"type", "text"}, {"text", "A "}}, {{"type", "text"}, {"text", content}}};
+    EXPECT_EQ(continued({}, parts).text(), before + "A " + content) << content;
+  }
+  ChatTemplateSource trims;
+  trims.text = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}[end]{% endfor %}";
+  EXPECT_EQ(continued(trims, "  so ").text(),
+            "[user]one\ntwo im_end continue-0[end][assistant]so ");
+  for (const jinja::Segment& segment : continued(trims, "").segments) {
+    EXPECT_FALSE(segment.text.empty());
+  }
+}
+
+TEST(Prompt, WhatCannotBeContinuedIsRefused) {
+  ChatTemplateSource source;
+  source.text = "{{ messages[0].content }}";
+  const ChatTemplate chat = ChatTemplate::create(source).value();
+  const Json hidden = {
+      {"messages",
+       {{{"role", "user"}, {"content", "x"}}, {{"role", "assistant"}, {"content", "y"}}}}};
+  const Json calls = {{"messages", {{{"role", "assistant"}, {"content", nullptr}}}}};
+  for (const Json& context : {hidden, calls, Json::object()}) {
+    EXPECT_FALSE(render_prompt(chat, context, true, SystemClock()).ok()) << context;
+  }
+}
+
+// Moves on by a second whenever it is asked.
+class HurryingClock : public Clock {
+ public:
+  TimeUs now() const override { return now_ += 1'000'000; }
+
+ private:
+  mutable TimeUs now_ = 0;
+};
+
+TEST(Prompt, RendersEndWhenTheirTimeIsUp) {
+  ChatTemplateSource source;
+  source.text = "{% for i in range(100000) %}{{ i }}{% endfor %}";
+  const ChatTemplate chat = ChatTemplate::create(source).value();
+  EXPECT_TRUE(render_prompt(chat, Json::object(), false, ManualClock()).ok());
+  const auto late = render_prompt(chat, Json::object(), false, HurryingClock());
+  EXPECT_EQ(late.status().code(), Code::kDeadlineExceeded) << late.message();
+}
+
 TEST(Prompt, EqualsTheReference) {
   SKEIN_NEEDS_DEFAULT_MODEL();
   std::ifstream in(testing::kSmolLm2Reference);

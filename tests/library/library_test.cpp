@@ -70,4 +70,30 @@ TEST_F(LibraryTest, WrongRequestsThrowWithTheField) {
   EXPECT_THROW((void)skein::Model::load("/nowhere/model.gguf"), skein::Error);
 }
 
+// A model whose chat template cannot be read still completes texts.
+TEST(Library, ChatsWithABrokenTemplateThrow) {
+  namespace fs = std::filesystem;
+  const skein::testing::TestFolder folder;
+  const std::string golden = SKEIN_SOURCE_DIR "/build/goldens/llama/";
+  fs::create_directories(folder / "m");
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::copy_file(golden + name, (folder / "m/") + name);
+  }
+  fs::copy_file(SKEIN_SOURCE_DIR "/tests/server/byte_tokenizer.json", folder / "m/tokenizer.json");
+  folder.write("m/tokenizer_config.json", R"({"chat_template": "{% for %}"})");
+  skein::Model model = skein::Model::load(folder / "m");
+  try {
+    (void)model.chat({{"user", "x"}}, {});
+    ADD_FAILURE() << "a chat without a template";
+  } catch (const skein::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the chat template: line 1"), std::string::npos)
+        << error.what();
+  }
+  skein::GenerateOptions options;
+  options.max_tokens = 1;
+  skein::Stream stream = model.complete("x", options);
+  std::string text;
+  EXPECT_NO_THROW(while (stream.next(text)){});
+}
+
 }  // namespace

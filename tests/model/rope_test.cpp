@@ -112,6 +112,9 @@ TEST(Rope, RefusesNonsense) {
       {.kind = RopeKind::kLinear, .dims = 8, .factor = nan},
       {.kind = RopeKind::kFactors, .dims = 8, .factors = {1, 2, 3}},
       {.kind = RopeKind::kFactors, .dims = 8, .factors = {1, 2, 3, 0}},
+      // Frequencies beyond what a float holds.
+      {.kind = RopeKind::kFactors, .dims = 8, .factors = {1, 2, 3, 1e-45F}},
+      {.kind = RopeKind::kLinear, .dims = 8, .factor = 1e-300},
       {.kind = RopeKind::kLlama3, .dims = 8, .factor = 8},
       {.kind = RopeKind::kLlama3,
        .dims = 8,

@@ -117,9 +117,11 @@ TEST(FileEndpoints, FormsThatAreRefusedLeaveNothing) {
     EXPECT_EQ(answer.param(), wrong.param) << wrong.body;
     EXPECT_TRUE(answer.json["error"]["message"].is_string()) << answer.text;
   }
-  for (const char* type : {"", "application/json", "multipart/form-data", "multipart/mixed",
-                           "multipart/form-data; boundary=", "text/plain; boundary=XX"}) {
+  for (const char* type : {"multipart/form-data", "multipart/form-data; boundary="}) {
     EXPECT_EQ(form(good, type).status, 400) << type;
+  }
+  for (const char* type : {"", "application/json", "multipart/mixed", "text/plain; boundary=XX"}) {
+    EXPECT_EQ(form(good, type).status, 415) << type;
   }
   EXPECT_TRUE(eventually([&] { return files_on_disk(live) == 0; })) << files_on_disk(live);
   EXPECT_EQ(live.get("/v1/files").json["data"].size(), 0U);
@@ -138,7 +140,7 @@ TEST(FileEndpoints, AnUploadThatIsCutOffLeavesNothing) {
   {
     RawClient client = live.client();
     client.send(
-        fmt::format("POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: {}\r\n"
+        fmt::format("POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: {}\r\n"
                     "Content-Length: 9000000\r\n\r\n{}{}{}",
                     kForm, kPurpose, kFileHead, std::string(1 << 20, 'z')));
     EXPECT_TRUE(eventually([&] { return files_on_disk(live) == 1; }));
@@ -174,7 +176,7 @@ TEST(FileEndpoints, AnyBytesComeBackAsTheyWere) {
   }
   const RawClient::Answer head = [&] {
     RawClient client = live.client();
-    client.send("HEAD " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.send("HEAD " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
     return client.read_answer(2000, false);
   }();
   EXPECT_EQ(head.status, 200);

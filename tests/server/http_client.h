@@ -87,7 +87,9 @@ class RawClient {
   // One answer with a Content-Length.
   Answer read_answer(int timeout_ms = 2000, bool has_body = true) {
     Answer answer;
-    answer.head = read_until("\r\n\r\n", timeout_ms);
+    do {
+      answer.head = read_until("\r\n\r\n", timeout_ms);
+    } while (answer.head.starts_with("HTTP/1.1 100 "));
     if (answer.head.empty()) return answer;
     answer.status = std::atoi(answer.head.c_str() + 9);
     const size_t at = answer.head.find("Content-Length: ");
@@ -111,12 +113,13 @@ class RawClient {
 };
 
 inline std::string get(std::string_view path, std::string_view extra = "") {
-  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n" + std::string(extra) + "\r\n";
+  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(extra) +
+         "\r\n";
 }
 
 inline std::string post(std::string_view path, std::string_view body, std::string_view extra = "") {
   return "POST " + std::string(path) +
-         " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
+         " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
          std::string(extra) + "\r\n" + std::string(body);
 }
 

@@ -52,6 +52,22 @@ TEST(HttpServer, Http10ClosesUnlessAsked) {
   EXPECT_TRUE(client.ended());
 }
 
+TEST(HttpServer, AConnectionEndsAfterSoManyRequests) {
+  http::ServerOptions options;
+  options.max_requests_per_connection = 3;
+  TestServer test(options);
+  test.start();
+  RawClient client = test.client();
+  client.send(get("/echo") + get("/echo") + get("/echo") + get("/echo"));
+  for (const bool last : {false, false, true}) {
+    const auto answer = client.read_answer();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.head.find("Connection: close") != std::string::npos, last);
+  }
+  EXPECT_EQ(client.read_all(), "");
+  EXPECT_TRUE(client.ended());
+}
+
 TEST(HttpServer, HeadHasTheHeadOfGet) {
   TestServer test;
   test.start();

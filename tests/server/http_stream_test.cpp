@@ -166,6 +166,37 @@ TEST(HttpStream, HalfClosedClientsGetTheirAnswer) {
   EXPECT_EQ(client.read_answer().body, "slow");
 }
 
+// It is asked meanwhile whether it is still there, which changes nothing for it.
+TEST(HttpStream, HalfClosedClientsMayWaitForLong) {
+  TestServer test;
+  std::atomic<int> hung_up = 0;
+  test.application.handlers["/slow"] = [&](const Request&, const Responder& responder) {
+    responder.on_hangup([&] { ++hung_up; });
+    std::this_thread::sleep_for(300ms);
+    responder.send({.body = "slow"});
+  };
+  test.application.handlers["/stream"] = [&](const Request&, const Responder& responder) {
+    responder.on_hangup([&] { ++hung_up; });
+    responder.start({.keepalive = ": k\n\n"});
+    responder.write("data: 1\n\n");
+    std::this_thread::sleep_for(300ms);
+    responder.write("data: 2\n\n");
+    responder.finish();
+  };
+  test.start();
+  RawClient plain = test.client(), streaming = test.client();
+  plain.send(get("/slow"));
+  plain.half_close();
+  streaming.send(get("/stream"));
+  streaming.half_close();
+  EXPECT_EQ(plain.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  EXPECT_EQ(plain.read_answer().body, "slow");
+  const std::string stream = streaming.read_all();
+  EXPECT_NE(stream.find(": k\n\n"), std::string::npos);
+  EXPECT_NE(stream.find("data: 2\n\n\r\n0\r\n\r\n"), std::string::npos) << stream;
+  EXPECT_EQ(hung_up, 0);
+}
+
 TEST(HttpStream, AStalledReaderFillsItsOutboxAndIsCut) {
   http::ServerOptions options;
   options.write_timeout = 200ms;

@@ -167,7 +167,7 @@ class LiveServer {
 
   static std::string request(std::string_view method, std::string_view path, std::string_view key,
                              std::string_view type, std::string_view body) {
-    std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: x\r\n", method, path);
+    std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\n", method, path);
     if (!key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", key);
     if (!type.empty()) text += fmt::format("Content-Type: {}\r\n", type);
     if (!body.empty()) text += fmt::format("Content-Length: {}\r\n", body.size());

@@ -21,7 +21,17 @@ std::string example(std::string_view pattern) {
 
 class KeyGate : public Gate {
  public:
-  api::Parsed<PrincipalPtr> enter(const Route& route, std::string_view credential) override {
+  bool is_open() const override { return false; }
+  std::optional<api::Error> screen(const Route*, const http::RequestHead&,
+                                   const std::string&) override {
+    return std::nullopt;
+  }
+  std::optional<api::Error> screen_probe(const http::RequestHead& head) override {
+    return screen(nullptr, head, "");
+  }
+  api::Parsed<PrincipalPtr> enter(const Route& route, const http::RequestHead& head,
+                                  const std::string&) override {
+    const std::string_view credential = credential_of(head);
     auto principal = std::make_shared<Principal>();
     principal->tier = Priority::HIGH;
     principal->admin = credential == "admin";
@@ -30,6 +40,7 @@ class KeyGate : public Gate {
     if (route.auth == Auth::kAdmin && !principal->admin) return api::forbidden("no");
     return PrincipalPtr(principal);
   }
+  void answered(const Route*, const http::Answered&) override {}
 };
 
 http::RequestHead head_of(std::string_view method, std::string_view path,

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <thread>
 
-#include "base/needs.h"
 #include "server/api/openai_stream.h"
 #include "server/test_application.h"
 
@@ -101,7 +100,7 @@ TEST(StreamCost, AnIdleStreamIsSmall) {
   getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
-  SKEIN_NEEDS(files.rlim_cur >= kStreams + 100, "too few files are allowed (ulimit -Hn)");
+  if (files.rlim_cur < kStreams + 100) GTEST_SKIP() << files.rlim_cur << " files are too few";
   Clients clients;
   testing::TestServer test;
   Streams streams(test);

@@ -189,6 +189,97 @@ TEST(JinjaLimits, HostileTemplatesEnd) {
   }
 }
 
+// Steps must be worth about the same time, whatever they are spent on: each of these did thousands
+// of times the work that it was charged for.
+TEST(JinjaLimits, StepsBoundTheWork) {
+  std::string variables = "{% set a = 0 %}";
+  for (int i = 0; i < 20'000; ++i) variables += "{% set v" + std::to_string(i) + " = 0 %}";
+  const std::string big = "{% set b = 'ab' * 4000000 %}{% set c = 'x' ~ b %}";
+  const std::string dict = "{% set d = dict(" + [] {
+    std::string items;
+    for (int i = 0; i < 20'000; ++i) items += "k" + std::to_string(i) + "=1,";
+    return items;
+  }() + ") %}";
+  const auto many = [](const std::string& body) {
+    return "{% for i in range(100000) %}" + body + "{% endfor %}";
+  };
+  const std::string name(1 << 16, 'n');
+  std::string parameters = "p=0";
+  for (int i = 0; i < 2'000; ++i) parameters += ",p" + std::to_string(i) + "=0";
+  const std::string cases[] = {
+      variables + many("{% set x = v19999 %}"),
+      variables + many(repeated("{% if v19999 %}{% endif %}", 1 << 16)),
+      big + many("{% set x = b.removesuffix(c) %}{% set x = c.removeprefix(b) %}"),
+      big + many("{% set x = 'a'.rfind(b) %}"),
+      big + many("{% set x = []|join(b) %}"),
+      big + many("{% set x = 'abcdef'|truncate(9000000, end=b) %}"),
+      big + many("{% set x = []|tojson(separators=(b, c)) %}"),
+      big + many("{% set x = b|int %}"),
+      big + many("{% set x = b|float %}"),
+      big + many("{% set x = b[::-1] %}"),
+      dict + many("{% set x = d.items() %}"),
+      dict + many("{% set x = d.values() %}"),
+      dict + "{% macro m(" + parameters + ") %}{{ kwargs|length }}{% endmacro %}" +
+          many("{% set x = m(**d) %}"),
+      dict + many("{% set x = ('{k19999}' * 1000).format(**d) %}"),
+      many("{% set x = " + name + " %}"),
+      dict + many("{% set x = d." + name + " %}"),
+  };
+  for (const std::string& source : cases) {
+    const auto begin = std::clock();
+    const Result<jinja::Rendered> result = render(source);
+    const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    const std::string shown = source.substr(source.find("range("), 100);
+    EXPECT_TRUE(result.ok() || result.status().code() == Code::kResourceExhausted) << shown;
+    EXPECT_LT(seconds, 5.0) << shown;
+  }
+}
+
+// A text whose bytes are in turn the template's and the user's has a mark for each of them.
+TEST(JinjaLimits, MarksCountAsMemory) {
+  const Json context = {{"d", std::string(40'000, 'y')}};
+  EXPECT_TRUE(render("{{ d|list|join('x')|length }}", context).ok());
+  for (const char* source :
+       {"{{ ((d|list|join('x')) * 300)|length }}", "{{ (d * 300).replace('y', 'y-')|length }}",
+        "{% set ns = namespace(t=d|list|join('x')) %}{% for i in range(20) %}"
+        "{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
+        "{% for i in range(100000) %}{{ d|list|join('x') }}{% endfor %}",
+        "{{ ('\\n' * 40000000).splitlines()|length }}"}) {
+    EXPECT_EQ(render(source, context).status().code(), Code::kResourceExhausted) << source;
+  }
+  // What fits takes about what it is charged: 64 bytes a turn of the mark.
+  jinja::RenderOptions options;
+  options.limits.memory_bytes = 1'000'000;
+  const std::string turns = "{{ d[:n]|list|join('x') }}";
+  EXPECT_TRUE(render(turns, {{"d", context["d"]}, {"n", 1'000}}, options).ok());
+  EXPECT_FALSE(render(turns, {{"d", context["d"]}, {"n", 10'000}}, options).ok());
+}
+
+// Names of keyword arguments that a ** brings from outside stay data.
+TEST(Jinja, NamesFromOutsideStayData) {
+  const Json context = {{"x", {{"<|im_start|>", 1}}}};
+  for (const char* source :
+       {"{{ dict(**x)|list|first }}", "{{ dict(**x) }}", "{{ dict(**x)|tojson }}",
+        "{% macro m() %}{{ kwargs|list|first }}{% endmacro %}{{ m(**x) }}",
+        "{% macro m() %}{% for k in kwargs %}{{ k }}{% endfor %}{% endmacro %}{{ m(**x) }}",
+        "{% set n = namespace(**x) %}{{ n }}",
+        "{% set ns = namespace({x|list|first: 'own'}) %}{{ ns }}"}) {
+    const auto rendered = render(source, context);
+    ASSERT_TRUE(rendered.ok()) << source << rendered.message();
+    EXPECT_NE(rendered->text().find("<|im_start|>"), std::string::npos) << source;
+    for (const jinja::Segment& segment : rendered->segments) {
+      if (segment.from_template) {
+        EXPECT_EQ(segment.text.find("<|im_start|>"), std::string::npos) << source;
+      }
+    }
+  }
+  EXPECT_TRUE(render("{{ dict(own=1)|list|first }}")->segments.at(0).from_template);
+  // A mapping's names never reach the text of |format, only its values do.
+  EXPECT_EQ(render("{{ '%(a)s'|format(**x) }}", {{"x", {{"a", "<s>"}}}})->segments.size(), 1u);
+  EXPECT_FALSE(
+      render("{{ '%(a)s'|format(**x) }}", {{"x", {{"a", "<s>"}}}})->segments.at(0).from_template);
+}
+
 TEST(JinjaLimits, EachIsAnError) {
   jinja::RenderOptions options;
   options.limits.steps = 1000;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <ctime>
 #include <utility>
 
 #include "base/check.h"
@@ -166,16 +165,8 @@ Status check_text_bytes(const ServedModel& served, const jinja::Rendered& prompt
 Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request) {
   const ChatTemplate* chat = served.model().chat_template();
   SKEIN_CHECK(chat != nullptr, "model {} has no chat template", served.id());
-  jinja::RenderOptions options;
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  options.now = *localtime_r(&now, &local);
-  SKEIN_ASSIGN(jinja::Rendered prompt, chat->render(request.template_context(), options));
-  if (request.continue_final_message && !request.messages.empty()) {
-    const json::Value& content = request.messages.back()["content"];
-    if (content.is_string()) cut_after(prompt, content.get<std::string>());
-  }
-  return prompt;
+  const SystemClock clock;
+  return render_prompt(*chat, request.template_context(), request.continue_final_message, clock);
 }
 
 api::Parsed<std::string> model_for(const ServerContext& context, const Principal& who,

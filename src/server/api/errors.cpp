@@ -124,6 +124,12 @@ Error method_not_allowed() {
           .code = "method_not_allowed"};
 }
 
+Error unsupported_media_type(std::string_view expected) {
+  return {.status = 415,
+          .message = fmt::format("The Content-Type must be {}.", expected),
+          .code = "unsupported_media_type"};
+}
+
 Error not_supported(std::string_view what, std::string param) {
   return {.status = 501,
           .message = fmt::format("{} is not supported.", what),

@@ -71,6 +71,7 @@ Error unauthorized();  // 401; the answer needs WWW-Authenticate
 Error forbidden(std::string_view message);
 Error not_found();
 Error method_not_allowed();
+Error unsupported_media_type(std::string_view expected);
 Error not_supported(std::string_view what, std::string param = {});
 Error deadline_exceeded();
 Error queue_full(uint64_t retry_after_s);

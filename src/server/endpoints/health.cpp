@@ -1,12 +1,14 @@
 // Whether the server is alive, whether it is ready, what it is, and how it does.
-#include <algorithm>
+#include <memory>
 
 #include "server/endpoints/endpoints.h"
+#include "server/http/workers.h"
 
 namespace skein {
 namespace {
 
-constexpr uint64_t kRetryS = 2;  // of a probe that found the server not ready
+constexpr size_t kMaxScrapes = 64;  // that wait; beyond: 503
+constexpr uint64_t kRetryS = 2;     // of a probe that found the server not ready
 
 // Why requests should go elsewhere; null when they should come.
 const char* why_not_ready(const ServerContext& context) {
@@ -33,23 +35,47 @@ void health(const ServerContext& context, const http::Responder& responder) {
   responder.send(std::move(response));
 }
 
+// Without the models that the caller may not use.
+std::string metrics_page(const ServerContext& context, const Principal& who) {
+  return context.metrics.page(context.models,
+                              [&who](std::string_view model) { return who.may_use(model); });
+}
+
+api::Error busy() {
+  return {.status = 503,
+          .message = "Too many ask for the metrics at once; try again later.",
+          .code = "unavailable",
+          .retry_after_s = kRetryS};
+}
+
 }  // namespace
 
 void bind_health(Router& router, ServerContext& context) {
-  router.bind(Endpoint::kHealth, [&context](const Call&, const http::Responder& responder) {
+  router.bind_quick(Endpoint::kHealth, [&context](const Call&, const http::Responder& responder) {
     health(context, responder);
   });
-  router.bind(Endpoint::kLive, [](const Call&, const http::Responder& responder) {
+  router.bind_quick(Endpoint::kLive, [](const Call&, const http::Responder& responder) {
     responder.send(status_response(200, "ok"));
   });
-  router.bind(Endpoint::kVersion, [&context](const Call&, const http::Responder& responder) {
+  router.bind_quick(Endpoint::kVersion, [&context](const Call&, const http::Responder& responder) {
     responder.send({.body = R"({"version":")" + context.version + "\"}"});
   });
-  router.bind(Endpoint::kMetrics, [&context](const Call&, const http::Responder& responder) {
-    context.metrics.set_state_free_bytes(context.store.space().free_bytes());
-    responder.send({.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                    .body = context.metrics.page(context.models)});
-  });
+  // The page of many models takes milliseconds: too long for an I/O thread, and whoever watches the
+  // server must not wait for the text work of others.
+  const auto scrapes = std::make_shared<http::Workers>(
+      http::Workers::Options{.threads = 1, .queue_limit = kMaxScrapes}, context.clock);
+  router.bind_quick(Endpoint::kMetrics,
+                    [&context, scrapes](const Call& call, const http::Responder& responder) {
+                      const auto scrape = [&context, call, responder] {
+                        context.metrics.set_state_free_bytes(context.store.space().free_bytes());
+                        responder.send({.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                                        .body = metrics_page(context, *call.principal)});
+                      };
+                      const auto refuse = [call, responder] {
+                        responder.send(error_response(call.route->dialect, busy()));
+                      };
+                      if (!scrapes->post(Priority::NORMAL, scrape, refuse)) refuse();
+                    });
 }
 
 }  // namespace skein

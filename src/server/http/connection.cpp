@@ -23,6 +23,7 @@ constexpr size_t kReadAhead = 16 << 10;       // of what follows the request bei
 constexpr size_t kBodyReadAhead = 256 << 10;  // of a body whose sink is busy
 constexpr uint64_t kDroppedBody = 64 << 10;   // read for the sake of the connection
 constexpr size_t kMaxClientRequestId = 128;
+constexpr auto kAskDelay = std::chrono::milliseconds(100);  // most answers are there before it
 
 // What a body becomes before its prompt is submitted, in bytes for each of its own: the JSON value,
 // the request that is read from it, the prompt that is rendered, and the tokens.
@@ -44,18 +45,27 @@ Shared::Shared(ServerOptions o, Application& a, Workers& w, ByteBudget& m)
       memory(m),
       id_salt((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {}
 
-Connection::Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket)
+Connection::Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket,
+                       bool is_probe)
     : shared_(shared),
       thread_(thread),
-      stream_(std::move(socket), shared.tls.context()),
+      is_probe_(is_probe),
+      stream_(std::move(socket), is_probe ? nullptr : shared.tls.context()),
       wake_timer_(thread.context),
       write_timer_(thread.context),
       peer_(stream_.peer()),
       read_ahead_(kReadAhead) {}
 
+void Connection::take_place(Places& places, const Address& address) {
+  place_ = places.take(address, [weak = weak_from_this(), &context = thread_.context] {
+    asio::post(context, [weak] {
+      if (const auto self = weak.lock()) self->cut();
+    });
+  });
+}
+
 void Connection::start() {
   thread_.connections.insert(this);
-  shared_.connections.fetch_add(1);
   asio::co_spawn(
       thread_.context, [self = shared_from_this()] { return self->run(); }, asio::detached);
 }
@@ -78,7 +88,7 @@ asio::awaitable<void> Connection::run() {
   end_exchange();
   stream_.close();
   thread_.connections.erase(this);
-  shared_.connections.fetch_sub(1);
+  place_.reset();
 }
 
 asio::awaitable<bool> Connection::serve_one() {
@@ -111,6 +121,7 @@ asio::awaitable<Connection::HeadOutcome> Connection::read_head(HeadParser& parse
     if (parser.started() && !std::exchange(started, true)) {
       deadline = Clock::now() + options.head_timeout;
     }
+    place_->set(started ? PlaceState::kHead : PlaceState::kIdle);
     if (Clock::now() >= deadline) {
       if (!started) break;
       co_return HeadOutcome{ParseState::kFailed, {408, "the request took too long to arrive"}};
@@ -122,10 +133,12 @@ asio::awaitable<Connection::HeadOutcome> Connection::read_head(HeadParser& parse
 
 void Connection::begin_request(const RequestHead& head) {
   current_ = {};
+  current_.method = head.method;
   current_.path = head.path;
   current_.head_only = head.method == "HEAD";
   current_.http10 = head.minor_version == 0;
-  current_.keep_alive = head.keep_alive;
+  current_.keep_alive =
+      head.keep_alive && ++requests_ < shared_.options.max_requests_per_connection;
   if (const std::string* origin = head.header("origin")) current_.origin = *origin;
   const std::string* id = head.header("x-request-id");
   if (id != nullptr && !id->empty() && id->size() <= kMaxClientRequestId && is_visible(*id)) {
@@ -137,6 +150,8 @@ void Connection::begin_request(const RequestHead& head) {
 }
 
 std::variant<Accepted, Response> Connection::admit(const RequestHead& head) {
+  if (is_probe_) return shared_.application.probe(head);
+  if (auto refused = shared_.application.screen(head, peer_)) return std::move(*refused);
   if (auto response = preflight(shared_.options.cors_origins, head)) return std::move(*response);
   return shared_.application.admit(head, peer_);
 }
@@ -154,6 +169,8 @@ asio::awaitable<bool> Connection::serve(RequestHead head) {
     accepted = std::move(std::get<Accepted>(admission));
     current_.priority = accepted.priority;
     current_.account = accepted.account;
+    current_.headers = std::move(accepted.headers);
+    current_.caller = std::move(accepted.caller);
   }
   Request request{std::move(head), {}, peer_, current_.request_id};
   auto memory = std::make_shared<ByteBudget::Hold>(shared_.memory, current_.account);
@@ -217,10 +234,12 @@ asio::awaitable<std::optional<Response>> Connection::read_body(const RequestHead
                                std::chrono::seconds(received / options.body_bytes_per_second);
     const Clock::time_point deadline = std::min(last + options.body_timeout, rate_deadline);
     if (Clock::now() >= deadline) co_return refusal({408, "the request took too long to arrive"});
+    place_->set(PlaceState::kBody);
     co_await wait(deadline);
   }
+  place_->set(PlaceState::kServing);
   read_ahead_ = kReadAhead;
-  if (in_.empty()) in_.shrink_to_fit();
+  in_.release_unused();
   co_return std::nullopt;
 }
 
@@ -272,12 +291,22 @@ bool Connection::dispatch(const Accepted& accepted, Request request) {
     stopping.headers.push_back({"Retry-After", "1"});
     job->responder.send(std::move(stopping));
   };
-  if (!shared_.workers.post(accepted.priority, run, dropped)) {
+  bool taken = true;
+  if (accepted.is_quick) {
+    try {
+      run();
+    } catch (const std::exception& error) {  // memory is short: this request alone fails
+      log_error("a request handler failed: {}", error.what());
+    }
+  } else {
+    taken = shared_.workers.post(accepted.priority, run, dropped);
+  }
+  if (!taken) {
     job.reset();
     end_exchange();
     return false;
   }
-  if (peer_closed_) exchange_->hang_up();
+  if (peer_closed_) ask_at_ = Clock::now() + kAskDelay;
   return true;
 }
 
@@ -306,21 +335,18 @@ void Connection::on_read(const ErrorCode& error, size_t bytes) {
   reading_ = false;
   if (error) {
     peer_closed_ = true;
+    ask_at_ = Clock::now() + kAskDelay;
     if (error != asio::error::eof && error != asio::ssl::error::stream_truncated) broken_ = true;
-    if (exchange_) exchange_->hang_up();
+    if (broken_ && exchange_) exchange_->hang_up();
   } else if (!closing_) {
-    in_.append(chunk_.data(), bytes);
+    in_.append(std::string_view(chunk_.data(), bytes));
   }
   start_reading();
   wake();
 }
 
 void Connection::consume(size_t bytes) {
-  in_begin_ += bytes;
-  if (in_begin_ == in_.size()) {
-    in_.clear();
-    in_begin_ = 0;
-  }
+  in_.consume(bytes);
   start_reading();
 }
 

@@ -21,6 +21,8 @@
 #include "server/http/exchange.h"
 #include "server/http/head_parser.h"
 #include "server/http/http_server.h"
+#include "server/http/input_buffer.h"
+#include "server/http/places.h"
 #include "server/http/stream.h"
 #include "server/http/tls.h"
 #include "server/http/workers.h"
@@ -37,7 +39,6 @@ struct Shared {
   ByteBudget& memory;
   TlsCertificate tls;
   std::atomic<bool> draining = false;
-  std::atomic<uint64_t> connections = 0;
   std::atomic<uint64_t> exchanges = 0;
   std::atomic<uint64_t> accept_errors = 0;
   std::atomic<uint64_t> requests = 0;
@@ -53,10 +54,13 @@ struct IoThread {
 
 // What of a request is needed to answer it.
 struct Current {
+  std::string method;
   std::string path;
+  std::optional<std::string> caller;  // once it is admitted
   std::string origin;
   std::string request_id;
-  bool head_only = false;  // HEAD
+  std::vector<Header> headers;  // that its answer gets
+  bool head_only = false;       // HEAD
   bool http10 = false;
   bool keep_alive = false;
   Priority priority = Priority::NORMAL;  // of its text work
@@ -65,8 +69,11 @@ struct Current {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket);
+  // `is_probe`: it came to the probe port.
+  Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket socket, bool is_probe);
 
+  // Before start(). The place is free again when the connection has ended.
+  void take_place(Places& places, const Address& address);
   // Serves until the end; its coroutine keeps the connection alive.
   void start();
   // The exchange has output.
@@ -102,12 +109,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(const ErrorCode& error, size_t bytes);
   void consume(size_t bytes);
   void wake();
-  std::string_view unread() const { return std::string_view(in_).substr(in_begin_); }
+  std::string_view unread() const { return in_.unread(); }
   Response refusal(const Fault& fault) const;
   Response overloaded() const;  // with Retry-After
 
   // connection_write.cpp: answers. What they return: whether the connection can go on.
   asio::awaitable<bool> answer();
+  void ask_for_peer();
   asio::awaitable<bool> send_response(Response response);
   asio::awaitable<bool> refuse(Response response);
   asio::awaitable<bool> write_wire();
@@ -122,6 +130,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Shared& shared_;
   IoThread& thread_;
+  const bool is_probe_;
+  std::unique_ptr<Places::Place> place_;
   Stream stream_;
   asio::steady_timer wake_timer_;
   asio::steady_timer write_timer_;
@@ -129,17 +139,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string peer_;
 
   std::vector<char> chunk_;  // of the read under way
-  std::string in_;           // read, not consumed yet: from in_begin_ on
-  size_t in_begin_ = 0;
+  InputBuffer in_;           // read, not consumed yet
   size_t read_ahead_;
   bool reading_ = false;
-  bool peer_closed_ = false;
+  bool peer_closed_ = false;                             // it sends nothing more; it may still read
+  Clock::time_point ask_at_ = Clock::time_point::max();  // whether it does
+  bool awaits_reset_ = false;
   bool broken_ = false;
   bool closing_ = false;  // what comes in is dropped
   bool quiet_ = false;    // it ends between requests: there is no answer to be read
   bool waiting_ = false;
   bool woken_ = false;
 
+  uint64_t requests_ = 0;  // that began on this connection
   Current current_;
   std::shared_ptr<Exchange> exchange_;
   Exchange::Output output_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -12,7 +13,8 @@ namespace skein::http {
 namespace {
 
 constexpr size_t kJoinedBody = 16 << 10;  // goes out in one write with its head
-constexpr size_t kKeptWire = 16 << 10;    // memory that an idle stream may keep
+constexpr auto kAskInterval = std::chrono::seconds(15);
+constexpr size_t kKeptWire = 16 << 10;  // memory that an idle stream may keep
 
 void append_number(std::string& out, uint64_t number, int base) {
   std::array<char, 20> digits;
@@ -39,7 +41,9 @@ void append_date(std::string& out) {
 asio::awaitable<bool> Connection::answer() {
   while (!broken_) {
     const auto keepalive = exchange_->keepalive();
-    const bool due = keepalive && Clock::now() >= last_write_ + keepalive->second;
+    const Clock::time_point now = Clock::now();
+    const bool ask = now >= ask_at_;
+    const bool due = keepalive && (now >= last_write_ + keepalive->second || (ask && streaming_));
     exchange_->take(output_, due);
     if (output_.response) {
       Response response = std::move(*output_.response);
@@ -47,15 +51,36 @@ asio::awaitable<bool> Connection::answer() {
     }
     fill_wire();
     if (due && output_.bytes.empty() && !output_.ended) append_piece(keepalive->first);
+    if (ask) ask_for_peer();
     if (!co_await write_wire()) co_return false;
     if (output_.ended) co_return output_.whole&& current_.keep_alive;
     const auto deadline = keepalive ? last_write_ + keepalive->second : Clock::time_point::max();
     stream_idle_ = streaming_;
-    co_await wait(deadline);
+    co_await wait(std::min(deadline, ask_at_));
     stream_idle_ = false;
     if (!co_await write_wire()) co_return false;
   }
   co_return false;
+}
+
+// The client has closed its side. It may have closed that one alone and wait for its answer, or be
+// gone; what is sent now makes its system say so by a reset. A stream's keepalive does, and before
+// an answer has begun an interim one does, which every client of HTTP/1.1 passes over.
+void Connection::ask_for_peer() {
+  ask_at_ = Clock::now() + kAskInterval;
+  if (!std::exchange(awaits_reset_, true)) {
+    stream_.wait_for_reset([self = shared_from_this()](const ErrorCode& error) {
+      if (error || self->closing_) return;
+      self->broken_ = true;
+      self->wake();
+    });
+  }
+  if (streaming_) return;
+  if (current_.http10) {
+    broken_ = true;  // there is no way to ask
+  } else {
+    wire_.append("HTTP/1.1 100 Continue\r\n\r\n");
+  }
 }
 
 // The hot path of a stream: from its writers to the socket, one write each turn.
@@ -107,6 +132,7 @@ void Connection::append_piece(std::string_view bytes) {
 
 void Connection::append_head(int status, std::string_view content_type,
                              const std::vector<Header>& headers, std::optional<uint64_t> length) {
+  shared_.application.answered({current_.method, current_.path, status, peer_, current_.caller});
   if (shared_.draining) current_.keep_alive = false;
   wire_.append("HTTP/1.1 ");
   append_number(wire_, static_cast<uint64_t>(status), 10);
@@ -124,6 +150,7 @@ void Connection::append_head(int status, std::string_view content_type,
   if (current_.keep_alive && current_.http10) append_field(wire_, "Connection", "keep-alive");
   append_field(wire_, "X-Request-Id", current_.request_id);
   for (const Header& header : headers) append_field(wire_, header.name, header.value);
+  for (const Header& header : current_.headers) append_field(wire_, header.name, header.value);
   for (const Header& header : cors_headers(shared_.options.cors_origins, current_.origin)) {
     append_field(wire_, header.name, header.value);
   }

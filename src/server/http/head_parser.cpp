@@ -204,6 +204,7 @@ void HeadParser::finish_target() {
     if (authority.empty() || !is_authority(authority)) {
       return fail(400, "the request target is not valid");
     }
+    head_.target_authority = std::string(authority);
     target.remove_prefix(authority.size());
   }
   const size_t question = std::min(target.find('?'), target.size());

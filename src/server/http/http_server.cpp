@@ -23,6 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLastWords = 500ms;  // for the answers of what was dropped
 constexpr auto kCutting = 500ms;    // for what was cut off, and for handlers that run
+constexpr size_t kEvicted = 32;     // at most, when all places are taken
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 Result<tcp::endpoint> resolve(asio::io_context& context, const std::string& host, uint16_t port) {
@@ -48,34 +49,70 @@ bool is_out_of_files(const ErrorCode& error) {
 class HttpServer::Impl {
  public:
   Impl(ServerOptions options, Application& application, Workers& workers, ByteBudget& memory)
-      : shared_(std::move(options), application, workers, memory) {}
-  ~Impl() { stop(0ms); }
+      : shared_(std::move(options), application, workers, memory) {
+    make_doors();
+  }
+  ~Impl() {
+    stop(0ms);
+    for (const auto& door : doors_) door->acceptor.reset();  // before the context it is of
+  }
 
   Status start();
   Status reload_certificate() {
     return shared_.options.tls ? shared_.tls.load(*shared_.options.tls) : ok_status();
   }
   bool stop(std::chrono::milliseconds grace);
-  uint16_t port() const { return port_; }
-  ServerStats stats() const {
-    return {shared_.connections, shared_.exchanges, shared_.accept_errors};
-  }
+  uint16_t port() const { return doors_.front()->port; }
+  uint16_t probe_port() const { return doors_.size() > 1 ? doors_[1]->port : 0; }
+  ServerStats stats() const { return {connections(), shared_.exchanges, shared_.accept_errors}; }
 
  private:
-  Status listen();
-  asio::awaitable<void> accept_clients();
-  void adopt(IoThread& thread, tcp::socket socket);
+  // A port to come in by, and who came.
+  struct Door {
+    Door(std::string h, uint16_t p, size_t connections, size_t waiting_per_address,
+         std::vector<AddressRange> trusted)
+        : host(std::move(h)),
+          port(p),
+          max_connections(connections),
+          places(waiting_per_address, std::move(trusted)) {}
+    const std::string host;
+    uint16_t port;  // 0 until it is open: any
+    const size_t max_connections;
+    bool is_probe = false;
+    Places places;
+    std::unique_ptr<tcp::acceptor> acceptor;  // of the first I/O thread
+  };
+
+  void make_doors();
+  Status open(Door& door);
+  asio::awaitable<void> accept_clients(Door& door);
+  asio::awaitable<void> wait_for_place(Door& door, asio::steady_timer& pause);
+  void adopt(Door& door, IoThread& thread, tcp::socket socket);
+  uint64_t connections() const;
   void run(IoThread& thread);
   template <class Function>
   void for_each_connection(Function function);
   bool wait_for_connections(std::chrono::milliseconds timeout) const;
 
   Shared shared_;
+  std::vector<std::unique_ptr<Door>> doors_;  // the second is for probes
   std::vector<std::unique_ptr<IoThread>> io_;
   std::vector<std::thread> threads_;
-  std::unique_ptr<tcp::acceptor> acceptor_;  // of the first I/O thread
-  uint16_t port_ = 0;
 };
+
+void HttpServer::Impl::make_doors() {
+  const ServerOptions& options = shared_.options;
+  const auto half = [](size_t all) { return std::max<size_t>(1, all / 2); };
+  const size_t waiting = options.max_waiting_per_address;
+  doors_.push_back(std::make_unique<Door>(options.host, options.port, options.max_connections,
+                                          waiting > 0 ? waiting : half(options.max_connections),
+                                          options.trusted_proxies));
+  if (!options.probe) return;
+  const size_t probes = options.max_probe_connections;
+  doors_.push_back(std::make_unique<Door>(options.probe->host, options.probe->port, probes,
+                                          half(probes), std::vector<AddressRange>()));
+  doors_.back()->is_probe = true;
+}
 
 Status HttpServer::Impl::start() {
   SKEIN_CHECK(threads_.empty(), "an HTTP server starts once");
@@ -93,64 +130,93 @@ Status HttpServer::Impl::start() {
       });
     });
   }
-  SKEIN_TRY(listen());
+  for (const auto& door : doors_) SKEIN_TRY(open(*door));
   for (const auto& thread : io_) threads_.emplace_back([this, &thread] { run(*thread); });
-  asio::co_spawn(
-      io_.front()->context, [this] { return accept_clients(); }, asio::detached);
+  for (const auto& door : doors_) {
+    asio::co_spawn(
+        io_.front()->context, [this, &door = *door] { return accept_clients(door); },
+        asio::detached);
+  }
   return {};
 }
 
-Status HttpServer::Impl::listen() {
-  const ServerOptions& options = shared_.options;
+Status HttpServer::Impl::open(Door& door) {
   asio::io_context& context = io_.front()->context;
-  SKEIN_ASSIGN(const tcp::endpoint endpoint, resolve(context, options.host, options.port));
+  SKEIN_ASSIGN(const tcp::endpoint endpoint, resolve(context, door.host, door.port));
   auto acceptor = std::make_unique<tcp::acceptor>(context);
   ErrorCode error;
   acceptor->open(endpoint.protocol(), error);
   if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor->bind(endpoint, error);
   if (!error) acceptor->listen(asio::socket_base::max_listen_connections, error);
-  if (!error) port_ = acceptor->local_endpoint(error).port();
+  uint16_t port = 0;
+  if (!error) port = acceptor->local_endpoint(error).port();
   if (error) {
-    return unavailable("cannot listen on {}:{}: {}", options.host, options.port, error.message());
+    return unavailable("cannot listen on {}:{}: {}", door.host, door.port, error.message());
   }
-  acceptor_ = std::move(acceptor);
+  door.port = port;
+  door.acceptor = std::move(acceptor);
   return {};
 }
 
-asio::awaitable<void> HttpServer::Impl::accept_clients() {
+asio::awaitable<void> HttpServer::Impl::accept_clients(Door& door) {
+  tcp::acceptor& acceptor = *door.acceptor;
   asio::steady_timer pause(io_.front()->context);
-  for (size_t turn = 0; acceptor_->is_open(); ++turn) {
-    if (shared_.connections >= shared_.options.max_connections) {
-      pause.expires_after(10ms);
-      co_await pause.async_wait(kAwait);
+  for (size_t turn = 0; acceptor.is_open(); ++turn) {
+    if (door.places.taken() >= door.max_connections) {
+      co_await wait_for_place(door, pause);
       continue;
     }
     IoThread& thread = *io_[turn % io_.size()];
-    auto [error, socket] = co_await acceptor_->async_accept(thread.context, kAwait);
-    if (!acceptor_->is_open()) break;
+    auto [error, socket] = co_await acceptor.async_accept(thread.context, kAwait);
+    if (!acceptor.is_open()) break;
     if (!error) {
-      adopt(thread, std::move(socket));
+      adopt(door, thread, std::move(socket));
     } else if (is_out_of_files(error)) {
       // The client stays in the kernel's queue, where it would wake us again at once.
       if (shared_.accept_errors.fetch_add(1) % 100 == 0) {
         log_warning("cannot accept clients: {}", error.message());
       }
+      door.places.evict(kEvicted);
       pause.expires_after(shared_.options.accept_retry);
       co_await pause.async_wait(kAwait);
     }
   }
 }
 
-void HttpServer::Impl::adopt(IoThread& thread, tcp::socket socket) {
-  ErrorCode ignored;
-  socket.non_blocking(true, ignored);
-  socket.set_option(tcp::no_delay(true), ignored);
+// All places are taken. Once somebody asks for one, those go that put theirs to no use.
+asio::awaitable<void> HttpServer::Impl::wait_for_place(Door& door, asio::steady_timer& pause) {
+  co_await door.acceptor->async_wait(tcp::acceptor::wait_read, kAwait);
+  if (!door.acceptor->is_open() || door.places.taken() < door.max_connections) co_return;
+  const size_t evicted =
+      door.places.evict(std::clamp<size_t>(door.max_connections / 8, 1, kEvicted));
+  pause.expires_after(evicted > 0 ? 1ms : 10ms);
+  co_await pause.async_wait(kAwait);
+}
+
+void HttpServer::Impl::adopt(Door& door, IoThread& thread, tcp::socket socket) {
+  ErrorCode error;
+  const auto peer = socket.remote_endpoint(error);
+  if (error) return;  // it has left already
+  const auto address = parse_address(peer.address().to_string());
+  socket.non_blocking(true, error);
+  socket.set_option(tcp::no_delay(true), error);
   const int unsent = shared_.options.unsent_bytes;
   ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
-  asio::post(thread.context, [this, &thread, socket = std::move(socket)]() mutable {
-    std::make_shared<Connection>(shared_, thread, std::move(socket))->start();
-  });
+  try {
+    auto connection =
+        std::make_shared<Connection>(shared_, thread, std::move(socket), door.is_probe);
+    connection->take_place(door.places, address.value_or(Address{}));
+    asio::post(thread.context, [connection] { connection->start(); });
+  } catch (const std::exception& failure) {  // memory is short: one client is turned away
+    log_error("a client could not be taken: {}", failure.what());
+  }
+}
+
+uint64_t HttpServer::Impl::connections() const {
+  uint64_t all = 0;
+  for (const auto& door : doors_) all += door->places.taken();
+  return all;
 }
 
 void HttpServer::Impl::run(IoThread& thread) {
@@ -176,7 +242,7 @@ void HttpServer::Impl::for_each_connection(Function function) {
 
 bool HttpServer::Impl::wait_for_connections(std::chrono::milliseconds timeout) const {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (shared_.connections > 0) {
+  while (connections() > 0) {
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(2ms);
   }
@@ -188,16 +254,14 @@ bool HttpServer::Impl::stop(std::chrono::milliseconds grace) {
   shared_.draining = true;
   asio::post(io_.front()->context, [this] {
     ErrorCode ignored;
-    acceptor_->close(ignored);
+    for (const auto& door : doors_) door->acceptor->close(ignored);
   });
   for_each_connection([](Connection& connection) { connection.drain(); });
   if (!wait_for_connections(grace)) {
     shared_.workers.drop();
     wait_for_connections(kLastWords);
     for_each_connection([](Connection& connection) { connection.cut(); });
-    if (!wait_for_connections(kCutting)) {
-      log_warning("{} connections do not end", shared_.connections);
-    }
+    if (!wait_for_connections(kCutting)) log_warning("{} connections do not end", connections());
   }
   shared_.workers.drop();
   const bool joined = shared_.workers.join(kCutting);
@@ -223,6 +287,10 @@ Status HttpServer::reload_certificate() {
 
 uint16_t HttpServer::port() const {
   return impl_->port();
+}
+
+uint16_t HttpServer::probe_port() const {
+  return impl_->probe_port();
 }
 
 ServerStats HttpServer::stats() const {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "server/http/address.h"
 #include "server/http/byte_budget.h"
 #include "server/http/head_parser.h"
 #include "server/http/message.h"
@@ -41,7 +42,22 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one, see HttpServer::port
   size_t io_threads = 2;
-  size_t max_connections = 8192;  // beyond, clients wait in the kernel's queue
+  size_t max_connections = 8192;  // beyond, who has waited longest goes, else clients queue
+  // Connections of one address (of an IPv6 network of 64 bits) without a whole request; 0: half of
+  // all. Beyond, the one that has waited longest goes.
+  size_t max_waiting_per_address = 0;
+  std::vector<AddressRange> trusted_proxies;  // have no such limit: behind them are many clients
+  // A second port, for Application::probe alone: plain HTTP, and connections of its own, so that
+  // whoever watches the server gets in whatever the others do.
+  struct Probe {
+    std::string host;
+    uint16_t port = 0;  // 0: any free one, see HttpServer::probe_port
+  };
+  std::optional<Probe> probe;
+  size_t max_probe_connections = 64;
+  // The answer to the last one says `Connection: close`, so that no client keeps its place and its
+  // I/O thread for ever.
+  uint64_t max_requests_per_connection = 10'000;
 
   HeadLimits head;
   size_t outbox_bytes = 16 << 10;  // held for a slow reader before a writer is told kFull
@@ -75,20 +91,44 @@ using Handler = std::function<void(Request request, Responder responder)>;
 
 struct Accepted {
   Handler handler;                       // runs on a worker thread when the body is there
+  bool is_quick = false;                 // it runs on the I/O thread, and neither works nor waits
   Priority priority = Priority::NORMAL;  // its turn at the workers
   std::string account;                   // whose part of the budget of bytes it uses
   uint64_t body_limit_bytes = 0;         // beyond: 413
+  std::vector<Header> headers;           // for the answer, whatever it will be
+  std::string caller;                    // who asks, for Application::answered
   std::shared_ptr<BodySink> sink;        // null: the body comes in Request::body
+};
+
+// A request whose answer is on its way.
+struct Answered {
+  std::string_view method;  // empty, as the path, when they could not be read
+  std::string_view path;
+  int status = 0;
+  std::string_view peer;
+  // Of Accepted; nothing when the request was not admitted.
+  std::optional<std::string_view> caller;
 };
 
 // What the server serves. Outlives it.
 class Application {
  public:
   virtual ~Application() = default;
+  // Looked at before everything else, a preflight among it: an answer here turns the request away,
+  // whatever it asks for. As admit otherwise.
+  virtual std::optional<Response> screen(const RequestHead&, const std::string&) {
+    return std::nullopt;
+  }
   // What to do with a request, told by its head: before its body is read. On an I/O thread, many at
   // once: no text work and no waiting.
   virtual std::variant<Accepted, Response> admit(const RequestHead& head,
                                                  const std::string& peer) = 0;
+  // The same for what comes to the probe port.
+  virtual std::variant<Accepted, Response> probe(const RequestHead& head) {
+    return refusal(404, "there is nothing at this URL", head.path);
+  }
+  // Called once for every answer, before its first byte leaves. On an I/O thread.
+  virtual void answered(const Answered&) {}
   // The answer to what could not be read or run; `path` is empty when it is not known. Any thread.
   virtual Response refusal(int status, std::string_view message, std::string_view path) = 0;
 };
@@ -114,6 +154,7 @@ class HttpServer {
   // changes nothing. Fine without TLS.
   Status reload_certificate();
   uint16_t port() const;
+  uint16_t probe_port() const;  // 0: there is none
   ServerStats stats() const;
 
   // Accepts nobody any more, closes idle connections, and lets running answers end until the

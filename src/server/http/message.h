@@ -21,8 +21,9 @@ enum class Framing : uint8_t { kNone, kLength, kChunked };
 // A request line and its fields, checked: see head_parser.h for what can be relied on.
 struct RequestHead {
   std::string method;
-  std::string path;   // as sent: percent-encoded, starts with '/', or "*"
-  std::string query;  // as sent, without the '?'
+  std::string path;              // as sent: percent-encoded, starts with '/', or "*"
+  std::string query;             // as sent, without the '?'
+  std::string target_authority;  // host:port of a target like http://host:port/path; else empty
   uint8_t minor_version = 1;
   std::vector<Header> headers;
   Framing framing = Framing::kNone;

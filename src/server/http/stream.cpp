@@ -55,6 +55,10 @@ size_t Stream::try_write(std::string_view bytes, ErrorCode& error) {
   return written;
 }
 
+void Stream::wait_for_reset(std::function<void(ErrorCode)> done) {
+  socket_.async_wait(asio::ip::tcp::socket::wait_error, std::move(done));
+}
+
 asio::awaitable<void> Stream::shut_down() {
   if (tls_) co_await tls_->async_shutdown(kAwaitBytes);
   ErrorCode ignored;

@@ -32,6 +32,8 @@ class Stream {
   asio::awaitable<std::pair<ErrorCode, size_t>> write_some(std::string_view bytes);
   // What fits without waiting, maybe nothing. With TLS always nothing.
   size_t try_write(std::string_view bytes, ErrorCode& error);
+  // Calls back when the other side has reset the connection, also after its end was read.
+  void wait_for_reset(std::function<void(ErrorCode)> done);
   // Tells the other side that nothing more will come.
   asio::awaitable<void> shut_down();
   void close();

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/background_log.h"
+#include "server/observe/answer_counts.h"
 #include "server/observe/engine_families.h"
 
 namespace skein {
@@ -119,6 +121,7 @@ struct Metrics::Parts {
   void fill(Model& model, const std::string& name);
 
   const Clock& clock;
+  AnswerCounts answers;
   prometheus::Registry registry;
   CounterFamily& prompt_tokens =
       counters("vllm:prompt_tokens_total", "Prompt tokens of requests that gave an answer.");
@@ -217,6 +220,30 @@ void Metrics::Parts::fill(Model& model, const std::string& name) {
   model.generation = &generation.Add(labels, kTokenBounds);
 }
 
+namespace {
+
+// Leaves out the series of models that are not shown; those of no model stay.
+void keep_shown(std::vector<prometheus::MetricFamily>& families, const Metrics::ShowsModel& shows) {
+  const auto is_hidden = [&](const prometheus::ClientMetric& metric) {
+    return std::any_of(metric.label.begin(), metric.label.end(), [&](const auto& label) {
+      return label.name == "model_name" && !label.value.empty() && !shows(label.value);
+    });
+  };
+  for (prometheus::MetricFamily& family : families) std::erase_if(family.metric, is_hidden);
+  std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
+}
+
+prometheus::MetricFamily dropped_lines() {
+  prometheus::ClientMetric metric;
+  metric.counter.value = static_cast<double>(dropped_log_lines());
+  return {"skein:log_dropped_total",
+          "Lines of the log that were lost because stderr was not read.",
+          prometheus::MetricType::Counter,
+          {metric}};
+}
+
+}  // namespace
+
 Metrics::Metrics(const Clock& clock) : parts_(std::make_unique<Parts>(clock)) {}
 
 Metrics::~Metrics() = default;
@@ -257,7 +284,11 @@ void Metrics::set_state_free_bytes(uint64_t bytes) {
   parts_->state_free_bytes.Set(static_cast<double>(bytes));
 }
 
-std::string Metrics::page(const SchedulerManager& models) {
+void Metrics::on_answer(const Route* route, int status) {
+  parts_->answers.add(route, status);
+}
+
+std::string Metrics::page(const SchedulerManager& models, const ShowsModel& shows) {
   // Loaded models show their zeros before the first request.
   for (const ModelStatus& model : models.models()) {
     if (model.served) parts_->model(model.config.id);
@@ -266,6 +297,9 @@ std::string Metrics::page(const SchedulerManager& models) {
   for (prometheus::MetricFamily& family : parts_->registry.Collect()) {
     families.push_back(std::move(family));
   }
+  if (shows) keep_shown(families, shows);
+  families.push_back(parts_->answers.family());
+  families.push_back(dropped_lines());
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/time.h"
 #include "engine/scheduler_manager.h"
 #include "server/observe/finished_request.h"
+#include "server/routes.h"
 
 namespace skein {
 
@@ -32,8 +34,12 @@ class Metrics {
   // On the disk of the state folder.
   void set_state_free_bytes(uint64_t bytes);
 
-  // The exposition format.
-  std::string page(const SchedulerManager& models);
+  // An HTTP answer is on its way; `route` null: to what no route serves.
+  void on_answer(const Route* route, int status);
+
+  // The exposition format. `shows` says of which models; null: of all.
+  using ShowsModel = std::function<bool(std::string_view model)>;
+  std::string page(const SchedulerManager& models, const ShowsModel& shows = nullptr);
 
   // Seconds until `waiting` requests have likely been served, from how fast they end lately: what a
   // 429 tells the client. 1 to 60.

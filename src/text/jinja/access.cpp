@@ -117,6 +117,7 @@ Result<Value> slice_string(Runtime& rt, const Value& object, const SliceIndices&
     if (s.count > 0) out.append_range(text, offset(s.start), offset(s.start + s.count));
     return rt.string(std::move(out), object.string().markup);
   }
+  SKEIN_TRY(rt.spend(static_cast<uint64_t>(s.count)));
   std::vector<size_t> starts;
   if (!ascii) {
     SKEIN_TRY(rt.expect_bytes(text.size() * sizeof(size_t)));
@@ -127,6 +128,7 @@ Result<Value> slice_string(Runtime& rt, const Value& object, const SliceIndices&
   for (int64_t n = 0, i = s.start; n < s.count; ++n, i += n < s.count ? s.step : 0) {
     const size_t begin = ascii ? static_cast<size_t>(i) : starts[static_cast<size_t>(i)];
     out.append_range(text, begin, begin + code_point_at(text.bytes(), begin).length);
+    if (n % 1024 == 0) SKEIN_TRY(rt.expect_bytes(out.held_bytes()));
   }
   return rt.string(std::move(out), object.string().markup);
 }

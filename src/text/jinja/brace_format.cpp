@@ -29,7 +29,7 @@ class BraceFormatter {
         return invalid_argument("expected '}}' before end of string");
       }
       SKEIN_TRY(field(text_.substr(brace + 1, close - brace - 1)));
-      SKEIN_TRY(rt_.expect_bytes(out_.size()));
+      SKEIN_TRY(rt_.expect_bytes(out_.held_bytes()));
       pos = close + 1;
     }
     return rt_.string(std::move(out_));
@@ -124,8 +124,9 @@ class BraceFormatter {
       }
       value = args_.positional[i];
     } else {
+      SKEIN_TRY(rt_.spend(args_.keywords.size() / 16));
       const auto it = std::find_if(args_.keywords.begin(), args_.keywords.end(),
-                                   [name](const auto& kw) { return kw.first == name; });
+                                   [name](const auto& kw) { return kw.first.bytes() == name; });
       if (it == args_.keywords.end()) return invalid_argument("no format argument '{}'", name);
       value = it->second;
     }

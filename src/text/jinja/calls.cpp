@@ -24,7 +24,7 @@ Result<Value> loop_changed(Runtime& rt, const Value& self, Args& args) {
 
 Value take_keyword(Args& args, std::string_view name, bool& found) {
   const auto it = std::find_if(args.keywords.begin(), args.keywords.end(),
-                               [name](const auto& kw) { return kw.first == name; });
+                               [name](const auto& kw) { return kw.first.bytes() == name; });
   found = it != args.keywords.end();
   if (!found) return {};
   Value value = std::move(it->second);
@@ -64,6 +64,7 @@ Status Interpreter::bind_macro(const MacroObject& macro, Args& args) {
   for (size_t i = 0; i < count; ++i) {
     const auto& [symbol, name] = syntax.parameters[i];
     explicit_caller |= name == "caller";
+    SKEIN_TRY(rt_.spend(args.keywords.size() / 4));  // each is looked at, and moved up
     bool given = i < args.positional.size();
     Value value = given ? args.positional[i] : take_keyword(args, name, given);
     if (!given && i >= first_default) {
@@ -81,12 +82,12 @@ Status Interpreter::bind_macro(const MacroObject& macro, Args& args) {
   }
   if (syntax.uses_kwargs) {
     std::vector<std::pair<Value, Value>> entries;
-    for (auto& [name, value] : args.keywords) entries.emplace_back(rt_.string(name, true), value);
+    for (auto& [name, value] : args.keywords) entries.emplace_back(rt_.string(name), value);
     SKEIN_ASSIGN(Value kwargs, make_dict(rt_, entries));
     SKEIN_TRY(assign_symbol(kwargs_symbol_, std::move(kwargs)));
   } else if (!args.keywords.empty()) {
     return invalid_argument("macro '{}' takes no keyword argument '{}'", syntax.name,
-                            args.keywords.front().first);
+                            args.keywords.front().first.bytes());
   }
   const size_t taken = std::min(count, args.positional.size());
   if (syntax.uses_varargs) {
@@ -130,7 +131,7 @@ Result<Value> Interpreter::call_loop(const LoopObject& loop, Args& args) {
   }
   out_ = outer_out;
   SKEIN_TRY(status);
-  rt_.heap().remove_bytes(captured.size());
+  rt_.heap().remove_bytes(captured.held_bytes());
   return rt_.string(std::move(captured));
 }
 

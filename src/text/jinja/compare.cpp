@@ -35,6 +35,7 @@ Result<bool> equal_items(Runtime& rt, const std::vector<Value>& a, const std::ve
 Result<bool> equal_dicts(Runtime& rt, const DictObject& a, const DictObject& b, uint32_t depth) {
   if (a.entries.size() != b.entries.size()) return false;
   for (const auto& [key, value] : a.entries) {
+    if (key.is_string()) SKEIN_TRY(rt.spend(key.bytes().size() / 32));
     const Value* other = b.find(key);
     if (other == nullptr) return false;
     SKEIN_ASSIGN(const bool same, equals_at(rt, value, *other, depth + 1));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "text/jinja/interpreter.h"
 #include "text/jinja/natives.h"
 
@@ -74,25 +76,28 @@ Result<Value> Interpreter::evaluate_literal(const Expr& expr) {
   return Value::none();
 }
 
-Value* Interpreter::find_variable(Symbol symbol) {
-  for (ScopeObject* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
-    for (auto& [name, value] : scope->variables) {
-      if (name == symbol) return &value;
-    }
+Result<Value*> Interpreter::find_variable(Symbol symbol) {
+  uint64_t scopes = 0;
+  uint64_t searched = 0;
+  Value* found = nullptr;
+  for (ScopeObject* scope = scope_.get(); scope != nullptr && found == nullptr;
+       scope = scope->parent.get()) {
+    auto& variables = scope->variables;
+    const auto it = std::find_if(variables.begin(), variables.end(),
+                                 [symbol](const auto& v) { return v.first == symbol; });
+    if (it != variables.end()) found = &it->second;
+    ++scopes;
+    searched += static_cast<uint64_t>(it - variables.begin());
   }
-  return nullptr;
+  SKEIN_TRY(rt_.spend(scopes + searched / 16));
+  return found;
 }
 
 Result<Value> Interpreter::evaluate_name(const Expr& expr) {
-  uint64_t searched = 0;
-  for (ScopeObject* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
-    for (const auto& [name, value] : scope->variables) {
-      if (name == expr.symbol) return value;
-    }
-    searched += scope->variables.size();
-  }
-  SKEIN_TRY(rt_.spend(searched / 16));
+  SKEIN_ASSIGN(const Value* found, find_variable(expr.symbol));
+  if (found != nullptr) return *found;
   const std::string& name = program_.names[expr.symbol];
+  SKEIN_TRY(rt_.spend(name.size() / 32));
   const NativeFn global = find_global(name);
   const bool has_time = rt_.now().has_value() || name != "strftime_now";
   if (global != nullptr && has_time) return rt_.function(name, global, Value::none());
@@ -173,11 +178,11 @@ Result<Value> Interpreter::evaluate_concat(const Expr& expr) {
   for (const ExprPtr& child : expr.children) {
     SKEIN_ASSIGN(const Value part, evaluate(*child));
     if (part.is_string()) {
-      SKEIN_TRY(rt_.expect_bytes(out.size() + part.bytes().size()));
+      SKEIN_TRY(rt_.expect_bytes(out.held_bytes() + part.text().held_bytes()));
       out.append(part.text());
     } else {
       SKEIN_ASSIGN(const MarkedText text, to_text(rt_, part));
-      SKEIN_TRY(rt_.expect_bytes(out.size() + text.size()));
+      SKEIN_TRY(rt_.expect_bytes(out.held_bytes() + text.held_bytes()));
       out.append(text);
     }
   }
@@ -196,6 +201,7 @@ Result<Value> Interpreter::evaluate_condition(const Expr& expr) {
 Result<Value> Interpreter::evaluate_attribute(const Expr& expr) {
   SKEIN_ASSIGN(const Value object, evaluate(*expr.children[0]));
   line_ = expr.line;
+  SKEIN_TRY(rt_.spend(expr.text.size() / 32));
   if (object.is(Kind::kLoop)) return loop_attribute(object, expr.text);
   return get_attribute(rt_, object, expr.text);
 }
@@ -227,7 +233,7 @@ Result<Args> Interpreter::evaluate_arguments(const CallSyntax& call) {
   }
   for (const auto& [name, expr] : call.keywords) {
     SKEIN_ASSIGN(Value value, evaluate(*expr));
-    args.keywords.emplace_back(name, std::move(value));
+    args.keywords.emplace_back(MarkedText(name, true), std::move(value));
   }
   if (call.star != nullptr) {
     SKEIN_ASSIGN(const Value value, evaluate(*call.star));
@@ -239,7 +245,8 @@ Result<Args> Interpreter::evaluate_arguments(const CallSyntax& call) {
     if (!value.is_dict()) return invalid_argument("argument after ** must be a mapping");
     for (const auto& [key, item] : value.dict().entries) {
       if (!key.is_string()) return invalid_argument("keywords must be strings");
-      args.keywords.emplace_back(key.bytes(), item);
+      SKEIN_TRY(rt_.spend(1 + key.bytes().size() / 32));
+      args.keywords.emplace_back(key.text(), item);
     }
   }
   return args;

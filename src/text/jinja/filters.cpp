@@ -88,13 +88,14 @@ Result<Value> truncated(double value, const Value& fallback, bool data) {
   return Value::integer(static_cast<int64_t>(value), data);
 }
 
-Result<Value> to_int(Runtime&, const Value& self, Args& args) {
+Result<Value> to_int(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "int", {"default", "base"}, 0));
   const Value fallback = a.has(0) ? a[0] : Value::integer(0);
   if (self.is_undefined()) return undefined_error(self);
   if (self.is_integral()) return Value::integer(self.as_int(), self.is_data());
   if (self.is(Kind::kFloat)) return truncated(self.as_double(), fallback, self.is_data());
   if (!self.is_string()) return fallback;
+  SKEIN_TRY(rt.spend(self.bytes().size() / 8));
   int64_t base = 10;
   if (a.has(1)) base = a[1].is_integral() ? a[1].as_int() : -1;  // a bad base reads no integer
   const bool data = !self.text().from_template();
@@ -112,11 +113,12 @@ Result<Value> to_int(Runtime&, const Value& self, Args& args) {
   return truncated(real, fallback, data);
 }
 
-Result<Value> to_float(Runtime&, const Value& self, Args& args) {
+Result<Value> to_float(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "float", {"default"}, 0));
   if (self.is_undefined()) return undefined_error(self);
   if (self.is_number()) return Value::real(self.as_double(), self.is_data());
   double value = 0;
+  if (self.is_string()) SKEIN_TRY(rt.spend(self.bytes().size() / 8));
   if (self.is_string() && parse_float(self.bytes(), value)) {
     return Value::real(value, !self.text().from_template());
   }

@@ -99,9 +99,10 @@ Result<Value> dictsort(Runtime& rt, const Value& self, Args& args) {
   for (const auto& [key, value] : self.dict().entries) {
     const Value& wanted = by == "key" ? key : value;
     keys.push_back(a.has(0) && truthy(a[0]) ? wanted : ignore_case(rt, wanted));
+    SKEIN_TRY(rt.spend(1));
   }
   SKEIN_ASSIGN(const std::vector<size_t> order, sorted_order(rt, keys, a.has(2) && truthy(a[2])));
-  const std::vector<Value> pairs = item_pairs(rt, self);
+  SKEIN_ASSIGN(const std::vector<Value> pairs, item_pairs(rt, self));
   std::vector<Value> out;
   out.reserve(order.size());
   for (const size_t i : order) out.push_back(pairs[i]);
@@ -250,7 +251,8 @@ Result<Value> items(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "items", {}, 0));
   if (self.is_undefined()) return rt.iterator({}, "generator");
   if (!self.is_dict()) return invalid_argument("items: can only get item pairs from a mapping");
-  return rt.iterator(item_pairs(rt, self), "generator");
+  SKEIN_ASSIGN(std::vector<Value> pairs, item_pairs(rt, self));
+  return rt.iterator(std::move(pairs), "generator");
 }
 
 Result<Value> default_value(Runtime& rt, const Value& self, Args& args) {

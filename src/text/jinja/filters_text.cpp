@@ -18,12 +18,14 @@ template <bool kUpper>
 Result<Value> change_case_filter(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, kUpper ? "upper" : "lower", {}, 0));
   SKEIN_ASSIGN(const Value text, soft_string(rt, self));
+  SKEIN_TRY(rt.spend(text.bytes().size() / 8));
   return rt.string(change_case(text.text(), kUpper), text.string().markup);
 }
 
 Result<Value> capitalize(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "capitalize", {}, 0));
   SKEIN_ASSIGN(const Value text, soft_string(rt, self));
+  SKEIN_TRY(rt.spend(text.bytes().size() / 8));
   return rt.string(capitalize_text(text.text()));
 }
 
@@ -32,7 +34,7 @@ Result<Value> title(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "title", {}, 0));
   SKEIN_ASSIGN(const Value value, soft_string(rt, self));
   const MarkedText& text = value.text();
-  SKEIN_TRY(rt.spend(text.size() / 8));
+  SKEIN_TRY(rt.spend(text.size()));
   MarkedText out;
   bool in_word = false;
   for (size_t pos = 0; pos < text.size();) {
@@ -79,14 +81,16 @@ Result<Value> escape(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "escape", {}, 0));
   if (self.is_string() && self.string().markup) return self;
   SKEIN_ASSIGN(const MarkedText text, to_text(rt, self));
-  SKEIN_TRY(rt.expect_bytes(text.size() * 6));
+  SKEIN_TRY(rt.expect_bytes(text.held_bytes() * 6));
+  SKEIN_TRY(rt.spend(text.size() / 8));
   return rt.string(escape_html(text), true);
 }
 
 Result<Value> force_escape(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "forceescape", {}, 0));
   SKEIN_ASSIGN(const MarkedText text, to_text(rt, self));
-  SKEIN_TRY(rt.expect_bytes(text.size() * 6));
+  SKEIN_TRY(rt.expect_bytes(text.held_bytes() * 6));
+  SKEIN_TRY(rt.spend(text.size() / 8));
   return rt.string(escape_html(text), true);
 }
 
@@ -105,9 +109,9 @@ Result<Value> indent(Runtime& rt, const Value& self, Args& args) {
   const bool blank = a.has(2) && truthy(a[2]);
   MarkedText text = *input;
   text.append("\n", true);  // as Jinja2 does, so that a last empty line counts
-  const std::vector<MarkedText> lines = split_lines(text, false);
-  SKEIN_TRY(rt.spend(lines.size() * (1 + prefix.size() / 32)));
-  SKEIN_TRY(rt.expect_bytes(text.size() + lines.size() * (prefix.size() + 1)));
+  SKEIN_ASSIGN(const std::vector<MarkedText> lines, split_lines(rt, text, false));
+  SKEIN_TRY(rt.spend(lines.size() * (1 + prefix.held_bytes() / 32)));
+  SKEIN_TRY(rt.expect_bytes(text.held_bytes() + lines.size() * (prefix.held_bytes() + 1)));
   MarkedText out;
   if (first) out.append(prefix);
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -116,6 +120,7 @@ Result<Value> indent(Runtime& rt, const Value& self, Args& args) {
       if (blank || !lines[i].empty()) out.append(prefix);
     }
     out.append(lines[i]);
+    SKEIN_TRY(rt.expect_bytes(out.held_bytes()));
   }
   return rt.string(std::move(out), self.string().markup);
 }
@@ -146,6 +151,7 @@ Result<Value> truncate(Runtime& rt, const Value& self, Args& args) {
   if (a.has(3) && !a[3].is_none()) {
     SKEIN_ASSIGN(leeway, expect_int(a[3], "truncate: the leeway"));
   }
+  SKEIN_TRY(rt.spend((text->size() + end.held_bytes()) / 32));
   const auto end_length = static_cast<int64_t>(count_code_points(end.bytes()));
   if (length < end_length) {
     return invalid_argument("truncate: expected length >= {}, got {}", end_length, length);
@@ -188,8 +194,7 @@ Result<Value> format(Runtime& rt, const Value& self, Args& args) {
     return percent_format(rt, text.text(), tuple);
   }
   std::vector<std::pair<Value, Value>> entries;
-  for (const auto& [name, value] : args.keywords)
-    entries.emplace_back(rt.string(name, true), value);
+  for (const auto& [name, value] : args.keywords) entries.emplace_back(rt.string(name), value);
   SKEIN_ASSIGN(const Value dict, make_dict(rt, entries));
   return percent_format(rt, text.text(), dict);
 }
@@ -201,6 +206,7 @@ Result<Value> tojson(Runtime& rt, const Value& self, Args& args) {
   style.ensure_ascii = a.has(0) && truthy(a[0]);
   style.sort_keys = a.has(3) && truthy(a[3]);
   if (a.has(1) && a[1].is_string()) {
+    SKEIN_TRY(rt.spend(a[1].bytes().size() / 32));
     style.indent = a[1].bytes();
   } else if (a.has(1) && !a[1].is_none()) {
     SKEIN_ASSIGN(const int64_t width, expect_int(a[1], "tojson: indent"));
@@ -216,6 +222,7 @@ Result<Value> tojson(Runtime& rt, const Value& self, Args& args) {
     if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
       return invalid_argument("tojson: separators must be a pair of strings");
     }
+    SKEIN_TRY(rt.spend((pair[0].bytes().size() + pair[1].bytes().size()) / 32));
     style.item_separator = pair[0].bytes();
     style.key_separator = pair[1].bytes();
   }
@@ -244,6 +251,7 @@ Result<Value> urlencode(Runtime& rt, const Value& self, Args& args) {
   const auto append = [&](const Value& value, bool in_query) -> Status {
     SKEIN_ASSIGN(const MarkedText text, to_text(rt, value));
     SKEIN_TRY(rt.expect_bytes(out.size() + 3 * text.size()));
+    SKEIN_TRY(rt.spend(text.size() / 2));
     from_template &= text.from_template();
     append_quoted(out, text.bytes(), in_query);
     return {};
@@ -252,7 +260,9 @@ Result<Value> urlencode(Runtime& rt, const Value& self, Args& args) {
     SKEIN_TRY(append(self, false));
     return rt.string(std::move(out), from_template);
   }
-  const std::vector<Value> pairs = self.is_dict() ? item_pairs(rt, self) : self.items();
+  if (!self.is_dict()) SKEIN_TRY(rt.spend(self.items().size()));
+  SKEIN_ASSIGN(const std::vector<Value> pairs,
+               self.is_dict() ? item_pairs(rt, self) : Result<std::vector<Value>>(self.items()));
   for (const Value& pair : pairs) {
     SKEIN_ASSIGN(const std::vector<Value> parts, iterate(rt, pair));
     if (parts.size() != 2) return invalid_argument("urlencode: expected pairs");

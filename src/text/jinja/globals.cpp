@@ -36,6 +36,7 @@ Result<std::vector<std::pair<Value, Value>>> dict_entries(Runtime& rt, std::stri
   }
   for (const Value& source : args.positional) {
     if (source.is_dict()) {
+      SKEIN_TRY(rt.spend(source.dict().entries.size() / 4));
       entries = source.dict().entries;
       continue;
     }
@@ -50,7 +51,7 @@ Result<std::vector<std::pair<Value, Value>>> dict_entries(Runtime& rt, std::stri
     }
   }
   for (const auto& [name, value] : args.keywords) {
-    entries.emplace_back(rt.string(name, true), value);
+    entries.emplace_back(rt.string(name), value);
   }
   return entries;
 }
@@ -83,6 +84,7 @@ Result<Value> strftime_now(Runtime& rt, const Value&, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "strftime_now", {"format"}, 1));
   SKEIN_ASSIGN(const MarkedText* format, expect_string(a[0], "strftime_now: the format"));
   if (format->empty()) return a[0];
+  SKEIN_TRY(rt.spend(format->size() / 8));
   char buffer[1024];
   const size_t size =
       std::strftime(buffer, sizeof buffer, format->bytes().c_str(), &rt.now().value());

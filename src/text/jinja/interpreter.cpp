@@ -35,22 +35,24 @@ Result<MarkedText> Interpreter::run(std::vector<std::pair<Symbol, Value>> variab
   return out;
 }
 
-Status Interpreter::emitted(size_t bytes) {
-  rt_.heap().add_bytes(bytes);
+Status Interpreter::emitted(uint64_t held_bytes) {
+  rt_.heap().add_bytes(held_bytes);
   if (out_->size() > rt_.limits().output_bytes) {
     return resource_exhausted("the template writes more than {} bytes", rt_.limits().output_bytes);
   }
-  return rt_.spend(1 + bytes / 32);
+  return rt_.spend(1 + held_bytes / 32);
 }
 
 Status Interpreter::emit(std::string_view bytes, bool from_template) {
+  const uint64_t before = out_->held_bytes();
   out_->append(bytes, from_template);
-  return emitted(bytes.size());
+  return emitted(out_->held_bytes() - before);
 }
 
 Status Interpreter::emit(const MarkedText& text) {
+  const uint64_t before = out_->held_bytes();
   out_->append(text);
-  return emitted(text.size());
+  return emitted(out_->held_bytes() - before);
 }
 
 Result<Value> Interpreter::capture(const Body& body) {
@@ -59,7 +61,7 @@ Result<Value> Interpreter::capture(const Body& body) {
   const Result<Flow> flow = execute(body);
   out_ = outer;
   SKEIN_TRY(flow.status());
-  rt_.heap().remove_bytes(captured.size());
+  rt_.heap().remove_bytes(captured.held_bytes());
   return rt_.string(std::move(captured));
 }
 
@@ -205,7 +207,8 @@ Status Interpreter::call_block(const Stmt& stmt) {
   SKEIN_ASSIGN(const Value function, evaluate(*call_expr.children[0]));
   SKEIN_ASSIGN(Args args, evaluate_arguments(*call_expr.call));
   args.keywords.emplace_back(
-      "caller", Value::object(Kind::kMacro, rt_.heap().make<MacroObject>(0, *stmt.macro, scope_)));
+      MarkedText("caller", true),
+      Value::object(Kind::kMacro, rt_.heap().make<MacroObject>(0, *stmt.macro, scope_)));
   SKEIN_ASSIGN(const Value value, call(function, args));
   return print(value);
 }
@@ -213,10 +216,11 @@ Status Interpreter::call_block(const Stmt& stmt) {
 Status Interpreter::assign(const Expr& target, Value value) {
   if (target.kind == ExprKind::kName) return assign_symbol(target.symbol, std::move(value));
   if (target.kind == ExprKind::kNamespaceTarget) {
-    Value* object = find_variable(target.symbol);
+    SKEIN_ASSIGN(Value * object, find_variable(target.symbol));
     if (object == nullptr || !object->is(Kind::kNamespace)) {
       return invalid_argument("cannot assign attribute on non-namespace object");
     }
+    SKEIN_TRY(rt_.spend(target.text.size() / 64));
     auto& attributes = object->as<NamespaceObject>().attributes;
     const auto [it, added] = attributes.insert_or_assign(target.text, std::move(value));
     if (added) {

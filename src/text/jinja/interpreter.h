@@ -77,7 +77,7 @@ class Interpreter {
   Status call_block(const Stmt& stmt);
   Status emit(std::string_view bytes, bool from_template);
   Status emit(const MarkedText& text);
-  Status emitted(size_t bytes);
+  Status emitted(uint64_t held_bytes);
   // What `body` prints, as a string.
   Result<Value> capture(const Body& body);
   Status assign(const Expr& target, Value value);
@@ -102,7 +102,7 @@ class Interpreter {
   Result<Value> evaluate_test(const Expr& expr);
   Result<bool> compare(Op op, const Value& a, const Value& b);
   Result<Args> evaluate_arguments(const CallSyntax& call);
-  Value* find_variable(Symbol symbol);
+  Result<Value*> find_variable(Symbol symbol);  // null when there is none
 
   // --- calls and loops (calls.cpp) ---
   Result<Value> call(const Value& function, Args& args);

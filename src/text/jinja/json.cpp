@@ -44,7 +44,7 @@ void JsonWriter::newline() {
 Status JsonWriter::write_string(const Value& value) {
   const std::string& text = value.bytes();
   has_data_ |= !value.text().from_template();
-  SKEIN_TRY(rt_.spend(text.size() / 32));
+  SKEIN_TRY(rt_.spend(text.size() / 8));
   SKEIN_TRY(rt_.expect_bytes(out_.size() + text.size()));
   out_ += '"';
   for (size_t pos = 0; pos < text.size();) {

@@ -21,6 +21,9 @@ class MarkedText {
   const std::string& bytes() const { return bytes_; }
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
+  // What counts against a budget: the bytes, and for every turn of the mark what a rendered segment
+  // of its own will take.
+  size_t held_bytes() const { return bytes_.size() + flips_.size() * kFlipBytes; }
 
   void append(std::string_view bytes, bool from_template);
   void append(const MarkedText& other) { append_range(other, 0, other.size()); }
@@ -45,6 +48,8 @@ class MarkedText {
   }
 
  private:
+  static constexpr size_t kFlipBytes = 64;
+
   std::string bytes_;
   bool first_from_template_ = true;
   std::vector<size_t> flips_;  // ascending offsets in (0, size) at which the mark turns over

@@ -25,6 +25,7 @@ Result<Value> dict_keys(Runtime& rt, const Value& self, Args& args) {
 
 Result<Value> dict_values(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "values", {}, 0));
+  SKEIN_TRY(rt.spend(self.dict().entries.size() / 4));
   std::vector<Value> values;
   values.reserve(self.dict().entries.size());
   for (const auto& [key, value] : self.dict().entries) values.push_back(value);
@@ -33,7 +34,8 @@ Result<Value> dict_values(Runtime& rt, const Value& self, Args& args) {
 
 Result<Value> dict_items(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "items", {}, 0));
-  return rt.list(item_pairs(rt, self), Kind::kView, "dict_items");
+  SKEIN_ASSIGN(std::vector<Value> pairs, item_pairs(rt, self));
+  return rt.list(std::move(pairs), Kind::kView, "dict_items");
 }
 
 Result<Value> dict_copy(Runtime& rt, const Value& self, Args& args) {
@@ -146,7 +148,8 @@ bool is_forbidden_method(const Value& object, std::string_view name) {
   return object.is(Kind::kList) && is_one_of(kForbiddenOfList);
 }
 
-std::vector<Value> item_pairs(Runtime& rt, const Value& dict) {
+Result<std::vector<Value>> item_pairs(Runtime& rt, const Value& dict) {
+  SKEIN_TRY(rt.spend(dict.dict().entries.size()));
   std::vector<Value> pairs;
   pairs.reserve(dict.dict().entries.size());
   for (const auto& [key, value] : dict.dict().entries) {

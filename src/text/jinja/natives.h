@@ -31,7 +31,7 @@ inline constexpr uint64_t kDictEntryBytes = 160;
 // Fails on keys that are not hashable.
 Result<Value> make_dict(Runtime& rt, const std::vector<std::pair<Value, Value>>& entries);
 // (key, value) tuples.
-std::vector<Value> item_pairs(Runtime& rt, const Value& dict);
+Result<std::vector<Value>> item_pairs(Runtime& rt, const Value& dict);
 
 // --- strings (strings.cpp); they count their work ---
 // Byte offset of the first or last `needle`, in linear time; npos when there is none.
@@ -49,6 +49,6 @@ Result<Value> pad_text(Runtime& rt, const Value& text, int64_t width, std::strin
                        double share_left);
 MarkedText change_case(const MarkedText& text, bool upper);
 MarkedText capitalize_text(const MarkedText& text);
-std::vector<MarkedText> split_lines(const MarkedText& text, bool keep_ends);
+Result<std::vector<MarkedText>> split_lines(Runtime& rt, const MarkedText& text, bool keep_ends);
 
 }  // namespace skein::jinja

@@ -31,7 +31,7 @@ bool data_of(const Value& a, const Value& b) {
 }
 
 Result<Value> add_strings(Runtime& rt, const Value& a, const Value& b) {
-  SKEIN_TRY(rt.expect_bytes(a.bytes().size() + b.bytes().size()));
+  SKEIN_TRY(rt.expect_bytes(a.text().held_bytes() + b.text().held_bytes()));
   const bool markup = a.string().markup || b.string().markup;
   MarkedText text;
   text.append(markup && !a.string().markup ? escape_html(a.text()) : a.text());
@@ -43,7 +43,7 @@ Result<Value> add_strings(Runtime& rt, const Value& a, const Value& b) {
 Result<Value> repeat(Runtime& rt, const Value& sequence, int64_t times) {
   const auto count = static_cast<uint64_t>(std::max<int64_t>(times, 0));
   const uint64_t size =
-      sequence.is_string() ? sequence.bytes().size() : sequence.items().size() * sizeof(Value);
+      sequence.is_string() ? sequence.text().held_bytes() : sequence.items().size() * sizeof(Value);
   if (size != 0 && count > rt.limits().memory_bytes / size) {
     return resource_exhausted("{} copies of {} bytes are more than {} bytes", count, size,
                               rt.limits().memory_bytes);

@@ -17,7 +17,7 @@ class PercentFormatter {
       out_.append_range(format_, pos, percent);
       pos = percent;
       if (percent < text_.size()) SKEIN_TRY(directive(pos));
-      SKEIN_TRY(rt_.expect_bytes(out_.size()));
+      SKEIN_TRY(rt_.expect_bytes(out_.held_bytes()));
     }
     const bool all_used = arguments_.is(Kind::kTuple) ? next_ >= arguments_.items().size()
                                                       : next_ > 0 || arguments_.is_dict();

@@ -135,6 +135,7 @@ Status ReprWriter::write_sequence(const Value& value) {
 
 Status ReprWriter::write_other(const Value& value) {
   if (value.is(Kind::kNamespace)) {
+    has_data_ = true;  // its names may have come from outside
     out_ += "<Namespace {";
     bool first = true;
     for (const auto& [name, item] : value.as<NamespaceObject>().attributes) {
@@ -179,7 +180,7 @@ Status ReprWriter::write(const Value& value) {
       break;
     case Kind::kString:
       has_data_ |= !value.text().from_template();
-      SKEIN_TRY(rt_.spend(value.bytes().size() / 32));
+      SKEIN_TRY(rt_.spend(value.bytes().size() / 4));
       SKEIN_TRY(rt_.expect_bytes(out_.size() + value.bytes().size()));
       if (value.string().markup) {
         out_ += "Markup(";
@@ -209,7 +210,10 @@ Result<MarkedText> to_repr(Runtime& rt, const Value& value) {
 }
 
 Result<MarkedText> to_text(Runtime& rt, const Value& value) {
-  if (value.is_string()) return value.text();
+  if (value.is_string()) {
+    SKEIN_TRY(rt.spend(value.text().held_bytes() / 32));  // of the copy
+    return value.text();
+  }
   if (value.is_undefined()) return MarkedText();
   return to_repr(rt, value);
 }

@@ -15,7 +15,7 @@ Status Runtime::check_budget() {
   }
   next_check_ = std::min(next_check_, limits_.steps + 1);
   if (limits_.expired && limits_.expired()) {
-    return deadline_exceeded("the template took too long");
+    return deadline_exceeded("the template takes too long");
   }
   return {};
 }
@@ -27,7 +27,7 @@ Status Runtime::expect_bytes(uint64_t bytes) const {
 }
 
 Value Runtime::string(MarkedText text, bool markup) {
-  const uint64_t bytes = text.size();
+  const uint64_t bytes = text.held_bytes();
   steps_ += bytes / 32;  // long strings take time to make; the next spend sees it
   return Value::object(Kind::kString, heap_.make<StringObject>(bytes, std::move(text), markup));
 }
@@ -82,13 +82,14 @@ Result<Bound> bind(const Args& args, std::string_view function,
     bound.given_[i] = true;
   }
   for (const auto& [name, value] : args.keywords) {
-    const auto* it = std::find(parameters.begin(), parameters.end(), name);
+    const auto* it = std::find(parameters.begin(), parameters.end(), name.bytes());
     if (it == parameters.end()) {
-      return invalid_argument("{}() got an unexpected keyword argument '{}'", function, name);
+      return invalid_argument("{}() got an unexpected keyword argument '{}'", function,
+                              name.bytes());
     }
     const auto i = static_cast<size_t>(it - parameters.begin());
     if (bound.given_[i]) {
-      return invalid_argument("{}() got multiple values for argument '{}'", function, name);
+      return invalid_argument("{}() got multiple values for argument '{}'", function, name.bytes());
     }
     bound.values_[i] = value;
     bound.given_[i] = true;

@@ -90,7 +90,9 @@ Result<Value> rsplit(Runtime& rt, const Value& self, Args& args) {
 Result<Value> splitlines(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "splitlines", {"keepends"}, 0));
   std::vector<Value> lines;
-  for (MarkedText& line : split_lines(self.text(), a.has(0) && truthy(a[0]))) {
+  SKEIN_ASSIGN(std::vector<MarkedText> parts,
+               split_lines(rt, self.text(), a.has(0) && truthy(a[0])));
+  for (MarkedText& line : parts) {
     SKEIN_TRY(rt.spend(1));
     lines.push_back(rt.string(std::move(line)));
   }
@@ -130,6 +132,7 @@ Result<Value> remove_affix(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, kAtEnd ? "removesuffix" : "removeprefix", {"affix"}, 1));
   SKEIN_ASSIGN(const MarkedText* affix, expect_string(a[0], "the affix"));
   const MarkedText& text = self.text();
+  SKEIN_TRY(rt.spend(1 + affix->size() / 64));
   if (affix->empty() || !has_affix(text.bytes(), affix->bytes(), kAtEnd)) return self;
   if (kAtEnd) return rt.string(text.slice(0, text.size() - affix->size()));
   return rt.string(text.slice(affix->size(), text.size()));
@@ -149,18 +152,20 @@ Result<Value> replace(Runtime& rt, const Value& self, Args& args) {
 template <bool kUpper>
 Result<Value> change_case_method(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, kUpper ? "upper" : "lower", {}, 0));
+  SKEIN_TRY(rt.spend(self.bytes().size() / 8));
   return rt.string(change_case(self.text(), kUpper), self.string().markup);
 }
 
 Result<Value> capitalize(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "capitalize", {}, 0));
+  SKEIN_TRY(rt.spend(self.bytes().size() / 8));
   return rt.string(capitalize_text(self.text()));
 }
 
 Result<Value> title(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "title", {}, 0));
   const MarkedText& text = self.text();
-  SKEIN_TRY(rt.spend(text.size() / 8));
+  SKEIN_TRY(rt.spend(text.size()));
   MarkedText out;
   bool in_word = false;
   for (size_t pos = 0; pos < text.size();) {
@@ -175,7 +180,7 @@ Result<Value> title(Runtime& rt, const Value& self, Args& args) {
 Result<Value> swapcase(Runtime& rt, const Value& self, Args& args) {
   SKEIN_ASSIGN(const Bound a, bind(args, "swapcase", {}, 0));
   const MarkedText& text = self.text();
-  SKEIN_TRY(rt.spend(text.size() / 8));
+  SKEIN_TRY(rt.spend(text.size()));
   MarkedText out;
   for (size_t pos = 0; pos < text.size();) {
     const CodePoint c = code_point_at(text.bytes(), pos);

@@ -14,6 +14,7 @@ size_t find_first(std::string_view text, std::string_view needle) {
 }
 
 size_t find_last(std::string_view text, std::string_view needle) {
+  if (needle.size() > text.size()) return std::string_view::npos;
   const std::string backwards(text.rbegin(), text.rend());
   const size_t at = find_first(backwards, std::string(needle.rbegin(), needle.rend()));
   return at == std::string_view::npos ? at : text.size() - at - needle.size();
@@ -80,8 +81,8 @@ Result<Value> strip_text(Runtime& rt, const Value& value, const Value& character
 Result<Value> replace_text(Runtime& rt, const MarkedText& text, const MarkedText& from,
                            const MarkedText& to, int64_t limit, bool markup) {
   SKEIN_ASSIGN(const std::vector<size_t> hits, find_all(rt, text.bytes(), from.bytes(), limit));
-  const uint64_t growth = hits.size() * to.size();
-  SKEIN_TRY(rt.expect_bytes(text.size() + growth));
+  const uint64_t growth = hits.size() * to.held_bytes();
+  SKEIN_TRY(rt.expect_bytes(text.held_bytes() + growth));
   SKEIN_TRY(rt.spend(growth / 32));
   MarkedText out;
   size_t pos = 0;
@@ -89,6 +90,7 @@ Result<Value> replace_text(Runtime& rt, const MarkedText& text, const MarkedText
     out.append_range(text, pos, hit);
     out.append(to);
     pos = hit + from.size();
+    SKEIN_TRY(rt.expect_bytes(out.held_bytes()));
   }
   out.append_range(text, pos, text.size());
   return rt.string(std::move(out), markup);
@@ -99,16 +101,16 @@ Result<Value> join_texts(Runtime& rt, const std::vector<Value>& items,
   MarkedText out;
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) out.append(separator);
-    SKEIN_TRY(rt.spend(1 + separator.size() / 32));
+    SKEIN_TRY(rt.spend(1 + separator.held_bytes() / 32));
     if (items[i].is_string()) {
-      SKEIN_TRY(rt.expect_bytes(out.size() + items[i].bytes().size()));
-      SKEIN_TRY(rt.spend(items[i].bytes().size() / 32));
+      SKEIN_TRY(rt.expect_bytes(out.held_bytes() + items[i].text().held_bytes()));
+      SKEIN_TRY(rt.spend(items[i].text().held_bytes() / 32));
       out.append(items[i].text());
     } else {
       SKEIN_ASSIGN(const MarkedText text, to_text(rt, items[i]));
       out.append(text);
     }
-    SKEIN_TRY(rt.expect_bytes(out.size()));
+    SKEIN_TRY(rt.expect_bytes(out.held_bytes()));
   }
   return rt.string(std::move(out));
 }
@@ -152,7 +154,7 @@ MarkedText capitalize_text(const MarkedText& text) {
   return out;
 }
 
-std::vector<MarkedText> split_lines(const MarkedText& text, bool keep_ends) {
+Result<std::vector<MarkedText>> split_lines(Runtime& rt, const MarkedText& text, bool keep_ends) {
   const std::string& bytes = text.bytes();
   std::vector<MarkedText> lines;
   size_t begin = 0;
@@ -164,6 +166,8 @@ std::vector<MarkedText> split_lines(const MarkedText& text, bool keep_ends) {
     size_t end = pos + c.length;
     if (is_break) {
       if (c.value == '\r' && end < bytes.size() && bytes[end] == '\n') ++end;
+      SKEIN_TRY(rt.spend(1));
+      SKEIN_TRY(rt.expect_bytes(2 * (lines.size() + 1) * sizeof(MarkedText)));
       lines.push_back(text.slice(begin, keep_ends ? end : pos));
       begin = end;
     }

@@ -5,6 +5,7 @@
 
 #include "text/jinja/chars.h"
 #include "text/jinja/interpreter.h"
+#include "text/jinja/lexer.h"
 #include "text/jinja/natives.h"
 #include "text/jinja/parser.h"
 
@@ -104,6 +105,24 @@ Result<Template> Template::parse(std::string_view source) {
   }
   SKEIN_ASSIGN(auto program, parse_program(source));
   return Template(std::move(program));
+}
+
+std::vector<std::string> literals_of(std::string_view source) {
+  if (source.size() > Template::kMaxSourceBytes) return {};
+  const auto tokens = tokenize(to_utf8(source));
+  if (!tokens.ok()) return {std::string(source)};
+  std::vector<std::string> out;
+  bool goes_on = false;  // strings side by side are one
+  for (const Token& token : *tokens) {
+    const bool is_string = token.type == TokenType::kString;
+    if (is_string && goes_on) {
+      out.back() += token.text;
+    } else if (is_string || token.type == TokenType::kData) {
+      out.push_back(token.text);
+    }
+    goes_on = is_string;
+  }
+  return out;
 }
 
 Result<Rendered> Template::render(const Json& context, const RenderOptions& options) const {

@@ -23,11 +23,14 @@
 namespace skein::jinja {
 
 struct Limits {
-  uint64_t steps = 4'000'000;  // about a tenth of a microsecond each
+  // Of work: an expression, a scope that is searched for a name, 32 bytes that are copied, ...
+  // About a tenth of a microsecond each.
+  uint64_t steps = 4'000'000;
   uint64_t output_bytes = 16U << 20;
-  uint64_t memory_bytes = 128U << 20;  // alive at one time, beyond the context
+  uint64_t memory_bytes = 128U << 20;  // alive at one time, beyond the context, marks counted in
   uint32_t depth = 400;                // nested statements, expressions and macro calls
   std::function<bool()> expired;       // asked every thousand steps or so; true ends the render
+                                       // (render_prompt of engine/ sets one)
 };
 
 // A piece of a rendered prompt. Control tokens may be read only from pieces with `from_template`.
@@ -70,5 +73,9 @@ class Template {
   explicit Template(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
   std::shared_ptr<const Program> program_;
 };
+
+// The texts that a template can print by itself: what stands outside its tags, and its string
+// literals. Of a source that cannot be read: the whole of it; of one that is too long: none.
+std::vector<std::string> literals_of(std::string_view source);
 
 }  // namespace skein::jinja

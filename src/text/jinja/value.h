@@ -265,7 +265,7 @@ class Runtime;
 
 struct Args {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> keywords;
+  std::vector<std::pair<MarkedText, Value>> keywords;  // a ** may bring names from outside
 };
 
 // Every filter, test, method and global: `self` is the input or the object.
