@@ -29,7 +29,7 @@ TSAN_TESTS = ["base/threads_test", "engine/engine_test", "server/http_server_tes
 # Whole servers with the tiny model, by the class or test of a module; what holds memory or time to a figure is not for sanitizers.
 ASAN_SERVERS = ["serve_answers_test", "serve_hostile_test", "serve_run_test.StartTest", "serve_storm_test.DisconnectTest"]
 TSAN_SERVERS = ["serve_answers_test.JoinedStreamTest", "serve_storm_test.DisconnectTest"]
-SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=0:allocator_may_return_null=1",
+SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=0",
               "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
 
 
