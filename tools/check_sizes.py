@@ -16,8 +16,10 @@ KERNELS = re.compile(r"^src/backend/(cpu|cuda)/.*\.(inl|cu|cuh)$")
 KERNEL_FILE_LINES, KERNEL_FUNCTION_LINES = 600, 120
 GENERATED = re.compile(r"\.inc$")
 EXCEPTIONS = {
+    "src/apps/serve_run.cpp": 401,
+    "src/engine/direct_service.cpp": 409,
     "tests/backend/attention_conformance_test.cpp": 410,
-    "tests/engine/batch_inference_engine_test.cpp": 427,
+    "tests/engine/batch_inference_engine_test.cpp": 588,
     "tests/engine/pressure.cpp:PressureLoad::run": 75,
     "tests/sched/scheduler_test.cpp": 406,
     "tests/server/store/batch_test.cpp": 401,

@@ -13,7 +13,7 @@ import serving
 OPENSSL = shutil.which("openssl")
 
 
-@unittest.skipUnless(OPENSSL, "there is no openssl command")
+@serving.needs(OPENSSL, "there is no openssl command")
 class CertificateTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -50,9 +50,9 @@ class DiskTest(unittest.TestCase):
         self.disk.mkdir()
 
     def small_disk(self, size):
-        if os.geteuid() != 0:
-            self.skipTest("only root mounts a small disk")
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.disk], check=True)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.disk]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+            self.skipTest("only root mounts a small disk, and not in every container")
         self.addCleanup(subprocess.run, ["umount", "-l", self.disk], check=True)
 
     def fill(self):

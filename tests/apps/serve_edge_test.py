@@ -109,7 +109,7 @@ class UnreadLogTest(unittest.TestCase):
         self.assertEqual(server.wait(20), 0)
 
 
-@unittest.skipUnless(shutil.which("prlimit"), "prlimit is not there (Debian's util-linux)")
+@serving.needs(shutil.which("prlimit"), "prlimit is not there (Debian's util-linux)")
 class FewFilesTest(unittest.TestCase):
     def cpu_seconds(self, server):
         fields = pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()

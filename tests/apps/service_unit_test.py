@@ -6,6 +6,8 @@ import subprocess
 import tempfile
 import unittest
 
+import serving
+
 UNIT = pathlib.Path(__file__).resolve().parents[2] / "packaging/skein.service.in"
 ANALYZE = shutil.which("systemd-analyze")
 MOST_EXPOSURE = "15"  # of 100; a service without any of it has 96
@@ -25,7 +27,7 @@ class ServiceUnitTest(unittest.TestCase):
         for call in ("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp"):
             self.assertIn(call, lines[2].split())
 
-    @unittest.skipUnless(ANALYZE, "there is no systemd-analyze (Debian's systemd)")
+    @serving.needs(ANALYZE, "there is no systemd-analyze (Debian's systemd)")
     def test_systemd_finds_nothing_wrong_and_little_exposed(self):
         verified = subprocess.run([ANALYZE, "verify", self.unit], capture_output=True, text=True)
         self.assertEqual((verified.returncode, verified.stderr), (0, ""))

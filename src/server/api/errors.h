@@ -85,7 +85,7 @@ Error draining(uint64_t retry_after_s);
 Error engine_hung(uint64_t retry_after_s);  // a step does not come back; not the client's fault
 Error answer_too_large(uint64_t bytes, uint64_t limit_bytes);
 Error overloaded(uint64_t retry_after_s);  // no room for it in a queue or in memory
-Error storage_full();  // 507
+Error storage_full();                      // 507
 Error internal_failure();
 
 // Of a Status from below. Only messages about the caller's own input are passed on: others could

@@ -18,7 +18,14 @@
 
 namespace skein {
 
-enum class Rejection : uint8_t { kQueueFull, kTenantShare, kRateLimit, kTooLarge, kDraining, kUnavailable };
+enum class Rejection : uint8_t {
+  kQueueFull,
+  kTenantShare,
+  kRateLimit,
+  kTooLarge,
+  kDraining,
+  kUnavailable
+};
 
 class Metrics {
  public:

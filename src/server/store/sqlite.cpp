@@ -121,11 +121,12 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path, int bu
 
 Status Database::set_up(int busy_timeout_ms) {
   sqlite3_busy_timeout(db_, busy_timeout_ms);
-  // The log is cut back to 64 MiB after a burst instead of keeping its largest size for ever. Nothing
-  // is sorted that needs a temporary file, which a sandboxed server could not make.
+  // The log is cut back to 64 MiB after a burst instead of keeping its largest size for ever.
+  // Nothing is sorted that needs a temporary file, which a sandboxed server could not make.
   SKEIN_TRY(
       exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
-           "PRAGMA journal_size_limit = 67108864; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY;"));
+           "PRAGMA journal_size_limit = 67108864; PRAGMA trusted_schema = OFF; PRAGMA temp_store = "
+           "MEMORY;"));
   SKEIN_ASSIGN(Cursor mode, query("PRAGMA journal_mode"));
   SKEIN_ASSIGN(const bool row, mode.next());
   if (!row || mode.text(0) != "wal") {
