@@ -103,7 +103,7 @@ bench: ## microbenchmarks of the control plane
 	@cmake --build --preset release --target skein_microbench -j $(JOBS)
 	@$(RELEASE)/microbench/skein_microbench --benchmark_counters_tabular=true
 
-check: ## format, layers, sizes, clang-tidy, sanitizers, fuzz and faults in a short form; 25 minutes on 2 cores (PARTS="format tidy")
+check: ## format, layers, sizes, clang-tidy, sanitizers, fuzz corpora and faults in a short form (PARTS="format tidy")
 	@tools/setup.sh build test lint fuzz
 	@tools/get_model.sh >/dev/null
 	@JOBS=$(JOBS) python3 -B tools/check.py $(PARTS)
@@ -125,7 +125,7 @@ format: ## format every source file
 	@tools/setup.sh lint
 	@clang-format -i $(SOURCES)
 
-lint: ## formatting, layers, sizes, and clang-tidy with every check over the whole tree (an hour); fails on any finding
+lint: ## formatting, layers, sizes, and clang-tidy with every check over the whole tree; fails on any finding
 	@tools/setup.sh build test lint
 	@python3 -B tools/check.py format layers sizes
 	@cmake --preset dev -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
