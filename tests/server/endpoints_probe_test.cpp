@@ -27,7 +27,7 @@ class ProbeTest : public ::testing::Test {
 
 // With no worker at all, what needs one is never answered.
 TEST_F(ProbeTest, NeedNoWorkers) {
-  live_.settings.http.worker_threads = 0;
+  live_.settings.workers.threads = 0;
   live_.start();
   for (const char* path : {"/livez", "/health", "/version", "/metrics"}) {
     EXPECT_EQ(live_.get(path).status, 200) << path;
@@ -51,7 +51,7 @@ TEST_F(ProbeTest, HaveAPortOfTheirOwnWithoutAKey) {
 TEST_F(ProbeTest, HaveConnectionsOfTheirOwn) {
   live_.settings.http.probe = {"127.0.0.1", 0};
   live_.settings.http.max_connections = 1;
-  live_.settings.http.worker_threads = 0;
+  live_.settings.workers.threads = 0;
   live_.start();
   RawClient only = live_.client();
   // Its second request waits for a worker for ever.
