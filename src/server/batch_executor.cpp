@@ -213,8 +213,9 @@ class BatchExecutor::Impl {
   template <class Request>
   void generate(const LineKey& key, const Caller& caller, api::Parsed<Request> request) {
     if (!request.ok()) return lines_->finish(key, failed_line(request.error()));
-    LineDone done = [lines = lines_, key](const http::Response& response, std::string id) {
-      if (may_pass(response)) return lines->give_back(key, rest_of(response));
+    LineDone done = [lines = lines_, key](const http::Response& response, std::string id,
+                                          bool is_final) {
+      if (!is_final && may_pass(response)) return lines->give_back(key, rest_of(response));
       lines->finish(key, {response.status, std::move(id), response.body});
     };
     lines_->set_request(key, submit(caller, std::move(*request), std::move(done)));

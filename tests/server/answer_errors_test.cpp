@@ -34,14 +34,14 @@ TEST(AnswerErrors, AfterAKeepaliveAreAFrameOfTheStream) {
   const Json chat = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}};
   const std::string openai = failed_load("/v1/chat/completions", chat, ": keepalive\n\n");
   EXPECT_NE(openai.find("data: {\"error\":"), std::string::npos) << openai;
-  EXPECT_NE(openai.find("\"model_unavailable\""), std::string::npos) << openai;
+  EXPECT_NE(openai.find("\"model_load_failed\""), std::string::npos) << openai;
   EXPECT_EQ(openai.find("[DONE]"), std::string::npos) << openai;
   const std::string message = failed_load("/v1/messages", chat, "\"ping\"");
   EXPECT_NE(message.find("event: error\n"), std::string::npos) << message;
   EXPECT_NE(message.find("\"overloaded_error\""), std::string::npos) << message;
   const std::string completion =
       failed_load("/v1/completions", {{"prompt", "Hi"}}, ": keepalive\n\n");
-  EXPECT_NE(completion.find("\"model_unavailable\""), std::string::npos) << completion;
+  EXPECT_NE(completion.find("\"model_load_failed\""), std::string::npos) << completion;
 }
 
 TEST(AnswerErrors, OfAReaderThatIsBehindPassTheOutboxLimit) {

@@ -236,7 +236,7 @@ TEST(BatchEndpoints, LinesOfAModelThatCannotBeLoadedEndWithThatError) {
   const Json batch = live.wait_for_batch(stuck);
   EXPECT_EQ(batch["request_counts"], Json({{"total", 10}, {"completed", 0}, {"failed", 10}}));
   const Json line = lines_of(live, batch["error_file_id"]).at("b3");
-  EXPECT_EQ(line["response"]["status_code"], 500);
+  EXPECT_EQ(line["response"]["status_code"], 503);
   EXPECT_EQ(line["response"]["body"]["error"]["code"], "model_load_failed");
 }
 

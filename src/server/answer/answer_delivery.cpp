@@ -235,7 +235,7 @@ void AnswerJob::fail(const api::Error& error) {
   const http::Response response = error_response(dialect_of(spec_.form), error);
   bool in_stream = false;
   if (done_) {
-    done_(response, identity_.id);
+    done_(response, identity_.id, error.is_final);
   } else if (!responder_->send(response)) {
     in_stream = true;
     out_.clear();
@@ -269,7 +269,7 @@ void AnswerJob::complete() {
     memory_.resize(0);  // whoever takes the body accounts for it
     http::Response response{.status = 200, .body = std::move(out_)};
     if (done_) {
-      done_(std::move(response), identity_.id);
+      done_(std::move(response), identity_.id, true);
     } else {
       responder_->send(std::move(response));
     }

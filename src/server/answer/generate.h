@@ -40,8 +40,9 @@ void generate_completion(ServerContext& context, Caller caller, api::CompletionR
                          http::Responder responder);
 
 // For a line of a batch: the same answers, whole, to a function that is called once, on some
-// thread. Never a stream. The result cancels it; `done` is then called with status 499.
-using LineDone = std::function<void(http::Response response, std::string id)>;
+// thread. Never a stream. The result cancels it; `done` is then called with status 499. `is_final`:
+// asking again would not help.
+using LineDone = std::function<void(http::Response response, std::string id, bool is_final)>;
 std::shared_ptr<LiveRequest> generate_chat(ServerContext& context, Caller caller,
                                            api::ChatRequest request, LineDone done);
 std::shared_ptr<LiveRequest> generate_completion(ServerContext& context, Caller caller,

@@ -29,6 +29,9 @@ std::string_view error_type(Dialect dialect, int status) {
 
 namespace {
 
+// A model whose files were bad is hardly mended sooner.
+constexpr uint64_t kRetryLoadS = 60;
+
 void append_used(std::string& out, Dialect dialect, const Error::Used& used) {
   const bool openai = dialect == Dialect::kOpenAi;
   const auto append = [&](std::string_view name, uint64_t tokens) {
@@ -191,10 +194,12 @@ Error model_unavailable(uint64_t retry_after_s) {
 Error model_load_failed(std::string_view model, const Status& status) {
   if (status.code() == Code::kUnavailable) return model_unavailable(1);
   return {
-      .status = 500,
+      .status = 503,
       .message = fmt::format("The model '{}' cannot be loaded; the server's log says why.", model),
       .param = "model",
-      .code = "model_load_failed"};
+      .code = "model_load_failed",
+      .retry_after_s = kRetryLoadS,
+      .is_final = true};
 }
 
 Error draining(uint64_t retry_after_s) {

@@ -27,6 +27,7 @@ struct Error {
     uint64_t completion_tokens = 0;
   };
   std::optional<Used> used = {};  // by an answer that ends with this
+  bool is_final = false;  // whatever the status says, a line of a batch need not be tried again
 };
 
 // A value, or what the client is told instead.
