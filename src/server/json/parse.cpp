@@ -125,9 +125,9 @@ std::variant<Value, ParseError> parse(std::string_view text) {
   Builder builder;
   try {
     if (Value::sax_parse(text, &builder)) return std::move(builder.root);
-  } catch (const std::exception&) {  // memory is short
-    return ParseError{0, "too large"};
-  }
+  } catch (const Value::exception&) {
+    return ParseError{0, "not valid JSON"};
+  }  // std::bad_alloc goes to the top of the thread: short memory is not the client's fault
   const size_t offset = builder.offset == SIZE_MAX ? text.size() : builder.offset;
   return ParseError{offset, builder.reason.empty() ? "not valid JSON" : builder.reason};
 }
