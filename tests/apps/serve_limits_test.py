@@ -1,10 +1,12 @@
 """Text work and memory under pressure: probes are answered, a drain ends in time, nothing passes its budget."""
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import pathlib
 import resource
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -129,6 +131,74 @@ class MemoryTest(unittest.TestCase):
         self.assertIn(503, statuses)
         # Whoever got in is told that the text is too long for the model's context.
         self.assertLessEqual(set(statuses), {400, 503})
+
+
+class CrowdTest(unittest.TestCase):
+    """What clients can make a server hold without ever getting an answer."""
+
+    CONNECTIONS = 8192 if FULL else 1000
+    PER_CONNECTION = 24 << 10  # what an open connection may cost
+    BUDGET_MIB = 64
+    SLACK_MIB = 32  # what the allocator keeps
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        files = 2 * self.CONNECTIONS + 256
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+        self.server = self.enterContext(Server(
+            "--request-memory", f"{self.BUDGET_MIB}MiB", "--max-connections", self.CONNECTIONS + 64,
+            models=(serving.tiny_model(self.folder),)))
+        self.assertEqual(self.server.complete(max_tokens=2).status, 200)
+        self.idle = self.server.resident_bytes()
+        self.sockets = []
+        self.addCleanup(lambda: [one.close() for one in self.sockets])
+
+    def connect(self, data):
+        """From one of many addresses: one alone may not take all places."""
+        source = f"127.0.{1 + len(self.sockets) // 200}.1"
+        one = socket.create_connection((self.server.host, self.server.port), serving.PATIENCE_S, (source, 0))
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.sockets.append(one)
+        with contextlib.suppress(OSError):  # it was refused while it sent
+            one.sendall(data)
+
+    def check_memory(self, what, allowed):
+        grown = self.server.resident_bytes() - self.idle
+        print(f"\n{what}: RSS {self.idle / MIB:.0f} MiB + {grown / MIB:.1f} MiB, allowed {allowed / MIB:.0f} MiB")
+        self.assertLess(grown, allowed)
+        self.assertEqual(self.server.get("/livez").status, 200)
+        self.assertEqual(self.server.complete(max_tokens=2).status, 200)
+
+    def request(self, path, body, length=None):
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        return f"{head}Content-Length: {length or len(body)}\r\n\r\n{body}".encode()
+
+    def answered(self):
+        return sum(value for sample, value in self.server.metrics().items()
+                   if sample.startswith('skein:http_requests_total{route="/v1/completions"'))
+
+    def test_open_connections_cost_little(self):
+        for _ in range(self.CONNECTIONS):
+            self.connect(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        self.assertTrue(self.server.settle(lambda: self.server.files() > self.CONNECTIONS))
+        self.check_memory(f"{self.CONNECTIONS} connections with half a head",
+                          self.CONNECTIONS * self.PER_CONNECTION + self.SLACK_MIB * MIB)
+
+    def test_bodies_that_never_end_stay_within_the_budget(self):
+        body = '{"prompt": "' + "x" * 7_500_000
+        for _ in range(60):
+            self.connect(self.request("/v1/completions", body, len(body) + 10))
+        self.check_memory("60 bodies of 7.5 MB without their last bytes", (self.BUDGET_MIB + self.SLACK_MIB) * MIB)
+
+    def test_answers_that_nobody_reads_stay_within_the_budget(self):
+        fields = {"prompt": "Once", "n": 16, "logprobs": 20, "max_tokens": 100, "ignore_eos": True}
+        size = len(self.server.post("/v1/completions", fields).body)
+        count = 3 * self.BUDGET_MIB * MIB // size
+        before = self.answered()
+        for _ in range(count):
+            self.connect(self.request("/v1/completions", json.dumps(fields)))
+        self.assertTrue(self.server.settle(lambda: self.answered() == before + count))
+        self.check_memory(f"{count} answers of {size / MIB:.1f} MiB that nobody reads", (self.BUDGET_MIB + self.SLACK_MIB) * MIB)
 
 
 if __name__ == "__main__":

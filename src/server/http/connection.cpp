@@ -274,8 +274,10 @@ asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const 
 }
 
 bool Connection::dispatch(const Accepted& accepted, Request request) {
-  exchange_ = std::make_shared<Exchange>(thread_.wakeups, shared_.options.outbox_bytes,
-                                         shared_.memory, current_.account);
+  ByteBudget& memory = accepted.is_quick ? shared_.quick_memory : shared_.memory;
+  const std::string_view account = accepted.is_quick && is_probe_ ? "probe" : current_.account;
+  exchange_ =
+      std::make_shared<Exchange>(thread_.wakeups, shared_.options.outbox_bytes, memory, account);
   exchange_->owner = this;
   shared_.exchanges.fetch_add(1);
   last_write_ = Clock::now();

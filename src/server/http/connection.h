@@ -37,6 +37,9 @@ struct Shared {
   Application& application;
   Workers& workers;
   ByteBudget& memory;
+  // For the answers of quick requests, so that a server whose budget is used up can still be
+  // watched.
+  ByteBudget quick_memory{8 << 20};
   TlsCertificate tls;
   std::atomic<bool> draining = false;
   std::atomic<uint64_t> exchanges = 0;
