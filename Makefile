@@ -79,8 +79,9 @@ faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real
 limits: build goldens ## probes and a drain under a flood of text work, memory within its budget
 	@$(call serve_test,limits)
 
-storm: build goldens ## crowds that leave and clients that do not read, at full size
+storm: build goldens ## crowds that leave, clients that do not read, a million pipelined requests
 	@$(call serve_test,storm)
+	@$(call serve_test,edge)
 
 soak: build goldens ## MINUTES=30 at four fifths of the capacity: memory, files and errors; the last line is the figure
 	@python3 -B tests/apps/soak.py --binary build/skein --minutes $(MINUTES)

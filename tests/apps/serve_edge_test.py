@@ -1,6 +1,7 @@
 """Clients that take more than their share of connections, memory and file descriptors, and the others meanwhile."""
 import contextlib
 import fcntl
+import json
 import os
 import pathlib
 import shutil
@@ -93,6 +94,38 @@ class SilentClientsTest(unittest.TestCase):
             for source in (None, ("127.0.0.2", 0), ("127.0.0.9", 0)):
                 self.assertLess(self.health(server, source), 5)
             self.assertLessEqual(server.files(), self.PLACES + 64)
+
+
+class HalfClosedTest(unittest.TestCase):
+    """A client may close its sending side once it has asked."""
+
+    def ask(self, server, **fields):
+        """The socket of a completion that takes its time."""
+        body = json.dumps({"prompt": "x", "max_tokens": 900, "ignore_eos": True, **fields}).encode()
+        client = socket.create_connection((server.host, server.port), timeout=serving.PATIENCE_S)
+        self.addCleanup(client.close)
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                       b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        return client
+
+    def test_generation_goes_on_for_who_reads_and_ends_for_who_is_gone(self):
+        server = tiny_server(self)
+        for fields, end in (({}, b'"completion_tokens":900'), ({"stream": True}, b"data: [DONE]")):
+            client = self.ask(server, **fields)
+            client.shutdown(socket.SHUT_WR)
+            received = b""
+            while piece := client.recv(MIB):
+                received += piece
+            self.assertIn(b"HTTP/1.1 200 OK", received, fields)
+            self.assertIn(end, received, fields)
+        clients = [self.ask(server, n=32) for _ in range(4)]
+        self.assertTrue(server.settle(lambda: server.gauge("vllm:num_requests_running") > 0))
+        for client in clients:
+            client.close()
+        self.assertTrue(server.settle(server.is_idle))
+        ended = {name: value for name, value in server.metrics().items()
+                 if name.startswith("skein:requests_ended_total") and value}
+        self.assertEqual(sum(value for name, value in ended.items() if 'reason="cancelled"' in name), 4, ended)
 
 
 class UnreadLogTest(unittest.TestCase):
