@@ -1,5 +1,6 @@
 """What /metrics says is what clients saw, and promtool can read it."""
 import collections
+import pathlib
 import re
 import shutil
 import subprocess
@@ -165,36 +166,40 @@ class RouteCountsTest(unittest.TestCase):
 
 class AuditTest(unittest.TestCase):
     def test_refusals_and_admin_calls_are_logged_without_keys(self):
-        with tempfile.TemporaryDirectory() as folder, \
-                Server("--memory", "1GiB", models=(serving.tiny_model(folder),)) as server:
-            boss = serving.add_key(server.state_dir, "boss", "--admin")
-            plain = serving.add_key(server.state_dir, "plain", "--models", "nothing")
-            server.key = boss
-            server.wait_for("/admin/stats", 200)
-            self.assertEqual(server.get("/admin/stats", Authorization=f"Bearer {plain}").status, 403)
-            server.key = plain
-            self.assertEqual(server.complete(max_tokens=1).status, 403)
-            wrong = "sk-" + "0" * 16 + "-" + "5ec7e7" * 10 + "0000"
-            for _ in range(30):
-                self.assertEqual(server.get("/v1/models", Authorization=f"Bearer {wrong}").status, 401)
-            server.key = boss
-            made = server.post("/admin/keys", {"name": "new"}).json()
-            self.assertEqual(Answer(*server.send("DELETE", f"/admin/keys/{made['id']}")).status, 200)
-            calls = [f"audit: admin call {what} from 127.0.0.1 by key {boss.split('-')[1]} (boss)\n"
-                     for what in ("GET /admin/stats", "POST /admin/keys", f"DELETE /admin/keys/{made['id']}")]
-            self.assertTrue(server.settle(lambda: calls[-1] in server.messages(), 10), server.messages())
-            log = server.messages()
-            for call in calls:
-                self.assertIn(call, log)
-            self.assertIn(f"audit: refused with 403: GET /admin/stats from 127.0.0.1 by key {plain.split('-')[1]}\n", log)
-            self.assertIn(f"audit: refused with 403: POST /v1/completions from 127.0.0.1 by key {plain.split('-')[1]}\n",
-                          log)
-            self.assertIn("audit: refused with 401: GET /v1/models from 127.0.0.1\n", log)
-            self.assertEqual(log.count("audit: refused"), 10)  # of a minute
-            for key in (boss, plain, wrong, made["key"]):
-                self.assertNotIn(key.split("-")[2], log)
-            counted = total(server.metrics(), "skein:http_requests_total", 'route="/v1/models"', 'status="401"')
-            self.assertEqual(counted, 30)
+        with tempfile.TemporaryDirectory() as folder:
+            state_dir = pathlib.Path(folder, "state")
+            boss = serving.add_key(state_dir, "boss", "--admin")
+            plain = serving.add_key(state_dir, "plain", "--models", "nothing")
+            with Server("--memory", "1GiB", models=(serving.tiny_model(folder),), state_dir=state_dir) as server:
+                self.check_log(server, boss, plain)
+
+    def check_log(self, server, boss, plain):
+        server.key = boss
+        self.assertEqual(server.get("/admin/stats").status, 200)
+        self.assertEqual(server.get("/admin/stats", Authorization=f"Bearer {plain}").status, 403)
+        server.key = plain
+        self.assertEqual(server.complete(max_tokens=1).status, 403)
+        wrong = "sk-" + "0" * 16 + "-" + "5ec7e7" * 10 + "0000"
+        for _ in range(30):
+            self.assertEqual(server.get("/v1/models", Authorization=f"Bearer {wrong}").status, 401)
+        server.key = boss
+        made = server.post("/admin/keys", {"name": "new"}).json()
+        self.assertEqual(Answer(*server.send("DELETE", f"/admin/keys/{made['id']}")).status, 200)
+        calls = [f"audit: admin call {what} from 127.0.0.1 by key {boss.split('-')[1]} (boss)\n"
+                 for what in ("GET /admin/stats", "POST /admin/keys", f"DELETE /admin/keys/{made['id']}")]
+        self.assertTrue(server.settle(lambda: calls[-1] in server.messages(), 10), server.messages())
+        log = server.messages()
+        for call in calls:
+            self.assertIn(call, log)
+        self.assertIn(f"audit: refused with 403: GET /admin/stats from 127.0.0.1 by key {plain.split('-')[1]}\n", log)
+        self.assertIn(f"audit: refused with 403: POST /v1/completions from 127.0.0.1 by key {plain.split('-')[1]}\n",
+                      log)
+        self.assertIn("audit: refused with 401: GET /v1/models from 127.0.0.1\n", log)
+        self.assertEqual(log.count("audit: refused"), 10)  # of a minute
+        for key in (boss, plain, wrong, made["key"]):
+            self.assertNotIn(key.split("-")[2], log)
+        counted = total(server.metrics(), "skein:http_requests_total", 'route="/v1/models"', 'status="401"')
+        self.assertEqual(counted, 30)
 
 
 if __name__ == "__main__":
