@@ -6,6 +6,12 @@
 #include "base/check.h"
 
 namespace skein {
+namespace {
+
+// However small the batch and however slow the steps: clients that ask a few times at once need it.
+constexpr uint32_t kLeastShare = 4;
+
+}  // namespace
 
 QueueDoor::QueueDoor(const Config& config)
     : config_(config),
@@ -75,7 +81,7 @@ uint32_t QueueDoor::ends_in_window(TimeUs now) {
 }
 
 uint32_t QueueDoor::share(TimeUs now) {
-  return std::max({1U, config_.max_batch / 8, ends_in_window(now) + open_});
+  return std::max({kLeastShare, config_.max_batch / 8, ends_in_window(now) + open_});
 }
 
 std::optional<TimeUs> QueueDoor::share_retry_us(uint64_t tenant, uint32_t requests, TimeUs now) {

@@ -86,7 +86,7 @@ uint32_t Simulator::share_of_ends(TimeUs window_us) const {
         return ended > seen_now_ - window_us;
       }));
   const SchedulerConfig& s = config_.scheduler;
-  return std::max({1U, s.max_batch / 8, std::min(ends, s.max_queue) + door_open_});
+  return std::max({4U, s.max_batch / 8, std::min(ends, s.max_queue) + door_open_});
 }
 
 uint32_t Simulator::count_waiting(const uint32_t* tenant) const {
