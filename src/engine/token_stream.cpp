@@ -1,6 +1,7 @@
 #include "engine/token_stream.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
 namespace skein {
@@ -16,24 +17,46 @@ bool TokenStream::push(TokenId token, std::span<const TokenLogprob> logprobs, Ti
   } else if (bytes > max_bytes_ || unread_since_ < stalled_before) {
     return false;
   }
-  pending_.tokens.push_back(token);
-  pending_.logprobs.insert(pending_.logprobs.end(), logprobs.begin(), logprobs.end());
-  announce(lock);
-  return true;
+  // No memory, here or for whoever is told: this request ends alone, like that of a reader who is
+  // too far behind.
+  try {
+    pending_.tokens.push_back(token);
+    pending_.logprobs.insert(pending_.logprobs.end(), logprobs.begin(), logprobs.end());
+    announce(lock);
+    return true;
+  } catch (const std::exception&) {
+    if (!lock.owns_lock()) lock.lock();
+    if (!ended_) news_ = false;  // so that the end, which comes now, is announced
+    return false;
+  }
 }
 
 void TokenStream::progress(uint32_t computed_tokens) {
   std::unique_lock lock(mutex_);
   if (ended_ || pending_.computed_tokens == computed_tokens) return;
   pending_.computed_tokens = computed_tokens;
-  announce(lock);
+  try {
+    announce(lock);
+  } catch (const std::exception&) {
+    lock.lock();
+    if (!ended_) news_ = false;  // what comes next is announced
+  }
 }
 
 void TokenStream::end(GenerationEnd end) {
   std::unique_lock lock(mutex_);
   if (std::exchange(ended_, true)) return;
   pending_.end = std::move(end);
-  announce(lock);
+  // Nothing comes after the end that could wake the reader, so one try is not enough.
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    try {
+      return announce(lock);
+    } catch (const std::exception&) {
+      lock.lock();
+      news_ = false;
+    }
+  }
+  news_ = true;  // for whoever looks
 }
 
 bool TokenStream::ended() const {

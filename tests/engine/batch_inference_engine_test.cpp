@@ -240,6 +240,17 @@ TEST_F(EngineTest, StepThatThrowsIsRunAgainRowByRow) {
   EXPECT_EQ(engine_->snapshot().faults, 1U);
 }
 
+TEST_F(EngineTest, RequestWhoseReaderCannotBeToldEndsAlone) {
+  start();
+  hang(true);
+  auto bad = engine_->submit(request(4, 10), [] { throw std::bad_alloc(); });
+  auto sound = engine_->submit(request(4, 10), {});
+  hang(false);
+  EXPECT_EQ(read(*sound).tokens, expected(sound->id().value, 10));
+  EXPECT_EQ(read(*bad).end.reason, FinishReason::kClient);
+  EXPECT_EQ(engine_->snapshot().state, EngineState::kRunning);
+}
+
 TEST_F(EngineTest, HangUpIsInNoLaterPlan) {
   start();
   allow(0);
