@@ -265,16 +265,22 @@ class KeyFairnessTest(unittest.TestCase):
                 stopped = asyncio.create_task(stop.wait())
                 await asyncio.wait((pause, stopped), return_when=asyncio.FIRST_COMPLETED)
 
-    def start_flood(self, server, key, stop, replies):
-        sizes = [(self.PROMPTS, self.N)] * 2 + [(1, 1)] * self.SINGLES
-        return [asyncio.create_task(self.flood(server, key, stop, replies, *size)) for size in sizes]
+    async def start_flood(self, server, key, stop, replies):
+        """The large ones are in, or were refused, before the small ones come, which would make them fail."""
+        start = lambda *size: asyncio.create_task(self.flood(server, key, stop, replies, *size))
+        tasks = [start(self.PROMPTS, self.N) for _ in range(2)]
+        while len(replies) < 2 and server.gauge("vllm:num_requests_waiting") < 0.9 * 2 * self.PROMPTS * self.N:
+            await asyncio.sleep(0.01)
+        return tasks + [start(1, 1) for _ in range(self.SINGLES)]
 
     async def probe_while_low_floods(self, server, keys, probe):
         stop, replies = asyncio.Event(), []
         await probe.once()  # it asks from the start
-        tasks = self.start_flood(server, keys["low"], stop, replies)
+        tasks = await self.start_flood(server, keys["low"], stop, replies)
         begun = time.monotonic()
-        while not replies or len(probe.ttfts) < self.PROBES or time.monotonic() - begun < self.SECONDS:
+        while not replies:  # it has all that it can get
+            await asyncio.sleep(0.01)
+        while len(probe.ttfts) < self.PROBES or time.monotonic() - begun < self.SECONDS:
             await probe.once()  # fails where it is refused
         stop.set()
         for task in tasks:
@@ -299,7 +305,7 @@ class KeyFairnessTest(unittest.TestCase):
 
     async def ask_after_the_flood(self, server, keys):
         stop, replies = asyncio.Event(), []
-        tasks = self.start_flood(server, keys["low"], stop, replies)
+        tasks = await self.start_flood(server, keys["low"], stop, replies)
         while server.gauge("vllm:num_requests_waiting") < self.QUEUE / 2:
             await asyncio.sleep(0.01)
         probe = await Probe(server, keys["normal"], 64).times(self.PROBES)
