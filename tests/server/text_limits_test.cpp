@@ -80,6 +80,17 @@ TEST(TextLimits, TextThatCannotFitIsRefusedUnread) {
   refused("/v1/messages/count_tokens", chat, "messages");
 }
 
+TEST(TextLimits, MoreTokensThanAContextAreNotTurnedIntoText) {
+  LiveServer live;
+  live.start();
+  EXPECT_EQ(live.post("/detokenize", {{"tokens", std::vector<int>(2048, 70)}}).status, 200);
+  const HttpAnswer refused = live.post("/detokenize", {{"tokens", std::vector<int>(2049, 70)}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.param(), "\"tokens\"");
+  EXPECT_NE(refused.text.find("2049"), std::string::npos) << refused.text;
+  EXPECT_NE(refused.text.find("2048"), std::string::npos) << refused.text;
+}
+
 TEST(TokenLimits, ARequestBeyondAWholeMinuteIsRefusedForGood) {
   LiveServer live;
   const std::string key = live.add_key(limited_key(0, 100));

@@ -156,6 +156,13 @@ api::Error rate_limit_error(const Admission& admission) {
   return api::rate_limited(static_cast<uint64_t>(std::max<TimeUs>(1, seconds)));
 }
 
+Status check_token_count(const ServedModel& served, uint64_t tokens) {
+  const uint64_t limit = served.max_request_tokens() + kSlackTokens;
+  if (tokens <= limit) return {};
+  return out_of_range("There are {} tokens; with a context of {} at most {} are taken.", tokens,
+                      served.max_request_tokens(), limit);
+}
+
 Status check_text_bytes(const ServedModel& served, const jinja::Rendered& prompt) {
   uint64_t bytes = 0;
   for (const auto& segment : prompt.segments) bytes += segment.text.size();

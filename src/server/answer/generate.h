@@ -55,8 +55,9 @@ std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer
 // Before text is tokenized: no prompt that fits the context can have more bytes than its tokens can
 // stand for. kOutOfRange with both numbers.
 Status check_text_bytes(const ServedModel& served, uint64_t bytes);
-// The same of a rendered conversation.
+// The same of a rendered conversation, and of ids that are to become text.
 Status check_text_bytes(const ServedModel& served, const jinja::Rendered& prompt);
+Status check_token_count(const ServedModel& served, uint64_t tokens);
 
 // What a key is told whose minute is used up, and when to come again.
 api::Error rate_limit_error(const Admission& admission);

@@ -69,6 +69,7 @@ Result<TextAnswer> tokenize(const ServedModel& model, const api::TokenizeRequest
 }
 
 Result<TextAnswer> detokenize(const ServedModel& model, const api::DetokenizeRequest& request) {
+  SKEIN_TRY(check_token_count(model, request.tokens.size()));
   const Tokenizer& tokenizer = tokenizer_of(model);
   for (const TokenId token : request.tokens) {
     if (!tokenizer.contains(token)) {
