@@ -141,7 +141,7 @@ Result<http::ServerOptions> http_options(const ServeOptions& options) {
 
 uint64_t request_memory(const ServeOptions& options) {
   if (options.request_memory.value != 0) return options.request_memory.value;
-  return std::clamp(available_memory() / 16, uint64_t{64} << 20, uint64_t{1} << 30);
+  return std::clamp(available_memory() / 16, uint64_t{128} << 20, uint64_t{1} << 30);
 }
 
 // What clients may call a server without keys, beside localhost and the bound name.

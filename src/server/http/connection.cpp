@@ -26,8 +26,8 @@ constexpr size_t kMaxClientRequestId = 128;
 constexpr auto kAskDelay = std::chrono::milliseconds(100);  // most answers are there before it
 
 // What a body becomes before its prompt is submitted, in bytes for each of its own: the JSON value,
-// the request that is read from it, the prompt that is rendered, and the tokens.
-constexpr size_t kWorkFactor = 4;
+// the request that is read from it, the template's context, and the prompt while it grows.
+constexpr size_t kWorkFactor = 6;
 
 constexpr Fault kOverloaded{503, "The server has as much work as it can hold; try again later."};
 constexpr Fault kStopping{503, "The server is shutting down; try again later."};
