@@ -1,9 +1,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
+#include <unistd.h>
 
 #include "apps/commands.h"
+#include "base/patience.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   CLI::App app{"skein serves large language models to many clients at once.", "skein"};
   app.set_version_flag("--version", "skein " SKEIN_VERSION);
   app.require_subcommand(1);
@@ -39,4 +44,18 @@ int main(int argc, char** argv) {
   }
   if (!result.message().empty()) std::fprintf(stderr, "skein: %s\n", result.message().c_str());
   return result.exit_status();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  skein::wait_for_memory();
+  try {
+    return run(argc, argv);
+  } catch (
+      const std::exception& error) {  // out of memory or threads before there was anybody to tell
+    std::fprintf(stderr, "skein: %s\n", error.what());
+    std::fflush(nullptr);
+    ::_exit(1);  // without destructors, which would wait for threads that are not all there
+  }
 }

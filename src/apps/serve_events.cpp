@@ -7,6 +7,7 @@
 
 #include "base/background_log.h"
 #include "base/log.h"
+#include "base/patience.h"
 
 namespace skein::apps {
 namespace {
@@ -51,6 +52,7 @@ ServeSignals::~ServeSignals() {
 }
 
 void ServeSignals::wait_for_signals() {
+  const PatientScope patient;  // a signal is not sent twice
   const sigset_t signals = awaited();
   bool stopping = false;
   for (int signal = 0;;) {

@@ -24,6 +24,7 @@
 #include "base/background_log.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/patience.h"
 #include "base/sandbox.h"
 #include "engine/load_served_model.h"
 #include "server/server.h"
@@ -349,6 +350,7 @@ bool ServeRun::is_loading() const {
 }
 
 CommandResult ServeRun::stop(CommandResult result) {
+  const PatientScope patient;  // it ends in good order, also when memory is short
   const milliseconds grace(static_cast<int64_t>(options_.drain_timeout * 1000));
   const auto until = steady_clock::now() + grace;
   notifier_.stopping();

@@ -1,6 +1,7 @@
 #include "base/compute_pool.h"
 
 #include "base/check.h"
+#include "base/patience.h"
 
 namespace skein {
 namespace {
@@ -35,17 +36,28 @@ void ComputePool::spin(bool briefly) {
 ComputePool::ComputePool(size_t threads) {
   SKEIN_CHECK(threads >= 1, "a pool of {} threads", threads);
   workers_.reserve(threads - 1);
-  for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+  try {
+    for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+  } catch (...) {  // the system has no more threads: those that run end first
+    stop();
+    throw;
+  }
 }
 
 ComputePool::~ComputePool() {
+  stop();
+}
+
+void ComputePool::stop() {
   stopping_.store(true, std::memory_order_relaxed);
   run_.fetch_add(1, std::memory_order_release);
   run_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
 }
 
 void ComputePool::serve() {
+  const PatientScope patient;  // a task has nobody to tell
   uint64_t seen = 0;
   while (true) {
     await_change(run_, seen);

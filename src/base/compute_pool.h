@@ -45,6 +45,7 @@ class ComputePool {
   void run(size_t tasks, Task task, const void* context);
   void work();   // takes tasks of the current run until none is left
   void serve();  // a worker's life
+  void stop();
   void take_turn();
   void end_turn();
 

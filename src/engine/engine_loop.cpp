@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/patience.h"
 #include "engine/engine_core.h"
 
 namespace skein {
@@ -15,6 +16,7 @@ constexpr TimeUs kIdlePatienceUs = 10 * kUsPerMs;
 }  // namespace
 
 void EngineCore::run() {
+  const PatientScope patient;  // all requests depend on this thread
   try {
     while (!stopping_) {
       mailbox_.drain(messages_);

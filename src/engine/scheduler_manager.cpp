@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/patience.h"
 
 namespace skein {
 namespace {
@@ -123,6 +124,7 @@ void SchedulerManager::post(Job job) {
 }
 
 void SchedulerManager::serve_jobs() {
+  const PatientScope patient;  // everybody who waits for a model waits for this thread
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/patience.h"
 #include "server/answer/generate.h"
 #include "server/api/batch_request.h"
 #include "server/store/batch_runner.h"
@@ -167,6 +168,7 @@ class BatchExecutor::Impl {
 
  private:
   void run() {
+    const PatientScope patient;  // lines must not get lost between the store and the engine
     std::chrono::milliseconds pause{0};
     while (lines_->wait(pause)) {
       pause = kPollInterval;

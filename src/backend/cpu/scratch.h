@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <new>
 
 #include "backend/host_memory.h"
 
@@ -22,11 +23,10 @@ class Scratch {
     return ok_status();
   }
 
-  // The same inside an op, which has nobody to tell: memory of this size that cannot be had means
-  // that the process is at its end.
+  // The same inside an op, which has no Status to give: memory that cannot be had fails the step,
+  // as any other allocation in it would.
   void ensure(size_t floats) {
-    const Status status = reserve(floats);
-    SKEIN_CHECK(status.ok(), "scratch: {}", status.message());
+    if (!reserve(floats).ok()) throw std::bad_alloc();
   }
 
   float* slot(size_t i) const { return memory_.floats() + i * slot_floats_; }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/log.h"
+#include "base/patience.h"
 
 namespace skein {
 namespace {
@@ -58,6 +59,7 @@ void StoreThread::hurry() {
 }
 
 void StoreThread::serve() {
+  const PatientScope patient;  // every job is answered; SQLite's own memory may fail, and says so
   while (take_jobs()) {
     run_reads();
     const auto now = std::chrono::steady_clock::now();
