@@ -23,7 +23,7 @@ Result<jinja::Template> parse(std::string_view name, std::string_view text) {
   return Status(parsed.status().code(), fmt::format("{}: {}", name, parsed.message()));
 }
 
-bool has_tools(const nlohmann::ordered_json& context) {
+bool has_tools(const OrderedJson& context) {
   const auto tools = context.find("tools");
   return tools != context.end() && tools->is_array() && !tools->empty();
 }
@@ -52,7 +52,7 @@ Result<ChatTemplate> ChatTemplate::create(const ChatTemplateSource& source) {
   return out;
 }
 
-Result<jinja::Rendered> ChatTemplate::render(const nlohmann::ordered_json& context,
+Result<jinja::Rendered> ChatTemplate::render(const OrderedJson& context,
                                              jinja::RenderOptions options) const {
   options.template_variables = tokens_;
   options.template_roles = {"system", "user",     "assistant", "tool",

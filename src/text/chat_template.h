@@ -6,7 +6,6 @@
 // Immutable; any number of threads may render at once.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 
 #include "base/status.h"
 #include "text/jinja/template.h"
+#include "text/ordered_json.h"
 
 namespace skein {
 
@@ -41,8 +41,7 @@ class ChatTemplate {
   // Of the result only segments with from_template may yield control tokens: the template's
   // literals, the model's own bos and eos, and the usual roles. All else is data. Segments are cut
   // by origin, not at word boundaries: plain text must be tokenized across them.
-  Result<jinja::Rendered> render(const nlohmann::ordered_json& context,
-                                 jinja::RenderOptions options) const;
+  Result<jinja::Rendered> render(const OrderedJson& context, jinja::RenderOptions options) const;
 
  private:
   explicit ChatTemplate(jinja::Template chat) : chat_(std::move(chat)) {}

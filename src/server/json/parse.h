@@ -1,15 +1,16 @@
 // JSON bodies from untrusted bytes.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
 
+#include "text/ordered_json.h"
+
 namespace skein::json {
 
 // Keeps the order of members: templates print tools and messages as they were sent.
-using Value = nlohmann::ordered_json;
+using Value = OrderedJson;
 
 inline constexpr size_t kMaxDepth = 64;
 inline constexpr size_t kMaxValues = 1 << 20;

@@ -300,7 +300,11 @@ std::string Metrics::page(const SchedulerManager& models, const ShowsModel& show
   if (shows) keep_shown(families, shows);
   families.push_back(parts_->answers.family());
   families.push_back(dropped_lines());
-  return prometheus::TextSerializer().Serialize(families);
+  // A stream that cannot grow goes silent, which would make half a page; this one throws.
+  std::ostringstream page;
+  page.exceptions(std::ios::badbit);
+  prometheus::TextSerializer().Serialize(page, families);
+  return page.str();
 }
 
 uint64_t Metrics::retry_after_s(std::string_view model, uint32_t waiting) const {

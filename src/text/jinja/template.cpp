@@ -12,7 +12,7 @@
 namespace skein::jinja {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = OrderedJson;
 
 // JSON to values; everything is marked as data except what the options trust.
 class ContextReader {

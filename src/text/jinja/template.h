@@ -11,7 +11,6 @@
 #include <ctime>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/ordered_json.h"
 
 namespace skein::jinja {
 
@@ -66,8 +66,7 @@ class Template {
   static Result<Template> parse(std::string_view source);
 
   // `context` is an object; its members are the template's variables.
-  Result<Rendered> render(const nlohmann::ordered_json& context,
-                          const RenderOptions& options = {}) const;
+  Result<Rendered> render(const OrderedJson& context, const RenderOptions& options = {}) const;
 
  private:
   explicit Template(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
