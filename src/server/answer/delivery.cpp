@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/patience.h"
 
 namespace skein {
 
@@ -19,6 +20,7 @@ Delivery::~Delivery() {
 }
 
 void Delivery::post(std::shared_ptr<Deliverable> answer) {
+  const PatientScope patient;  // its news would never be delivered
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(answer->listed_, true)) return;

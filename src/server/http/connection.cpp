@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/patience.h"
 #include "base/rng.h"
 #include "server/http/cors.h"
 
@@ -65,12 +66,18 @@ void Connection::take_place(Places& places, const Address& address) {
 }
 
 void Connection::start() {
+  const PatientScope patient;  // from here on it is counted, and its coroutine takes that back
   thread_.connections.insert(this);
   asio::co_spawn(
       thread_.context, [self = shared_from_this()] { return self->run(); }, asio::detached);
 }
 
 asio::awaitable<void> Connection::run() {
+  // Also where memory runs short inside Asio, which then destroys the coroutine without a word.
+  struct Ending {
+    ~Ending() { connection.end(); }
+    Connection& connection;
+  } const ending{*this};
   try {
     cut_after(shared_.options.head_timeout);
     const ErrorCode error = co_await stream_.handshake();
@@ -85,6 +92,11 @@ asio::awaitable<void> Connection::run() {
   } catch (const std::exception& error) {  // memory is short, or Asio's
     log_error("a connection ended early: {}", error.what());
   }
+}
+
+void Connection::end() {
+  const PatientScope patient;
+  broken_ = true;
   end_exchange();
   stream_.close();
   thread_.connections.erase(this);
@@ -249,6 +261,7 @@ asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const 
   std::optional<Response> refused;
   bool finished = false;
   const auto go_on = [&finished, self = shared_from_this()] {
+    const PatientScope patient;  // the coroutine waits for it
     asio::post(self->thread_.context, [&finished, self] {
       finished = true;
       self->wake();
@@ -334,6 +347,14 @@ void Connection::start_reading() {
 }
 
 void Connection::on_read(const ErrorCode& error, size_t bytes) {
+  try {
+    take_read(error, bytes);
+  } catch (const std::bad_alloc&) {
+    cut();
+  }
+}
+
+void Connection::take_read(const ErrorCode& error, size_t bytes) {
   reading_ = false;
   if (error) {
     peer_closed_ = true;

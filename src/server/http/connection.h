@@ -50,9 +50,9 @@ struct Shared {
 
 // One I/O thread.
 struct IoThread {
-  asio::io_context context{1};
   std::shared_ptr<Wakeups> wakeups;
   std::unordered_set<Connection*> connections;
+  asio::io_context context{1};  // goes first: the coroutines it still has leave `connections`
 };
 
 // What of a request is needed to answer it.
@@ -94,6 +94,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // connection.cpp: requests.
   asio::awaitable<void> run();
+  void end();
   asio::awaitable<bool> serve_one();
   asio::awaitable<HeadOutcome> read_head(HeadParser& parser);
   asio::awaitable<bool> serve(RequestHead head);
@@ -110,6 +111,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void decode(BodyDecoder& decoder, std::string& out, uint64_t& received);
   void start_reading();
   void on_read(const ErrorCode& error, size_t bytes);
+  void take_read(const ErrorCode& error, size_t bytes);
   void consume(size_t bytes);
   void wake();
   std::string_view unread() const { return in_.unread(); }
@@ -124,6 +126,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> write_wire();
   asio::awaitable<bool> write_all(std::string_view bytes);
   asio::awaitable<void> close_gently();
+  void pass_on();
   void fill_wire();
   void append_piece(std::string_view bytes);
   void append_head(int status, std::string_view content_type, const std::vector<Header>& headers,

@@ -86,6 +86,14 @@ void Connection::ask_for_peer() {
 // The hot path of a stream: from its writers to the socket, one write each turn.
 void Connection::on_output() {
   if (!stream_idle_) return wake();
+  try {
+    pass_on();
+  } catch (const std::bad_alloc&) {  // what was taken is lost, so the client must not see an end
+    cut();
+  }
+}
+
+void Connection::pass_on() {
   exchange_->take(output_);
   fill_wire();
   ErrorCode error;

@@ -3,6 +3,8 @@
 #include <exception>
 #include <utility>
 
+#include "base/patience.h"
+
 namespace skein::http {
 
 void Wakeups::push(std::shared_ptr<Exchange> exchange) {
@@ -28,6 +30,7 @@ std::vector<std::shared_ptr<Exchange>>& Wakeups::drain() {
 void Exchange::notify(std::unique_lock<std::mutex>& lock) {
   const bool first = !std::exchange(notified_, true);
   lock.unlock();
+  const PatientScope patient;  // nobody would come for it again
   if (first) wakeups_->push(shared_from_this());
 }
 
@@ -169,6 +172,7 @@ struct Responder::Ticket {
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
   ~Ticket() {
+    const PatientScope patient;
     try {
       exchange->abandon();
     } catch (const std::exception&) {  // no memory to say so: the client waits for its own deadline

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/patience.h"
 #include "server/http/connection.h"
 
 namespace skein::http {
@@ -85,6 +86,7 @@ class HttpServer::Impl {
 
   void make_doors();
   Status open(Door& door);
+  void keep_accepting(Door& door);
   asio::awaitable<void> accept_clients(Door& door);
   asio::awaitable<void> wait_for_place(Door& door, asio::steady_timer& pause);
   void adopt(Door& door, IoThread& thread, tcp::socket socket);
@@ -124,7 +126,7 @@ Status HttpServer::Impl::start() {
       asio::post(thread.context, [&thread] {
         auto& exchanges = thread.wakeups->drain();
         for (const auto& exchange : exchanges) {
-          if (exchange->owner != nullptr) exchange->owner->on_output();
+          if (exchange->owner != nullptr) exchange->owner->on_output();  // does not throw
         }
         exchanges.clear();
       });
@@ -132,12 +134,14 @@ Status HttpServer::Impl::start() {
   }
   for (const auto& door : doors_) SKEIN_TRY(open(*door));
   for (const auto& thread : io_) threads_.emplace_back([this, &thread] { run(*thread); });
-  for (const auto& door : doors_) {
-    asio::co_spawn(
-        io_.front()->context, [this, &door = *door] { return accept_clients(door); },
-        asio::detached);
-  }
+  for (const auto& door : doors_) keep_accepting(*door);
   return {};
+}
+
+void HttpServer::Impl::keep_accepting(Door& door) {
+  const PatientScope patient;  // a server that cannot accept is gone
+  asio::co_spawn(
+      io_.front()->context, [this, &door] { return accept_clients(door); }, asio::detached);
 }
 
 Status HttpServer::Impl::open(Door& door) {
@@ -160,6 +164,18 @@ Status HttpServer::Impl::open(Door& door) {
 }
 
 asio::awaitable<void> HttpServer::Impl::accept_clients(Door& door) {
+  // Asio allocates at every turn. Where that fails the coroutine ends by an exception, or is just
+  // destroyed, and another one takes its place.
+  struct Successor {
+    ~Successor() {
+      if (gate.acceptor != nullptr && gate.acceptor->is_open() &&
+          !server.io_.front()->context.stopped()) {
+        server.keep_accepting(gate);
+      }
+    }
+    Impl& server;
+    Door& gate;
+  } const successor{*this, door};
   tcp::acceptor& acceptor = *door.acceptor;
   asio::steady_timer pause(io_.front()->context);
   for (size_t turn = 0; acceptor.is_open(); ++turn) {
@@ -250,6 +266,7 @@ bool HttpServer::Impl::wait_for_connections(std::chrono::milliseconds timeout) c
 }
 
 bool HttpServer::Impl::stop(std::chrono::milliseconds grace) {
+  const PatientScope patient;
   if (threads_.empty()) return true;
   shared_.draining = true;
   asio::post(io_.front()->context, [this] {

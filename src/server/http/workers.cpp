@@ -22,7 +22,13 @@ void call(const Workers::Task& task) {
 Workers::Workers(Options options, const Clock& clock) : options_(options), clock_(clock) {
   threads_.reserve(options_.threads);
   serving_ = options_.threads;
-  for (size_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { serve(); });
+  try {
+    for (size_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { serve(); });
+  } catch (...) {  // the system has no more threads: those that run end first
+    drop();
+    for (std::thread& thread : threads_) thread.join();
+    throw;
+  }
 }
 
 Workers::~Workers() {
