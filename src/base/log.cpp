@@ -10,6 +10,7 @@
 #include <mutex>
 #include <poll.h>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -178,7 +179,12 @@ void log_line(LogLevel level, std::string_view message) {
 
 BackgroundLog::BackgroundLog() {
   auto queue = std::make_shared<LogQueue>();
-  std::thread([queue] { queue->run(); }).detach();
+  try {
+    std::thread([queue] { queue->run(); }).detach();
+  } catch (const std::system_error& error) {
+    log_warning("the log has no thread of its own, so stderr must be read: {}", error.what());
+    return;
+  }
   const std::lock_guard lock(active_mutex);
   active = std::move(queue);
 }
@@ -188,6 +194,7 @@ BackgroundLog::~BackgroundLog() {
     const std::lock_guard lock(active_mutex);
     return std::exchange(active, nullptr);
   }();
+  if (queue == nullptr) return;
   queue->flush(kLogFlush);
   queue->close();
 }
