@@ -18,7 +18,7 @@ JOBS   ?= $(shell nproc)
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak overload fairness limits bench check fuzz format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -113,6 +113,11 @@ fuzz: ## run every fuzz target for SECONDS=600 each
 	@tools/setup.sh build fuzz
 	@cmake --preset fuzz >/dev/null && cmake --build --preset fuzz -j $(JOBS)
 	@tools/fuzz.sh build/fuzz $(SECONDS) $(JOBS)
+
+fuzz-coverage: ## lines that the inputs of each fuzz target reach; the last line is the lowest figure
+	@tools/setup.sh build test fuzz
+	@cmake --preset coverage >/dev/null && cmake --build --preset coverage -j $(JOBS)
+	@tools/fuzz_coverage.sh build/coverage
 
 test-asan: ## the tests under AddressSanitizer and UBSan
 	@tools/setup.sh build test fuzz

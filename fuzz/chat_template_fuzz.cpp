@@ -1,0 +1,49 @@
+// Any bytes as tokenizer_config.json: its chat templates are loaded and rendered at the limits that
+// the server has. Nothing but a Status may come of it, and what a user types stays data.
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "engine/load_chat_template.h"
+#include "engine/prompt.h"
+#include "small_folder.h"
+
+namespace {
+
+using namespace skein;
+
+constexpr std::string_view kTyped = "~typed~";
+
+nlohmann::ordered_json context() {
+  return nlohmann::ordered_json::parse(R"({
+    "messages": [{"role": "system", "content": "Be brief."},
+                 {"role": "user", "content": "a~typed~b"},
+                 {"role": "assistant", "content": "c"}],
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+    "documents": null, "add_generation_prompt": false})");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const fuzz::SmallFolder folder;
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  folder.write("tokenizer_config.json", input);
+  const auto source = folder.open();
+  if (!source.ok()) return 0;
+  const auto chat = load_chat_template(*source);
+  if (!chat.ok()) return 0;
+  const bool has_own = input.find(kTyped) != std::string_view::npos;
+  for (const bool continues : {false, true}) {
+    const auto prompt = render_prompt(*chat, context(), continues, SystemClock());
+    if (!prompt.ok() || has_own) continue;
+    for (const jinja::Segment& segment : prompt->segments) {
+      SKEIN_CHECK(!segment.text.empty(), "an empty segment");
+      SKEIN_CHECK(!segment.from_template || segment.text.find(kTyped) == std::string::npos,
+                  "what a user typed counts as the template's");
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# How much of the code that each fuzz target is about its inputs reach: tools/fuzz_coverage.sh BUILD. BUILD is a tree of
+# the preset `coverage`; inputs are fuzz/corpus and, where `make fuzz` has run, build/fuzz/corpus. One line per target, the
+# last line is the lowest figure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$1
+lowest=100
+
+# The sources that a target is about, as llvm-cov takes them.
+sources_of() {
+  case $1 in
+    scheduler) echo src/sched src/kv ;;
+    gguf) echo src/format/gguf.cpp src/format/gguf_metadata.cpp src/format/byte_reader.h ;;
+    safetensors) echo src/format/safetensors.cpp ;;
+    jinja) echo src/text/jinja ;;
+    chat_template) echo src/engine/load_chat_template.cpp src/engine/prompt.cpp src/text/chat_template.cpp ;;
+    tokenizer) echo src/text/bpe.cpp src/text/unigram.cpp src/text/added_tokens.cpp src/text/pre_tokenizer.cpp src/text/splitter.cpp ;;
+    tokenizer_json) echo src/text/tokenizer_json.cpp src/text/tokenizer_json_parts.cpp src/text/tokenizer_json_pre.cpp src/text/tokenizer_json_post.cpp ;;
+    load_tokenizer) echo src/engine/load_tokenizer.cpp src/engine/gguf_tokenizer.cpp src/text/markers.cpp src/text/vocabulary.cpp ;;
+    detokenizer) echo src/text/text_assembler.cpp src/text/stop_matcher.cpp ;;
+    config) echo src/model/families src/model/rope.cpp src/model/spec.cpp ;;
+    decoder) echo src/model/decoder.cpp src/model/weights.cpp ;;
+    sampling_defaults) echo src/engine/sampling_defaults.cpp ;;
+    http) echo src/server/http/head_parser.cpp src/server/http/body_decoder.cpp ;;
+    json_body) echo src/server/api ;;
+    multipart) echo src/server/http/multipart.cpp ;;
+    sse_answer) echo src/bench/sse_answer.cpp ;;
+    *) echo "fuzz-coverage: $1 has no sources here" >&2; return 1 ;;
+  esac
+}
+
+for target in "$build"/fuzz/*_fuzz; do
+  name=$(basename "$target" _fuzz)
+  inputs=("fuzz/corpus/$name")
+  [ -d "build/fuzz/corpus/$name" ] && inputs+=("build/fuzz/corpus/$name")
+  read -r -a wanted <<<"$(sources_of "$name")"
+  sources=()
+  for path in "${wanted[@]}"; do [ -e "$path" ] && sources+=("$path"); done
+  LLVM_PROFILE_FILE="$build/$name.profraw" "$target" "${inputs[@]}" >/dev/null
+  llvm-profdata-19 merge -sparse "$build/$name.profraw" -o "$build/$name.profdata"
+  percent=$(llvm-cov-19 export -summary-only -instr-profile "$build/$name.profdata" "$target" "${sources[@]}" |
+    python3 -c 'import json, sys; print("%.1f" % json.load(sys.stdin)["data"][0]["totals"]["lines"]["percent"])')
+  echo "fuzz-coverage: $name: $percent % of the lines of ${sources[*]}"
+  lowest=$(python3 -c "print(min($lowest, $percent))")
+done
+echo "fuzz-coverage: lowest $lowest %"
