@@ -219,11 +219,15 @@ Result<std::unique_ptr<BatchInferenceEngine>> BatchInferenceEngine::create(
     engine->watchdog_ =
         std::make_unique<Watchdog>(watch_interval_us(engine->core_->step_timeout_us()),
                                    [core = engine->core_] { core->watch(); });
-    engine->thread_ = std::thread([core = engine->core_] { core->run(); });
+    engine->thread_ = std::thread([core = engine->core_] {
+      // For top and debuggers. By the thread itself: for another it is a write to /proc, which a
+      // sandbox refuses.
+      pthread_setname_np(pthread_self(), "engine");
+      core->run();
+    });
   } catch (const std::system_error& error) {
     return unavailable("no thread for the engine: {}", error.what());
   }
-  pthread_setname_np(engine->thread_.native_handle(), "engine");  // for top and debuggers
   return engine;
 }
 
