@@ -364,9 +364,10 @@ DirectService::DirectService(std::unique_ptr<DirectInference> inference, Options
     : core_(std::make_shared<Core>(std::move(inference), std::move(options), clock)),
       watchdog_(std::make_unique<Watchdog>(watch_interval_us(core_->step_timeout_us()),
                                            [core = core_] { core->watch(); })),
-      thread_([core = core_] { core->run(); }) {
-  pthread_setname_np(thread_.native_handle(), "direct");  // for top and debuggers
-}
+      thread_([core = core_] {
+        pthread_setname_np(pthread_self(), "direct");  // as the engine's, and for the same reason
+        core->run();
+      }) {}
 
 DirectService::~DirectService() {
   if (thread_.joinable()) (void)stop(kNever);

@@ -11,12 +11,26 @@
 namespace skein {
 namespace {
 
+// What the system said to SQLite's last failed call. A commit that fails leaves it with its file.
+int errno_of(sqlite3* db) {
+  if (const int known = sqlite3_system_errno(db); known != 0) return known;
+  for (const int which : {SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_FCNTL_FILE_POINTER}) {
+    sqlite3_file* file = nullptr;
+    if (sqlite3_file_control(db, "main", which, &file) != SQLITE_OK) continue;
+    if (file == nullptr || file->pMethods == nullptr) continue;
+    int last = 0;
+    (void)file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &last);
+    if (last != 0) return last;
+  }
+  return 0;
+}
+
 Status status_of(sqlite3* db, int code) {
   const int extended = db == nullptr ? code : sqlite3_extended_errcode(db);
   const std::string what = fmt::format("store: {} (SQLite code {})",
                                        db == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db),
                                        extended == 0 ? code : extended);
-  const int cause = db == nullptr ? 0 : sqlite3_system_errno(db);
+  const int cause = db == nullptr ? 0 : errno_of(db);
   switch (code & 0xff) {
     case SQLITE_FULL:
       return {Code::kResourceExhausted, what};
