@@ -203,6 +203,10 @@ void flush_log(std::chrono::milliseconds timeout) {
   if (const auto queue = active_queue(); queue && queue->is_ours()) queue->flush(timeout);
 }
 
+void count_lost_log_line() noexcept {
+  dropped.fetch_add(1, std::memory_order_relaxed);
+}
+
 uint64_t dropped_log_lines() {
   return dropped.load(std::memory_order_relaxed);
 }

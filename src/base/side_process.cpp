@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string_view>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -16,6 +17,8 @@ namespace skein {
 namespace {
 
 constexpr size_t kMessageBytes = 8192;
+constexpr int kSendTries = 100;
+constexpr useconds_t kSendPauseUs = 1000;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kLimitsMemory = false;  // their shadow is terabytes of it
@@ -45,11 +48,16 @@ std::string read_message(int fd) {
   return {bytes, static_cast<size_t>(std::max<ssize_t>(count, 0))};
 }
 
-bool send_message(int fd, const std::string& bytes) {
-  ssize_t count = 0;
-  do count = ::send(fd, bytes.data(), std::min(bytes.size(), kMessageBytes), MSG_NOSIGNAL);
-  while (count < 0 && errno == EINTR);
-  return count >= 0;
+// A message that is lost is a process that nobody hears of again, so short memory is waited for.
+bool send_message(int fd, std::string_view bytes) {
+  for (int tries = 0; tries < kSendTries; ++tries) {
+    if (::send(fd, bytes.data(), std::min(bytes.size(), kMessageBytes), MSG_NOSIGNAL) >= 0) {
+      return true;
+    }
+    if (errno == EPIPE) return false;
+    ::usleep(kSendPauseUs);
+  }
+  return false;
 }
 
 void limit(int resource, uint64_t value, uint64_t hard) {
@@ -79,8 +87,7 @@ Status guarded_work(const SideProcess::Options& options, const std::string& inpu
   limit(RLIMIT_FSIZE, 0, 0);
   limit(RLIMIT_CORE, 0, 0);
   const std::string bytes = encode(guarded_work(options, input));
-  const bool sent = ::send(answer, bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0;
-  ::_exit(sent ? 0 : 1);
+  ::_exit(send_message(answer, bytes) ? 0 : 1);
 }
 
 Status status_of_death(const std::string& input, int status, uint64_t cpu_seconds) {
@@ -130,7 +137,7 @@ bool serve_one(const SideProcess::Options& options, int channel) {
   } catch (const std::bad_alloc&) {  // the answer must not need any either
     constexpr char kAnswer[] = {
         static_cast<char>(Code::kResourceExhausted), 'n', 'o', ' ', 'm', 'e', 'm', 'o', 'r', 'y'};
-    return ::send(channel, kAnswer, sizeof(kAnswer), MSG_NOSIGNAL) >= 0;
+    return send_message(channel, std::string_view(kAnswer, sizeof(kAnswer)));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/patience.h"
 #include "server/answer/answer_job.h"
 
 namespace skein {
@@ -246,6 +247,7 @@ void AnswerJob::fail(const api::Error& error) {
 }
 
 void AnswerJob::give_up() noexcept {
+  const PatientScope patient;  // a line of a batch waits for its end
   try {
     fail(api::overloaded(1));
   } catch (const std::exception&) {

@@ -59,7 +59,24 @@ AnswerJob::AnswerJob(ServerContext& context, Caller caller, AnswerSpec spec)
 
 void AnswerJob::begin(http::Responder responder) {
   responder_ = std::move(responder);
+  start();
+}
+
+void AnswerJob::begin(LineDone done) {
+  done_ = std::move(done);
+  start();
+}
+
+void AnswerJob::start() try {
   if (!find_model()) return;
+  if (responder_) start_answer();
+  acquire();
+} catch (const std::exception& error) {  // memory is short
+  log_error("{}: {}", identity_.id, error.what());
+  give_up();
+}
+
+void AnswerJob::start_answer() {
   if (spec_.generation.stream) {
     // Keepalives go out while the model loads or the workers are busy, and from then on an error
     // has to be a frame.
@@ -78,12 +95,6 @@ void AnswerJob::begin(http::Responder responder) {
   responder_->on_hangup([self = weak_from_this()] {
     if (auto job = self.lock()) job->cancel();
   });
-  acquire();
-}
-
-void AnswerJob::begin(LineDone done) {
-  done_ = std::move(done);
-  if (find_model()) acquire();
 }
 
 // False: there is none, and the client knows.
@@ -97,21 +108,26 @@ bool AnswerJob::find_model() {
 void AnswerJob::acquire() {
   context_.live.add(identity_.id, caller_.principal->key_id, weak_from_this());
   const auto here = std::this_thread::get_id();
-  context_.models.acquire(
-      identity_.model, [self = shared_from_this(), here](Result<ModelLease> lease) {
-        if (!lease.ok()) {
-          self->context_.metrics.on_rejected(self->identity_.model, Rejection::kUnavailable);
-          return self->fail(api::model_load_failed(self->identity_.model, lease.status()));
-        }
-        auto held = std::make_shared<ModelLease>(std::move(*lease));
-        if (std::this_thread::get_id() == here && self->responder_) return self->submit(held);
-        // The threads that load models and that run batches have other work: text goes elsewhere.
-        const auto drop = [self] { self->fail(self->context_.no_worker()); };
-        if (!self->context_.workers.post(
-                self->caller_.priority, [self, held] { self->submit(held); }, drop)) {
-          drop();
-        }
-      });
+  context_.models.acquire(identity_.model,
+                          [self = shared_from_this(), here](Result<ModelLease> lease) {
+                            self->on_model(std::move(lease), std::this_thread::get_id() == here);
+                          });
+}
+
+void AnswerJob::on_model(Result<ModelLease> lease, bool at_once) try {
+  if (!lease.ok()) {
+    context_.metrics.on_rejected(identity_.model, Rejection::kUnavailable);
+    return fail(api::model_load_failed(identity_.model, lease.status()));
+  }
+  auto held = std::make_shared<ModelLease>(std::move(*lease));
+  if (at_once && responder_) return submit(held);
+  // The threads that load models and that run batches have other work: text goes elsewhere.
+  const auto drop = [self = shared_from_this()] { self->fail(self->context_.no_worker()); };
+  const auto run = [self = shared_from_this(), held] { self->submit(held); };
+  if (!context_.workers.post(caller_.priority, run, drop)) drop();
+} catch (const std::exception& error) {  // memory is short
+  log_error("{}: {}", identity_.id, error.what());
+  give_up();
 }
 
 void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) {

@@ -72,7 +72,10 @@ class AnswerJob final : public Deliverable,
 
   // answer_job.cpp: up to the engine
   bool find_model();
+  void start();
+  void start_answer();
   void acquire();
+  void on_model(Result<ModelLease> lease, bool at_once);
   void submit(const std::shared_ptr<ModelLease>& lease);
   void make_requests(ModelLease lease);
   Status submit_choices(std::vector<PromptTokens> prompts);

@@ -17,8 +17,12 @@ Status BatchValidator::offer(const OpenBatch& batch) {
   const std::lock_guard lock(mutex_);
   if (const auto failure = failures_.extract(batch.record.id)) return failure.mapped();
   if (batch_ || stopping_) return {};
-  batch_ = batch;
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    batch_ = batch;
+  } catch (const std::exception& error) {
+    return unavailable("no thread to validate a batch: {}", error.what());
+  }
   changed_.notify_all();
   return {};
 }
