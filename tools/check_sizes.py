@@ -16,10 +16,11 @@ KERNELS = re.compile(r"^src/backend/(cpu|cuda)/.*\.(inl|cu|cuh)$")
 KERNEL_FILE_LINES, KERNEL_FUNCTION_LINES = 600, 120
 GENERATED = re.compile(r"\.inc$")
 EXCEPTIONS = {
-    "src/apps/serve_run.cpp": 401,
-    "src/engine/direct_service.cpp": 409,
+    "src/apps/serve_run.cpp": 403,
+    "src/engine/direct_service.cpp": 410,
+    "src/server/http/connection.cpp": 408,
     "tests/backend/attention_conformance_test.cpp": 410,
-    "tests/engine/batch_inference_engine_test.cpp": 588,
+    "tests/engine/batch_inference_engine_test.cpp": 599,
     "tests/engine/pressure.cpp:PressureLoad::run": 75,
     "tests/sched/scheduler_test.cpp": 406,
     "tests/server/store/batch_test.cpp": 401,

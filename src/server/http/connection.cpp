@@ -272,7 +272,7 @@ asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const 
       if (!piece.empty()) refused = sink.write(piece);
       if (!refused && last) refused = sink.finish();
     } catch (const std::exception& error) {  // memory is short: this upload alone fails
-      const PatientScope patient;  // the coroutine waits for an answer
+      const PatientScope patient;            // the coroutine waits for an answer
       log_error("an upload failed: {}", error.what());
       refused = refusal(kOverloaded);
     }
