@@ -1,6 +1,7 @@
 // An answer that fails says so in its stream, whatever has left before; no failure looks like an
 // end.
 #include <atomic>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <semaphore>
 
@@ -42,6 +43,40 @@ TEST(AnswerErrors, AfterAKeepaliveAreAFrameOfTheStream) {
   const std::string completion =
       failed_load("/v1/completions", {{"prompt", "Hi"}}, ": keepalive\n\n");
   EXPECT_NE(completion.find("\"model_load_failed\""), std::string::npos) << completion;
+}
+
+size_t open_sockets() {
+  size_t count = 0;
+  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the directory itself is one of them
+    if (read_symlink(file, gone).string().starts_with("socket:")) ++count;
+  }
+  return count;
+}
+
+// There is nobody left to tell, and no stream to tell it in.
+TEST(AnswerErrors, AClientThatLeavesWhileItsModelLoadsHarmsNobody) {
+  LiveServer live;
+  std::binary_semaphore loading{0}, may_load{0};
+  live.before_load = [&](const std::string& model) {
+    if (model != "org/other") return;
+    loading.release();
+    may_load.acquire();
+  };
+  live.start();
+  const size_t before = open_sockets();
+  for (const bool stream : {false, true}) {
+    const Json body = {{"prompt", "Hi"}, {"model", "org/other"}, {"stream", stream}};
+    RawClient client = live.client();
+    client.send(
+        LiveServer::request("POST", "/v1/completions", {}, "application/json", body.dump()));
+    if (!stream) loading.acquire();
+    client.close();
+  }
+  EXPECT_TRUE(eventually([&] { return open_sockets() <= before; }, 20s))
+      << "they are not let go of";
+  may_load.release();
+  EXPECT_EQ(live.post("/v1/completions", {{"prompt", "Hi"}, {"model", "org/other"}}).status, 200);
 }
 
 TEST(AnswerErrors, OfAReaderThatIsBehindPassTheOutboxLimit) {

@@ -228,6 +228,7 @@ api::Timings AnswerJob::timings() const {
 
 // The end of the whole answer, badly: a plain error while nothing has left, else a last frame.
 void AnswerJob::fail(const api::Error& error) {
+  if (closed_) return;
   cancel();
   FinishReason reason = FinishReason::kError;
   if (error.status == 408) reason = FinishReason::kTimedOut;
@@ -237,8 +238,8 @@ void AnswerJob::fail(const api::Error& error) {
   bool in_stream = false;
   if (done_) {
     done_(response, identity_.id, error.is_final);
-  } else if (!responder_->send(response)) {
-    in_stream = true;
+  } else if (!responder_->send(response) && spec_.generation.stream) {
+    in_stream = true;  // else the client is gone
     out_.clear();
     writer_->error(out_, error);
     responder_->finish_with(out_);  // or the client is gone
