@@ -16,8 +16,8 @@
 // is limited as others are, and limits nobody: who sent it waits for it as long as it takes.
 //
 // What starts within half a class gap: as many as ended within the last one, and as many as the
-// batch has places open; at least an eighth of a batch. One request of several choices is let in
-// whole where the tenant holds no other place, up to a batch of them.
+// batch has places open; at least four, or an eighth of a batch. One request of several choices is
+// let in whole where the tenant holds no other place, up to a batch of them.
 //
 // Everything is bounded: a tenant is known while it holds a place. Single-threaded.
 #pragma once
