@@ -177,7 +177,7 @@ TEST(FileEndpoints, AnyBytesComeBackAsTheyWere) {
   const RawClient::Answer head = [&] {
     RawClient client = live.client();
     client.send("HEAD " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    return client.read_answer(2000, false);
+    return client.read_answer(testing::kPatienceMs, false);
   }();
   EXPECT_EQ(head.status, 200);
   EXPECT_NE(head.head.find(fmt::format("Content-Length: {}\r\n", bytes.size())), std::string::npos)

@@ -13,6 +13,10 @@
 
 namespace skein::testing {
 
+// How long a test waits for what must come. A test that passes waits for none of it, so that it is
+// long enough for any machine.
+constexpr int kPatienceMs = 30'000;
+
 class RawClient {
  public:
   explicit RawClient(uint16_t port, int receive_buffer = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -48,7 +52,7 @@ class RawClient {
   }
 
   // One read; false at the end or after `timeout_ms`.
-  bool receive(int timeout_ms = 2000) {
+  bool receive(int timeout_ms = kPatienceMs) {
     pollfd waiting{fd_, POLLIN, 0};
     if (poll(&waiting, 1, timeout_ms) <= 0) return false;
     char buffer[65536];
@@ -62,14 +66,14 @@ class RawClient {
   }
 
   // Everything until the server closes.
-  std::string read_all(int timeout_ms = 2000) {
+  std::string read_all(int timeout_ms = kPatienceMs) {
     while (receive(timeout_ms)) {
     }
     return std::exchange(in_, {});
   }
 
   // Until `text` was received; what came up to its end, or empty.
-  std::string read_until(std::string_view text, int timeout_ms = 2000) {
+  std::string read_until(std::string_view text, int timeout_ms = kPatienceMs) {
     while (in_.find(text) == std::string::npos) {
       if (!receive(timeout_ms)) return {};
     }
@@ -85,7 +89,7 @@ class RawClient {
     std::string body;
   };
   // One answer with a Content-Length.
-  Answer read_answer(int timeout_ms = 2000, bool has_body = true) {
+  Answer read_answer(int timeout_ms = kPatienceMs, bool has_body = true) {
     Answer answer;
     do {
       answer.head = read_until("\r\n\r\n", timeout_ms);
@@ -124,7 +128,7 @@ inline std::string post(std::string_view path, std::string_view body, std::strin
 }
 
 template <class Condition>
-bool eventually(Condition condition, std::chrono::milliseconds timeout = std::chrono::seconds(2)) {
+bool eventually(Condition condition, std::chrono::milliseconds timeout = std::chrono::milliseconds(kPatienceMs)) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <gtest/gtest.h>
 #include <mutex>
+#include <semaphore>
 #include <thread>
 
 #include "server/test_application.h"
@@ -18,14 +19,17 @@ using testing::get;
 using testing::RawClient;
 using testing::TestServer;
 
+// Each write is a chunk of its own where the client has read the one before; writes that meet in the
+// outbox share one.
 TEST(HttpStream, StreamsFromAnotherThread) {
   TestServer test;
-  test.application.handlers["/stream"] = [](const Request&, const Responder& responder) {
-    std::thread([responder] {
+  std::counting_semaphore<> read(0);
+  test.application.handlers["/stream"] = [&](const Request&, const Responder& responder) {
+    std::thread([&, responder] {
       EXPECT_TRUE(responder.start({}));
       for (int i = 0; i < 3; ++i) {
         EXPECT_EQ(responder.write(fmt::format("data: {}\n\n", i)), WriteResult::kTaken);
-        std::this_thread::sleep_for(10ms);
+        read.acquire();
       }
       responder.finish();
       EXPECT_EQ(responder.write("late"), WriteResult::kGone);
@@ -38,10 +42,14 @@ TEST(HttpStream, StreamsFromAnotherThread) {
   const std::string head = client.read_until("\r\n\r\n");
   EXPECT_NE(head.find("Content-Type: text/event-stream"), std::string::npos);
   EXPECT_NE(head.find("Transfer-Encoding: chunked"), std::string::npos);
-  EXPECT_EQ(client.read_until("0\r\n\r\n"),
-            "9\r\ndata: 0\n\n\r\n9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n0\r\n\r\n");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(client.read_until("\n\n\r\n"), fmt::format("9\r\ndata: {}\n\n\r\n", i));
+    read.release();
+  }
+  EXPECT_EQ(client.read_until("0\r\n\r\n"), "0\r\n\r\n");
   EXPECT_EQ(client.read_answer().body, "GET:") << "the connection goes on";
 
+  read.release(3);
   RawClient old = test.client();
   old.send("GET /stream HTTP/1.0\r\nHost: x\r\n\r\n");
   const std::string all = old.read_all();
@@ -170,16 +178,17 @@ TEST(HttpStream, HalfClosedClientsGetTheirAnswer) {
 TEST(HttpStream, HalfClosedClientsMayWaitForLong) {
   TestServer test;
   std::atomic<int> hung_up = 0;
+  std::binary_semaphore asked(0), streamed(0);
   test.application.handlers["/slow"] = [&](const Request&, const Responder& responder) {
     responder.on_hangup([&] { ++hung_up; });
-    std::this_thread::sleep_for(300ms);
+    asked.acquire();
     responder.send({.body = "slow"});
   };
   test.application.handlers["/stream"] = [&](const Request&, const Responder& responder) {
     responder.on_hangup([&] { ++hung_up; });
     responder.start({.keepalive = ": k\n\n"});
     responder.write("data: 1\n\n");
-    std::this_thread::sleep_for(300ms);
+    streamed.acquire();
     responder.write("data: 2\n\n");
     responder.finish();
   };
@@ -190,9 +199,11 @@ TEST(HttpStream, HalfClosedClientsMayWaitForLong) {
   streaming.send(get("/stream"));
   streaming.half_close();
   EXPECT_EQ(plain.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  asked.release();
   EXPECT_EQ(plain.read_answer().body, "slow");
+  EXPECT_FALSE(streaming.read_until(": k\n\n").empty());
+  streamed.release();
   const std::string stream = streaming.read_all();
-  EXPECT_NE(stream.find(": k\n\n"), std::string::npos);
   EXPECT_NE(stream.find("data: 2\n\n\r\n0\r\n\r\n"), std::string::npos) << stream;
   EXPECT_EQ(hung_up, 0);
 }
