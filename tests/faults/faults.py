@@ -61,6 +61,7 @@ class Worker:
     def ready(self):
         self.target.kill()
         self.shim.reset()
+        self.target.forgive_models()
         self.target.start()
         self.probe.prepare(self.target)
 

@@ -87,6 +87,11 @@ class Load(Phase):
     def ask(self, target):
         return target.post(CHAT, chat_body("Good morning.", MODELS[1]))
 
+    def settle(self, target):
+        super().settle(target)
+        # The next phase may kill the server, which must not be taken for a death in this load.
+        target.wait_for(lambda: target.count("model_loads") == 0, "the note of a load to go")
+
 
 class Completions(Phase):
     name = "completions"

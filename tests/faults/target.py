@@ -1,4 +1,5 @@
 """A `skein serve` with a tiny model below the shim, and what may be asked of it."""
+import contextlib
 import http.client
 import json
 import os
@@ -93,6 +94,11 @@ class Target:
         os.set_blocking(self.process.stdout.fileno(), False)
         self.port, self.said = 0, b""
 
+    def forgive_models(self):
+        """A model whose load was cut by a kill is quarantined until its files change."""
+        for name in MODELS:
+            os.utime(self.folder / "models" / name / "config.json")
+
     def wait_ready(self):
         """True when it serves, False when it ended by itself."""
         until = time.monotonic() + 2 * PATIENCE_S
@@ -135,6 +141,10 @@ class Target:
 
     def messages(self):
         return os.fsdecode((self.folder / "log").read_bytes()[-2000:])
+
+    def count(self, table):
+        with contextlib.closing(sqlite3.connect(f"file:{self.state / 'skein.db'}?mode=ro", uri=True, timeout=PATIENCE_S)) as db:
+            return db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
     # ---- requests ----
 

@@ -128,7 +128,8 @@ inline std::string post(std::string_view path, std::string_view body, std::strin
 }
 
 template <class Condition>
-bool eventually(Condition condition, std::chrono::milliseconds timeout = std::chrono::milliseconds(kPatienceMs)) {
+bool eventually(Condition condition,
+                std::chrono::milliseconds timeout = std::chrono::milliseconds(kPatienceMs)) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;

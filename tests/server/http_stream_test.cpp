@@ -19,8 +19,8 @@ using testing::get;
 using testing::RawClient;
 using testing::TestServer;
 
-// Each write is a chunk of its own where the client has read the one before; writes that meet in the
-// outbox share one.
+// Each write is a chunk of its own where the client has read the one before; writes that meet in
+// the outbox share one.
 TEST(HttpStream, StreamsFromAnotherThread) {
   TestServer test;
   std::counting_semaphore<> read(0);

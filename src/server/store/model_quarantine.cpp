@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/patience.h"
 
 namespace skein {
 namespace {
@@ -49,13 +50,23 @@ Status note_load(Database& db, const std::string& path, const std::string& finge
       .status();
 }
 
+Status remove_note(Database& db, const std::string& path) {
+  return db.run("DELETE FROM model_loads WHERE path = ?1 AND quarantined = 0", {path}).status();
+}
+
 }  // namespace
 
 Status ModelQuarantine::begin_load(const std::string& path) {
   const Status status = await_status([&](DoneStatus done) {
     thread_.write([path, fingerprint = fingerprint_of(path)](
                       Database& db) { return note_load(db, path, fingerprint); },
-                  std::move(done));
+                  [this, path, done = std::move(done)](const Status& noted) {
+                    {
+                      const std::lock_guard lock(mutex_);
+                      std::erase(left_, path);  // the note there is now is of this load
+                    }
+                    done(noted);
+                  });
   });
   if (status.ok() || status.code() == Code::kDataLoss) return status;
   log_warning("the load of a model goes on without a note: {}", status.message());
@@ -63,12 +74,18 @@ Status ModelQuarantine::begin_load(const std::string& path) {
 }
 
 void ModelQuarantine::end_load(const std::string& path) {
-  thread_.write(
-      [path](Database& db) {
-        return db.run("DELETE FROM model_loads WHERE path = ?1 AND quarantined = 0", {path})
-            .status();
-      },
-      [](const Status&) {});
+  thread_.write([path](Database& db) { return remove_note(db, path); },
+                [this, path](const Status& removed) {
+                  if (removed.ok()) return;
+                  const PatientScope patient;
+                  const std::lock_guard lock(mutex_);
+                  left_.push_back(path);
+                });
+}
+
+void ModelQuarantine::remove_left_notes(Database& db) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(left_, [&db](const std::string& path) { return remove_note(db, path).ok(); });
 }
 
 void ModelQuarantine::end_all_loads() {

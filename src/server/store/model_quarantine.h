@@ -5,12 +5,15 @@
 // is refused until its files change (names, sizes, times of change) or it is forgiven.
 //
 // Thread-safety: any thread but the store's; calls wait for the store. Where the note cannot be
-// written (a full disk) the load goes on without one.
+// written (a full disk) the load goes on without one; where it cannot be removed, that is tried
+// again at every tick of the store, so that a later death is not blamed on a load that went well.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "server/store/sqlite.h"
@@ -29,9 +32,13 @@ class ModelQuarantine {
   void end_all_loads();
   // Whoever runs the server wants it tried again.
   void forgive(const std::string& path);
+  // On the store's thread: removes the notes that end_load() could not.
+  void remove_left_notes(Database& db);
 
  private:
   StoreThread& thread_;
+  std::mutex mutex_;
+  std::vector<std::string> left_;  // paths of notes that could not be removed
 };
 
 // When a server starts: notes of loads become quarantines, unless the machine itself was started

@@ -191,6 +191,7 @@ StoreThread::Options Store::thread_options(const StoreOptions& options) {
   thread.make_room = [this](Database& db) { return make_room(db); };
   thread.on_tick = [this, is_server = options.is_server, failing = false](Database& db) mutable {
     key_watch_.poll(db);
+    quarantine_.remove_left_notes(db);
     space_->measure();
     if (is_server) space_->restore_ballast();
     // A log is cut back after a thousand pages, which a small disk may not have.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/test_folder.h"
+#include "server/http_client.h"
 #include "server/store/store_helpers.h"
 
 namespace skein {
@@ -256,6 +257,20 @@ TEST_F(AttemptsTest, AModelWhoseLoadKilledTheServerIsQuarantined) {
   store_->quarantine().forgive(model);
   EXPECT_TRUE(store_->quarantine().begin_load(model).ok());
   store_->quarantine().end_all_loads();
+  restart();
+  EXPECT_TRUE(store_->quarantine().begin_load(model).ok());
+}
+
+TEST_F(AttemptsTest, ANoteThatCouldNotBeRemovedIsRemovedLater) {
+  const std::string model = folder_.write("model.gguf", "bytes");
+  ASSERT_TRUE(store_->quarantine().begin_load(model).ok());
+  ASSERT_TRUE(sql(*store_, "PRAGMA query_only = ON").ok());
+  store_->quarantine().end_load(model);
+  EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM model_loads"), 1);
+  store_->quarantine().forgive("/another");  // after it in the queue: end_load() has failed by now
+  ASSERT_TRUE(sql(*store_, "PRAGMA query_only = OFF").ok());
+  EXPECT_TRUE(testing::eventually(
+      [&] { return integer_of(*store_, "SELECT count(*) FROM model_loads") == 0; }));
   restart();
   EXPECT_TRUE(store_->quarantine().begin_load(model).ok());
 }
