@@ -19,8 +19,6 @@
 namespace skein::apps {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 struct ChatOptions {
   ModelFlags model;
   SamplingFlags sampling;

@@ -129,8 +129,6 @@ void print_table(const WeightSource& source, const ModelSummary& summary) {
   print_text(summary);
 }
 
-using OrderedJson = nlohmann::ordered_json;
-
 OrderedJson tokenizer_json(const TokenizerFacts& tokenizer) {
   OrderedJson special = OrderedJson::array();
   for (const SpecialToken& token : tokenizer.special) {

@@ -2,7 +2,6 @@
 #include <ctime>
 #include <fmt/format.h>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "apps/commands.h"
@@ -48,7 +47,7 @@ Status print(const std::string& bytes) {
 
 Result<jinja::Rendered> render_context(const ChatTemplate& chat, const RenderOptions& options) {
   SKEIN_ASSIGN(const std::string text, read_file(options.context));
-  const auto context = nlohmann::ordered_json::parse(text, nullptr, false);
+  const auto context = OrderedJson::parse(text, nullptr, false);
   if (!context.is_object()) return invalid_argument("{} is not a JSON object", options.context);
   jinja::RenderOptions settings;
   SKEIN_ASSIGN(settings.now, parse_time(options.now));

@@ -1,14 +1,13 @@
 #include "engine/prompt.h"
 
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 namespace skein {
 namespace {
 
-using Context = nlohmann::ordered_json;
+using Context = OrderedJson;
 
 // The text that a message ends with: its content, or the last part of it. Null when it has none.
 Context* end_of(Context& message) {

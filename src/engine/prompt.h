@@ -1,7 +1,6 @@
 // From a conversation to the ids that the model gets.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "base/clock.h"
@@ -19,8 +18,8 @@ inline constexpr TimeUs kMaxRenderUs = 5'000'000;
 // prompt ends where the last message does, so that the answer goes on from there; it fails where
 // the template does not print that message's end. kDeadlineExceeded after kMaxRenderUs of the
 // clock.
-Result<jinja::Rendered> render_prompt(const ChatTemplate& chat, nlohmann::ordered_json context,
-                                      bool continues, const Clock& clock);
+Result<jinja::Rendered> render_prompt(const ChatTemplate& chat, OrderedJson context, bool continues,
+                                      const Clock& clock);
 
 // Only the template's own text yields control tokens: whatever a user types stays text. The
 // template writes BOS itself where the model wants one, so none is added.

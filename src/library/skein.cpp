@@ -1,5 +1,4 @@
 // libskein: the public header over SchedulerManager.
-#include <nlohmann/json.hpp>
 #include <random>
 #include <skein/skein.h>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "engine/load_served_model.h"
 #include "engine/prompt.h"
 #include "engine/scheduler_manager.h"
+#include "text/ordered_json.h"
 #include "text/text_assembler.h"
 
 namespace skein {
@@ -116,8 +116,8 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 Stream Model::chat(const std::vector<Message>& messages, const GenerateOptions& options) {
-  nlohmann::ordered_json context;
-  context["messages"] = nlohmann::ordered_json::array();
+  OrderedJson context;
+  context["messages"] = OrderedJson::array();
   for (const Message& message : messages) {
     context["messages"].push_back({{"role", message.role}, {"content", message.content}});
   }

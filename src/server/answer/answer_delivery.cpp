@@ -238,8 +238,8 @@ void AnswerJob::fail(const api::Error& error) {
   bool in_stream = false;
   if (done_) {
     done_(response, identity_.id, error.is_final);
-  } else if (!responder_->send(response) && spec_.generation.stream) {
-    in_stream = true;  // else the client is gone
+  } else if (!responder_->send(response) && spec_.generation.stream && writer_ != nullptr) {
+    in_stream = true;  // else the client is gone; without a writer the stream has not begun
     out_.clear();
     writer_->error(out_, error);
     responder_->finish_with(out_);  // or the client is gone
