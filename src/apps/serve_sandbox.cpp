@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/folder.h"
+
 namespace skein::apps {
 namespace {
 
@@ -64,14 +66,15 @@ std::vector<std::string> files_of_model(const std::string& path) {
   if (!is_folder && number == std::string::npos) return {path};
   std::vector<std::string> files;
   const std::string folder = is_folder ? path : folder_of(path);
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename();
+  const auto entries = entries_of(folder);
+  if (!entries.ok()) return files;
+  for (const fs::path& entry : *entries) {
+    const std::string name = entry.filename();
     const bool is_part = is_folder || (name.starts_with(first.substr(0, number + 1)) &&
                                        name.ends_with(first.substr(number + kNumberBytes)));
     std::error_code dangling;
-    if (is_part && !it->is_directory(dangling)) files.push_back(it->path());
+    if (is_part && !fs::is_directory(entry, dangling)) files.push_back(entry);
   }
-  std::sort(files.begin(), files.end());
   return files;
 }
 

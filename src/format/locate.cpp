@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/folder.h"
 #include "format/quote.h"
 
 namespace skein {
@@ -65,14 +66,18 @@ bool stands_for_a_model(std::string_view file) {
   return file.ends_with(kSuffix) && !file.starts_with("mmproj") && !is_later_part(file);
 }
 
+// What cannot be read holds no models.
+std::vector<fs::path> entries_if_any(const fs::path& folder) {
+  auto entries = entries_of(folder);
+  return entries.ok() ? std::move(*entries) : std::vector<fs::path>{};
+}
+
 std::vector<std::string> gguf_files_in(const fs::path& folder) {
   std::vector<std::string> files;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string file = it->path().filename();
-    if (stands_for_a_model(file) && is_file(it->path())) files.push_back(file);
+  for (const fs::path& entry : entries_if_any(folder)) {
+    const std::string file = entry.filename();
+    if (stands_for_a_model(file) && is_file(entry)) files.push_back(file);
   }
-  std::sort(files.begin(), files.end());
   return files;
 }
 
@@ -114,11 +119,11 @@ std::optional<fs::path> newest_snapshot(const fs::path& repository) {
   }
   std::optional<fs::path> newest;
   fs::file_time_type newest_time;
-  std::error_code error;
-  for (fs::directory_iterator it(snapshots, error), end; !error && it != end; it.increment(error)) {
-    const auto time = fs::last_write_time(it->path(), error);
-    if (error || !is_folder(it->path())) continue;
-    if (!newest || time > newest_time) newest = it->path(), newest_time = time;
+  for (const fs::path& entry : entries_if_any(snapshots)) {
+    std::error_code error;
+    const auto time = fs::last_write_time(entry, error);
+    if (error || !is_folder(entry)) continue;
+    if (!newest || time > newest_time) newest = entry, newest_time = time;
   }
   return newest;
 }
@@ -134,12 +139,9 @@ Result<std::string> model_in_hf_cache(const std::vector<std::string>& parts,
 
 // Entries that may stand in a name, in order.
 std::vector<fs::path> plain_entries(const fs::path& folder) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (is_plain_part(it->path().filename().native())) entries.push_back(it->path());
-  }
-  std::sort(entries.begin(), entries.end());
+  std::vector<fs::path> entries = entries_if_any(folder);
+  std::erase_if(entries,
+                [](const fs::path& entry) { return !is_plain_part(entry.filename().native()); });
   return entries;
 }
 

@@ -186,7 +186,7 @@ void read_conversation(const Fields& fields, ChatRequest& request) {
     fields.fail("continue_final_message", "It excludes add_generation_prompt.");
   }
   if (request.continue_final_message && !fields.problem() &&
-      request.messages.back()["role"] != "assistant") {
+      request.messages.back()["role"].get_ref<const std::string&>() != "assistant") {
     fields.fail("continue_final_message", "It needs the last message to be the assistant's.");
   }
 }

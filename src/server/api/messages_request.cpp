@@ -167,7 +167,8 @@ Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting)
   fields.object("metadata");
   if (problem) return *problem;
   // A last turn of the assistant's is the beginning of the answer.
-  request.continue_final_message = request.messages.back()["role"] == "assistant";
+  const auto& last_role = request.messages.back()["role"].get_ref<const std::string&>();
+  request.continue_final_message = last_role == "assistant";
   request.add_generation_prompt = !request.continue_final_message;
   return request;
 }

@@ -37,11 +37,12 @@ void Exchange::notify(std::unique_lock<std::mutex>& lock) {
 bool Exchange::send(Response response) {
   std::unique_lock lock(mutex_);
   if (stage_ > Stage::kStarted) return false;
-  stage_ = Stage::kEnded;
-  has_stream_ = false;
+  // What may throw comes first: an exchange that has ended must have its answer.
   if (response.body.size() > outbox_limit_ && !memory_.resize(response.body.size())) {
     response = {.status = 503, .headers = {{"Retry-After", "1"}}};  // the connection words it
   }
+  stage_ = Stage::kEnded;
+  has_stream_ = false;
   response_ = std::move(response);
   notify(lock);
   return true;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/folder.h"
 #include "base/log.h"
 #include "server/store/random.h"
 
@@ -133,13 +134,11 @@ void FileFolder::remove(const std::string& id) const {
 
 Status FileFolder::sweep(const std::function<bool(const std::string& id)>& known) const {
   std::vector<std::string> orphans;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(path_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  SKEIN_ASSIGN(const auto entries, entries_of(path_));
+  for (const std::filesystem::path& entry : entries) {
+    const std::string name = entry.filename().string();
     if (is_file_id(name) && !known(name)) orphans.push_back(name);
   }
-  if (error) return unavailable("store: reading the folder of files failed: {}", error.message());
   for (const std::string& id : orphans) remove(id);
   if (!orphans.empty()) log_info("store: removed {} unfinished files", orphans.size());
   return {};

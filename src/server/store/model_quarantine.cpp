@@ -1,11 +1,11 @@
 #include "server/store/model_quarantine.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <sys/stat.h>
 #include <utility>
 #include <vector>
 
+#include "base/folder.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/patience.h"
@@ -15,19 +15,14 @@ namespace {
 
 // Of a file, or of the files of a folder: names, sizes and times of change.
 std::string fingerprint_of(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::vector<std::string> files = {path};
-  std::error_code error;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
-       entry.increment(error)) {
-    files.push_back(entry->path().string());
-  }
-  std::sort(files.begin() + 1, files.end());
+  std::vector<std::filesystem::path> files;
+  if (auto entries = entries_of(path); entries.ok()) files = std::move(*entries);
+  files.insert(files.begin(), path);
   std::string facts;
-  for (const std::string& file : files) {
+  for (const std::filesystem::path& file : files) {
     struct stat info = {};
     if (::stat(file.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) continue;
-    facts += fmt::format("{} {} {}.{:09}\n", file, info.st_size, info.st_mtim.tv_sec,
+    facts += fmt::format("{} {} {}.{:09}\n", file.native(), info.st_size, info.st_mtim.tv_sec,
                          info.st_mtim.tv_nsec);
   }
   const Hash128 hash = keyed_hash({}, std::as_bytes(std::span(facts.data(), facts.size())));
