@@ -19,7 +19,7 @@ class Input {
   T take() {
     T value{};
     const size_t n = size_ < sizeof(T) ? size_ : sizeof(T);
-    std::memcpy(&value, data_, n);
+    if (n > 0) std::memcpy(&value, data_, n);
     data_ += n;
     size_ -= n;
     return value;

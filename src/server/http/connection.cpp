@@ -289,7 +289,8 @@ asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const 
 
 bool Connection::dispatch(const Accepted& accepted, Request request) {
   ByteBudget& memory = accepted.is_quick ? shared_.quick_memory : shared_.memory;
-  const std::string_view account = accepted.is_quick && is_probe_ ? "probe" : current_.account;
+  std::string_view account = current_.account;
+  if (accepted.is_quick && is_probe_) account = "probe";
   exchange_ =
       std::make_shared<Exchange>(thread_.wakeups, shared_.options.outbox_bytes, memory, account);
   exchange_->owner = this;
