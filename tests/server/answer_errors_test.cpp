@@ -28,7 +28,7 @@ std::string failed_load(const char* path, Json body, const char* keepalive) {
   client.send(LiveServer::request("POST", path, {}, "application/json", body.dump()));
   EXPECT_FALSE(client.read_until(keepalive, 20'000).empty());
   may_fail.release();
-  return client.read_until("0\r\n\r\n", 20'000);
+  return client.read_until("\r\n0\r\n\r\n", 20'000);
 }
 
 TEST(AnswerErrors, AfterAKeepaliveAreAFrameOfTheStream) {
@@ -93,7 +93,7 @@ TEST(AnswerErrors, OfAReaderThatIsBehindPassTheOutboxLimit) {
     return page.find("vllm:num_requests_running{model_name=\"tiny\"} 0") == std::string::npos;
   };
   ASSERT_TRUE(eventually([&] { return !running(); }, 60s));
-  const std::string rest = slow.read_until("0\r\n\r\n", 20'000);
+  const std::string rest = slow.read_until("\r\n0\r\n\r\n", 20'000);
   EXPECT_NE(rest.find("data: {\"error\":"), std::string::npos) << rest.size() << " bytes";
   EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
 }

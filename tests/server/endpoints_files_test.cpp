@@ -37,7 +37,7 @@ TEST(FileEndpoints, UploadLookUpListReadDelete) {
   const HttpAnswer content = live.get("/v1/files/" + id + "/content");
   EXPECT_EQ(content.text, "{\"a\": 1}\n");
   EXPECT_NE(content.head.find("application/octet-stream"), std::string::npos);
-  EXPECT_EQ(live.get("/v1/files").json["data"], Json({made.json}));
+  EXPECT_EQ(live.get("/v1/files").json["data"], Json::array({made.json}));
   EXPECT_EQ(live.remove("/v1/files/" + id).json,
             Json({{"id", id}, {"object", "file"}, {"deleted", true}}));
   EXPECT_EQ(live.get("/v1/files/" + id).status, 404);

@@ -69,7 +69,7 @@ TEST(HttpStream, LastBytesPassAFullOutbox) {
   test.start();
   RawClient client = test.client(4096);
   client.send(get("/stream"));
-  const std::string all = client.read_until("0\r\n\r\n", 20'000);
+  const std::string all = client.read_until("\r\n0\r\n\r\n");  // a head may end with a zero, too
   EXPECT_NE(all.find("the end\r\n0\r\n\r\n"), std::string::npos) << all.size();
 }
 
