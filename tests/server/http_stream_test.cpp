@@ -105,7 +105,7 @@ TEST(HttpStream, KeepaliveAlsoBeforeTheFirstWrite) {
   std::vector<Responder> open;
   std::mutex mutex;
   test.application.handlers["/quiet"] = [&](const Request&, const Responder& responder) {
-    responder.start({.keepalive = ": k\n\n", .keepalive_interval = 50ms});
+    responder.start({.keepalive = ": k\n\n", .keepalive_interval = 500ms});
     const std::lock_guard lock(mutex);
     open.push_back(responder);
   };
