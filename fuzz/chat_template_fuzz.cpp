@@ -1,13 +1,12 @@
 // Any bytes as tokenizer_config.json: its chat templates are loaded and rendered at the limits that
 // the server has. Nothing but a Status may come of it, and what a user types stays data.
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "base/check.h"
 #include "engine/load_chat_template.h"
-#include "engine/prompt.h"
+#include "generate/prompt.h"
 #include "small_folder.h"
 
 namespace {
@@ -16,8 +15,8 @@ using namespace skein;
 
 constexpr std::string_view kTyped = "~typed~";
 
-nlohmann::ordered_json context() {
-  return nlohmann::ordered_json::parse(R"({
+OrderedJson context() {
+  return OrderedJson::parse(R"({
     "messages": [{"role": "system", "content": "Be brief."},
                  {"role": "user", "content": "a~typed~b"},
                  {"role": "assistant", "content": "c"}],
@@ -37,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!chat.ok()) return 0;
   const bool has_own = input.find(kTyped) != std::string_view::npos;
   for (const bool continues : {false, true}) {
-    const auto prompt = render_prompt(*chat, context(), continues, SystemClock());
+    const auto prompt = render_prompt(*chat, {context(), continues}, SystemClock());
     if (!prompt.ok() || has_own) continue;
     for (const jinja::Segment& segment : prompt->segments) {
       SKEIN_CHECK(!segment.text.empty(), "an empty segment");

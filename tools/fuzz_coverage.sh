@@ -14,7 +14,7 @@ sources_of() {
     gguf) echo src/format/gguf.cpp src/format/gguf_metadata.cpp src/format/byte_reader.h ;;
     safetensors) echo src/format/safetensors.cpp ;;
     jinja) echo src/text/jinja ;;
-    chat_template) echo src/engine/load_chat_template.cpp src/engine/prompt.cpp src/text/chat_template.cpp ;;
+    chat_template) echo src/engine/load_chat_template.cpp src/generate/prompt.cpp src/text/chat_template.cpp ;;
     tokenizer) echo src/text/bpe.cpp src/text/unigram.cpp src/text/added_tokens.cpp src/text/pre_tokenizer.cpp src/text/splitter.cpp ;;
     tokenizer_json) echo src/text/tokenizer_json.cpp src/text/tokenizer_json_parts.cpp src/text/tokenizer_json_pre.cpp src/text/tokenizer_json_post.cpp ;;
     load_tokenizer) echo src/engine/load_tokenizer.cpp src/engine/gguf_tokenizer.cpp src/text/markers.cpp src/text/vocabulary.cpp ;;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "text/text_assembler.h"
+#include "generate/events.h"
 
 namespace skein::apps {
 namespace {
@@ -25,23 +25,34 @@ std::string rate_line(const char* what, uint32_t tokens, TimeUs elapsed_us) {
 }  // namespace
 
 Result<Answer> stream_answer(DirectInference& inference, const LoadedTokenizer& tokenizer,
-                             const DirectRequest& request, const std::vector<std::string>& stops,
-                             DecodeOptions decode, const std::atomic<bool>& interrupted,
-                             std::FILE* out) {
-  SKEIN_ASSIGN(TextAssembler assembler, TextAssembler::create(tokenizer.tokenizer, decode, stops));
+                             const DirectRequest& request, ReadOptions options,
+                             const std::atomic<bool>& interrupted, std::FILE* out) {
+  SKEIN_ASSIGN(EventReader reader, EventReader::create(tokenizer.tokenizer, std::move(options)));
   Answer answer;
+  StreamChunk chunk;
+  std::vector<AnswerEvent> events;
+  const auto write_events = [&]() -> Status {
+    reader.read(chunk, events);
+    for (const AnswerEvent& event : events) {
+      if (const auto* content = std::get_if<AnswerContent>(&event)) {
+        answer.text += content->text;
+        SKEIN_TRY(write(content->text, out));
+      }
+      if (const auto* end = std::get_if<AnswerEnd>(&event)) SKEIN_TRY(end->how.status);
+    }
+    return {};
+  };
   Status written;
   const auto on_token = [&](const SampledToken& token) {
-    const size_t before = answer.text.size();
-    written = assembler.push(token.token, answer.text);
-    if (written.ok()) written = write(std::string_view(answer.text).substr(before), out);
-    return written.ok() && !assembler.stopped();
+    chunk.tokens.assign(1, token.token);
+    written = write_events();
+    return written.ok() && !reader.stopped();
   };
   SKEIN_ASSIGN(answer.outcome, inference.generate(request, on_token, &interrupted));
   SKEIN_TRY(std::move(written));
-  const size_t before = answer.text.size();
-  assembler.finish(answer.text);
-  SKEIN_TRY(write(std::string_view(answer.text).substr(before), out));
+  chunk.tokens.clear();
+  chunk.end = GenerationEnd{.reason = answer.outcome.reason, .status = {}};
+  SKEIN_TRY(write_events());
   return answer;
 }
 

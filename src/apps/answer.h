@@ -4,12 +4,11 @@
 #include <atomic>
 #include <cstdio>
 #include <string>
-#include <vector>
 
 #include "base/status.h"
 #include "engine/direct_inference.h"
 #include "engine/loaded_model.h"
-#include "text/tokenizer.h"
+#include "generate/events.h"
 
 namespace skein::apps {
 
@@ -20,9 +19,8 @@ struct Answer {
 
 // Writes and flushes text to `out` as soon as it is certain. The model has a tokenizer.
 Result<Answer> stream_answer(DirectInference& inference, const LoadedTokenizer& tokenizer,
-                             const DirectRequest& request, const std::vector<std::string>& stops,
-                             DecodeOptions decode, const std::atomic<bool>& interrupted,
-                             std::FILE* out);
+                             const DirectRequest& request, ReadOptions options,
+                             const std::atomic<bool>& interrupted, std::FILE* out);
 
 // The speeds of one or more outcomes, added up, as two lines for people.
 std::string describe_speed(const DirectOutcome& outcome);

@@ -1,8 +1,6 @@
 #include <cstdio>
-#include <ctime>
 #include <fmt/format.h>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +12,7 @@
 #include "apps/model_options.h"
 #include "apps/sampling_options.h"
 #include "base/clock.h"
-#include "engine/prompt.h"
+#include "generate/prompt.h"
 
 namespace skein::apps {
 namespace {
@@ -45,11 +43,11 @@ constexpr const char* kHelp =
 // One conversation with one model.
 class Chat {
  public:
-  // `model` has a tokenizer and a chat template.
+  // `model` has a tokenizer.
   Chat(const ChatOptions& options, const LoadedModel& model, DirectInference& inference,
-       SamplingParams sampling)
+       SamplingParams sampling, const Clock& clock)
       : options_(options),
-        model_(model),
+        prompts_(model, model.decoder().max_context(), clock),
         tokenizer_(*model.tokenizer()),
         inference_(inference),
         sampling_(std::move(sampling)) {
@@ -79,23 +77,15 @@ class Chat {
   }
 
   Result<Answer> answer(const InterruptFlag& interrupt) {
-    const OrderedJson context = {{"messages", messages_},
-                                 {"tools", nullptr},
-                                 {"documents", nullptr},
-                                 {"add_generation_prompt", true}};
-    const std::time_t now = std::time(nullptr);
-    std::tm local{};
-    jinja::RenderOptions render;
-    render.now = *localtime_r(&now, &local);
-    SKEIN_ASSIGN(const jinja::Rendered prompt, model_.chat_template()->render(context, render));
-    SKEIN_ASSIGN(const std::vector<TokenId> ids, encode_prompt(tokenizer_.tokenizer, prompt));
+    SKEIN_ASSIGN(const std::vector<TokenId> ids,
+                 prompts_.encode_chat({.context = chat_context(messages_)}));
     const DirectRequest request = {ids, sampling_, options_.max_tokens};
-    return stream_answer(inference_, tokenizer_, request, options_.stops, {}, interrupt.pressed(),
-                         stdout);
+    return stream_answer(inference_, tokenizer_, request, {.stops = options_.stops},
+                         interrupt.pressed(), stdout);
   }
 
   const ChatOptions& options_;
-  const LoadedModel& model_;
+  const PromptBuilder prompts_;
   const LoadedTokenizer& tokenizer_;
   DirectInference& inference_;
   SamplingParams sampling_;
@@ -153,7 +143,7 @@ Result<CommandResult> chat(const ChatOptions& options) {
   const SystemClock clock;
   SKEIN_ASSIGN(const auto inference, DirectInference::create(*model, clock));
   SKEIN_ASSIGN(SamplingParams sampling, apply(options.sampling, model->sampling_defaults()));
-  Chat conversation(options, *model, *inference, std::move(sampling));
+  Chat conversation(options, *model, *inference, std::move(sampling), clock);
   InterruptFlag interrupt;
   return converse(conversation, interrupt);
 }

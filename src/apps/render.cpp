@@ -9,7 +9,7 @@
 #include "apps/model_path.h"
 #include "engine/load_chat_template.h"
 #include "engine/load_tokenizer.h"
-#include "engine/prompt.h"
+#include "generate/prompt.h"
 
 namespace skein::apps {
 namespace {

@@ -12,6 +12,7 @@
 #include "apps/model_options.h"
 #include "apps/sampling_options.h"
 #include "base/clock.h"
+#include "generate/prompt.h"
 
 namespace skein::apps {
 namespace {
@@ -47,9 +48,9 @@ Result<CommandResult> run(const RunOptions& options) {
   SKEIN_ASSIGN(const auto model, load_model(options.model, {}, *pool));
   SKEIN_TRY(model->tokenizer_status());
   const LoadedTokenizer* const tokenizer = model->tokenizer();
-  SKEIN_ASSIGN(const std::vector<TokenId> ids,
-               tokenizer->tokenizer.encode(text, {.add_special = true}));
   const SystemClock clock;
+  const PromptBuilder prompts(*model, model->decoder().max_context(), clock);
+  SKEIN_ASSIGN(const std::vector<TokenId> ids, prompts.encode_text(text));
   SKEIN_ASSIGN(const auto inference, DirectInference::create(*model, clock));
   DirectRequest request;
   request.prompt = ids;
@@ -57,9 +58,9 @@ Result<CommandResult> run(const RunOptions& options) {
   request.max_tokens = options.max_tokens;
 
   const InterruptFlag interrupt;
-  const DecodeOptions decode = {.skip_special = true, .continuation = true};
-  SKEIN_ASSIGN(const Answer answer, stream_answer(*inference, *tokenizer, request, options.stops,
-                                                  decode, interrupt.pressed(), stdout));
+  ReadOptions read = {.decode = {.continuation = true}, .stops = options.stops};
+  SKEIN_ASSIGN(const Answer answer, stream_answer(*inference, *tokenizer, request, std::move(read),
+                                                  interrupt.pressed(), stdout));
   std::fputc('\n', stdout);
   std::fflush(stdout);
   fmt::print(stderr, "{}", describe_speed(answer.outcome));

@@ -8,10 +8,9 @@
 #include "base/cpus.h"
 #include "base/memory.h"
 #include "engine/load_served_model.h"
-#include "engine/prompt.h"
 #include "engine/scheduler_manager.h"
-#include "text/ordered_json.h"
-#include "text/text_assembler.h"
+#include "generate/events.h"
+#include "generate/prompt.h"
 
 namespace skein {
 namespace {
@@ -49,10 +48,9 @@ Precision precision_of(const std::string& name) {
 }  // namespace
 
 struct Stream::Impl {
-  RequestHandle request;
-  TextAssembler text;
-  StreamChunk chunk;
-  Summary summary;
+  std::unique_ptr<Completion> completion;
+  std::vector<AnswerEvent> events = {};
+  Summary summary = {};
   bool ended = false;
 
   void finish(const GenerationEnd& end);
@@ -73,10 +71,8 @@ struct Model::Impl {
     lease = or_throw(manager.acquire(path));
   }
 
-  const LoadedTokenizer& tokenizer() const {
-    const LoadedTokenizer* tokenizer = lease->model().tokenizer();
-    if (tokenizer == nullptr) throw Error("the model's files hold no tokenizer");
-    return *tokenizer;
+  PromptBuilder prompts() const {
+    return PromptBuilder(lease->model(), lease->max_request_tokens(), clock);
   }
   std::unique_ptr<Stream::Impl> submit(std::vector<TokenId> prompt, const GenerateOptions& options);
 };
@@ -92,10 +88,8 @@ std::unique_ptr<Stream::Impl> Model::Impl::submit(std::vector<TokenId> prompt,
   request.sampling.seed = options.seed ? *options.seed : std::random_device{}();
   request.max_tokens = options.max_tokens;
   request.priority = static_cast<Priority>(options.request_class);
-  TextAssembler text = or_throw(TextAssembler::create(tokenizer().tokenizer, {}, options.stop));
-  RequestHandle handle = or_throw(lease->submit(std::move(request), {}));
-  return std::unique_ptr<Stream::Impl>(
-      new Stream::Impl{std::move(handle), std::move(text), {}, {}, false});
+  return std::unique_ptr<Stream::Impl>(new Stream::Impl{
+      or_throw(Completion::start(*lease, std::move(request), {.stops = options.stop}))});
 }
 
 Model Model::load(const std::string& path, const LoadOptions& options) {
@@ -116,25 +110,16 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 Stream Model::chat(const std::vector<Message>& messages, const GenerateOptions& options) {
-  OrderedJson context;
-  context["messages"] = OrderedJson::array();
+  OrderedJson said = OrderedJson::array();
   for (const Message& message : messages) {
-    context["messages"].push_back({{"role", message.role}, {"content", message.content}});
+    said.push_back({{"role", message.role}, {"content", message.content}});
   }
-  context["tools"] = nullptr;
-  context["documents"] = nullptr;
-  context["add_generation_prompt"] = true;
-  const LoadedTokenizer& tokenizer = impl_->tokenizer();
-  const LoadedModel& model = impl_->lease->model();
-  if (model.chat_template() == nullptr) throw Error(model.chat_template_status().message());
-  const jinja::Rendered prompt =
-      or_throw(render_prompt(*model.chat_template(), std::move(context), false, impl_->clock));
-  return Stream(impl_->submit(or_throw(encode_prompt(tokenizer.tokenizer, prompt)), options));
+  auto prompt = impl_->prompts().encode_chat({.context = chat_context(std::move(said))});
+  return Stream(impl_->submit(or_throw(std::move(prompt)), options));
 }
 
 Stream Model::complete(const std::string& prompt, const GenerateOptions& options) {
-  const Tokenizer& tokenizer = impl_->tokenizer().tokenizer;
-  return Stream(impl_->submit(or_throw(tokenizer.encode(prompt, {.add_special = true})), options));
+  return Stream(impl_->submit(or_throw(impl_->prompts().encode_text(prompt)), options));
 }
 
 Stream::Stream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -146,16 +131,11 @@ bool Stream::next(std::string& text) {
   Impl& self = *impl_;
   text.clear();
   while (text.empty() && !self.ended) {
-    if (!self.request.stream().wait(self.chunk)) continue;
-    for (const TokenId token : self.chunk.tokens) {
-      if (self.text.stopped()) break;
-      const Status pushed = self.text.push(token, text);
-      if (!pushed.ok()) throw Error(pushed.message());
+    self.completion->wait(self.events);
+    for (const AnswerEvent& event : self.events) {
+      if (const auto* content = std::get_if<AnswerContent>(&event)) text += content->text;
+      if (const auto* end = std::get_if<AnswerEnd>(&event)) self.finish(end->how);
     }
-    if (self.text.stopped()) self.request.cancel(FinishReason::kStop);
-    if (!self.chunk.end) continue;
-    self.text.finish(text);
-    self.finish(*self.chunk.end);
   }
   return !text.empty();
 }
@@ -164,13 +144,13 @@ void Stream::Impl::finish(const GenerationEnd& end) {
   ended = true;
   summary.prompt_tokens = end.prompt_tokens;
   summary.cached_tokens = end.cached_tokens;
-  summary.generated_tokens = static_cast<unsigned>(text.tokens());
-  summary.finish_reason = text.stopped() ? "stop" : public_name(end.reason);
-  if (!text.stopped() && end.reason == FinishReason::kError) throw Error(end.status.message());
+  summary.generated_tokens = end.generated_tokens;
+  summary.finish_reason = public_name(end.reason);
+  if (end.reason == FinishReason::kError) throw Error(end.status.message());
 }
 
 void Stream::cancel() {
-  impl_->request.cancel(FinishReason::kClient);
+  impl_->completion->cancel();
 }
 
 const Summary& Stream::summary() const {

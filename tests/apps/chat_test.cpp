@@ -6,8 +6,8 @@
 
 #include "apps/run_skein.h"
 #include "engine/direct_inference.h"
-#include "engine/prompt.h"
 #include "engine/tiny_model.h"
+#include "generate/prompt.h"
 
 namespace skein {
 namespace {

@@ -11,7 +11,6 @@
 #include "engine/batch_inference_engine.h"
 #include "engine/direct_inference.h"
 #include "engine/model_runner.h"
-#include "engine/prompt.h"
 #include "format/test_folder.h"
 
 namespace skein {
@@ -214,7 +213,7 @@ TEST_F(EngineModelTest, StopTokensEndChatsAndPlainTextAndAreNotEmitted) {
   const auto rendered = model().chat_template()->render(context, {});
   ASSERT_TRUE(rendered.ok()) << rendered.message();
   const Tokenizer& tokenizer = model().tokenizer()->tokenizer;
-  const auto chat = encode_prompt(tokenizer, *rendered);
+  const auto chat = tokenizer.encode(rendered->text(), {.parse_special = true});
   ASSERT_TRUE(chat.ok()) << chat.message();
   const std::vector<TokenId> stops = model().sampling_defaults().stop_ids;
   ASSERT_FALSE(stops.empty());

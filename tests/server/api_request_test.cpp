@@ -250,7 +250,7 @@ TEST(ChatRequest, MessagesBecomeWhatTemplatesWant) {
             R"("function":{"name":"f","arguments":{"z":1,"a":2}}}]},)"
             R"({"role":"tool","content":"ok","tool_call_id":"c1"}])");
   EXPECT_FALSE(find_unsupported(*request)) << "tool_choice none and text are always served";
-  EXPECT_EQ(request->template_context()["tools"][0]["function"]["name"], "f");
+  EXPECT_EQ(request->conversation().context["tools"][0]["function"]["name"], "f");
   auto tools = parse_chat_request(
       chat(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto")"));
   ASSERT_TRUE(tools.ok());

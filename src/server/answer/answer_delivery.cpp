@@ -53,7 +53,7 @@ void AnswerJob::advance() {
   if (!has_memory_) return fail(memory_error());
   if (stalled_) return;
   if (unfinished_ == 0 && used_up_) {
-    const api::Usage used = usage();
+    const Usage used = usage();
     return fail(api::rate_limit_used_up({used.prompt_tokens, used.completion_tokens}));
   }
   if (unfinished_ == 0) return complete();
@@ -63,51 +63,43 @@ void AnswerJob::advance() {
 
 // False when the whole answer has ended with this.
 bool AnswerJob::advance_choice(Choice& choice) {
-  while (!choice.finished && choice.request.stream().take(choice.chunk)) {
-    take_tokens(choice);
-    if (choice.chunk.computed_tokens > choice.progress) {
-      choice.progress = choice.chunk.computed_tokens;
-      writer_->progress(out_, choice.progress, prompt_tokens_);
-    }
-    if (choice.text->stopped() && !choice.chunk.end) {
-      const std::lock_guard lock(mutex_);
-      choice.request.cancel(FinishReason::kStop);  // its end will come
-    }
-    if (choice.chunk.end) {
-      choice.end = std::move(choice.chunk.end);
-      if (!choice.text->stopped()) {
-        if (const auto error = failure(choice)) return fail(*error), false;
+  while (!choice.finished && choice.completion->take(events_)) {
+    // Its figures are known from here on, also for the content that comes with it.
+    const auto* end = events_.empty() ? nullptr : std::get_if<AnswerEnd>(&events_.back());
+    if (end != nullptr) choice.end = end->how;
+    for (const AnswerEvent& event : events_) {
+      if (const auto* progress = std::get_if<AnswerProgress>(&event)) {
+        writer_->progress(out_, progress->computed_tokens, prompt_tokens_);
+      } else if (const auto* content = std::get_if<AnswerContent>(&event)) {
+        write_content(choice, *content);
+      } else if (!finish_choice(choice, std::get<AnswerEnd>(event))) {
+        return false;
       }
-      finish_choice(choice);
-    } else {
-      write_piece(choice);
     }
   }
   return true;
 }
 
-void AnswerJob::take_tokens(Choice& choice) {
-  const std::vector<TokenId>& tokens = choice.chunk.tokens;
-  if (tokens.empty()) return;
+void AnswerJob::note_tokens(size_t tokens) {
+  if (tokens == 0) return;
   const TimeUs now = context_.clock.now();
   if (first_token_ == 0) {
     first_token_ = now;
   } else {
-    context_.metrics.on_tokens(identity_.model, now - last_tokens_,
-                               static_cast<uint32_t>(tokens.size()));
+    context_.metrics.on_tokens(identity_.model, now - last_tokens_, static_cast<uint32_t>(tokens));
   }
   last_tokens_ = now;
+}
+
+std::vector<api::Logprob> AnswerJob::logprobs_of(Choice& choice,
+                                                 const AnswerContent& content) const {
+  std::vector<api::Logprob> logprobs;
+  if (content.logprobs.empty()) return logprobs;
   const Tokenizer& tokenizer = (*lease_)->model().tokenizer()->tokenizer;
-  const size_t per_token = choice.chunk.logprobs.size() / tokens.size();
-  for (size_t i = 0; i < tokens.size() && !choice.text->stopped(); ++i) {
-    // The ids come from the model, below the tokenizer's own limit.
-    if (const Status pushed = choice.text->push(tokens[i], choice.pending); !pushed.ok()) {
-      log_error("{}: {}", identity_.id, pushed.message());
-    }
-    if (spec_.generation.return_token_ids) choice.token_ids.push_back(tokens[i]);
-    if (per_token == 0) continue;
-    const TokenLogprob* entry = &choice.chunk.logprobs[i * per_token];
-    api::Logprob logprob;
+  const size_t per_token = content.logprobs.size() / content.tokens.size();
+  for (size_t at = 0; at < content.logprobs.size(); at += per_token) {
+    const TokenLogprob* entry = &content.logprobs[at];
+    api::Logprob& logprob = logprobs.emplace_back();
     logprob.token = tokenizer.bytes(entry->token);
     logprob.logprob = entry->logprob;
     logprob.text_offset = choice.characters;
@@ -115,40 +107,36 @@ void AnswerJob::take_tokens(Choice& choice) {
       logprob.top.emplace_back(tokenizer.bytes(entry[t].token), entry[t].logprob);
     }
     choice.characters += characters_in(logprob.token);
-    choice.logprobs.push_back(std::move(logprob));
   }
+  return logprobs;
 }
 
-void AnswerJob::write_piece(Choice& choice) {
-  const Piece piece{choice.result.index, choice.pending, choice.logprobs, choice.token_ids};
+void AnswerJob::write_content(Choice& choice, const AnswerContent& content) {
+  note_tokens(content.tokens.size());
+  const std::vector<api::Logprob> logprobs = logprobs_of(choice, content);
+  Piece piece{choice.result.index, content.text, logprobs};
+  if (spec_.generation.return_token_ids) piece.token_ids = content.tokens;
   if (!spec_.generation.stream && !memory_.resize(memory_.bytes() + held_bytes(piece))) {
     has_memory_ = false;
   }
-  if (writer_->shows(piece)) {
-    const api::Timings now = timings();
-    writer_->piece(out_, piece, usage(), spec_.generation.timings_per_token ? &now : nullptr);
-  }
-  choice.pending.clear();
-  choice.logprobs.clear();
-  choice.token_ids.clear();
+  if (!writer_->shows(piece)) return;
+  const api::Timings now = timings();
+  writer_->piece(out_, piece, usage(), spec_.generation.timings_per_token ? &now : nullptr);
 }
 
-void AnswerJob::finish_choice(Choice& choice) {
-  choice.text->finish(choice.pending);
-  write_piece(choice);
-  if (choice.text->stopped()) {
-    choice.result.finish = FinishReason::kStop;
-    choice.result.stop_sequence = spec_.generation.stop[choice.text->stop_index()];
-  } else {
-    choice.result.finish = choice.end->reason;
-  }
+// False when it did not end well, and with it the whole answer.
+bool AnswerJob::finish_choice(Choice& choice, const AnswerEnd& end) {
+  if (const auto error = failure(choice)) return fail(*error), false;
+  choice.result.finish = end.how.reason;
+  choice.result.stop_sequence = end.stop;
   choice.finished = true;
   --unfinished_;
   if (choice.on_account && choice.result.finish == FinishReason::kLength) {
     used_up_ = true;  // no end of its own: the answer's is an error
-    return;
+    return true;
   }
   writer_->finish(out_, choice.result, usage());
+  return true;
 }
 
 // Why a choice did not end well; nothing when it did.
@@ -196,12 +184,12 @@ api::Error AnswerJob::memory_error() const {
                                      : api::overloaded(1);
 }
 
-api::Usage AnswerJob::usage() const {
-  api::Usage usage;
+Usage AnswerJob::usage() const {
+  Usage usage;
   usage.prompt_tokens = prompt_tokens_;
   uint32_t prompt = UINT32_MAX;
   for (const Choice& choice : choices_) {
-    usage.completion_tokens += choice.text->tokens();
+    usage.completion_tokens += choice.completion->tokens();
     if (choice.prompt != prompt && choice.end) usage.cached_tokens += choice.end->cached_tokens;
     prompt = choice.prompt;
   }
@@ -222,7 +210,7 @@ api::Timings AnswerJob::timings() const {
   timings.prefill_ms = milliseconds(prefill_us);
   timings.decode_ms = milliseconds(decode_us);
   timings.prompt_per_second = per_second(prompt_tokens_, prefill_us);
-  timings.predicted_per_second = per_second(first.text->tokens(), decode_us);
+  timings.predicted_per_second = per_second(first.completion->tokens(), decode_us);
   return timings;
 }
 
@@ -295,7 +283,7 @@ void AnswerJob::count(FinishReason reason) {
   finished_.total_us = context_.clock.now() - arrived_;
   if (first_token_ != 0) finished_.first_token_us = first_token_ - arrived_;
   if (!choices_.empty()) {
-    const api::Usage used = usage();
+    const Usage used = usage();
     finished_.prompt_tokens = static_cast<uint32_t>(used.prompt_tokens);
     finished_.cached_tokens = static_cast<uint32_t>(used.cached_tokens);
     finished_.output_tokens = static_cast<uint32_t>(used.completion_tokens);

@@ -234,7 +234,6 @@ std::optional<api::Error> AnswerJob::check_rate(const std::vector<PromptTokens>&
 
 Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
   const ServedModel& served = **lease_;
-  const Tokenizer& tokenizer = served.model().tokenizer()->tokenizer;
   const api::Generation& wanted = spec_.generation;
   const SamplingParams& defaults = served.model().sampling_defaults();
   SamplingParams sampling = wanted.sampling_params(defaults_of(defaults), seed_, defaults.stop_ids);
@@ -243,9 +242,6 @@ Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
   if (!timeout_us) timeout_us = caller_.timeout_us;
   for (size_t p = 0; p < prompts.size(); ++p) {
     for (uint32_t c = 0; c < wanted.n; ++c) {
-      SKEIN_ASSIGN(TextAssembler text,
-                   TextAssembler::create(tokenizer, {.skip_special = wanted.skip_special_tokens},
-                                         wanted.stop));
       GenerationRequest request;
       request.prompt = prompts[p].ids;
       request.sampling = sampling;
@@ -262,20 +258,19 @@ Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
       request.siblings = wanted_choices_;
       if (timeout_us) request.timeout_us = *timeout_us - (context_.clock.now() - arrived_);
       request.reports_progress = wanted.return_progress && wanted.stream;
-      SKEIN_ASSIGN(RequestHandle handle,
-                   (*lease_)->submit(std::move(request), [self = shared_from_this()] {
-                     self->context_.delivery.post(self);
-                   }));
+      ReadOptions read{{.skip_special = wanted.skip_special_tokens}, wanted.stop, prompts[p].echo};
+      SKEIN_ASSIGN(auto completion, Completion::start(**lease_, std::move(request), std::move(read),
+                                                      [self = shared_from_this()] {
+                                                        self->context_.delivery.post(self);
+                                                      }));
       const std::lock_guard lock(mutex_);
       Choice& choice = choices_.emplace_back();
-      choice.request = std::move(handle);
-      choice.text = std::move(text);
-      choice.pending = prompts[p].echo;
+      choice.completion = std::move(completion);
       choice.on_account = on_account;
       choice.result.index = static_cast<uint32_t>(choices_.size() - 1);
       choice.prompt = static_cast<uint32_t>(p);
       ++unfinished_;
-      if (cancelled_) choice.request.cancel(FinishReason::kClient);
+      if (cancelled_) choice.completion->cancel();
     }
   }
   return {};
@@ -321,7 +316,7 @@ void AnswerJob::explain(std::function<void(RequestExplanation)> done) {
   {
     const std::lock_guard lock(mutex_);
     if (lease_) served = (*lease_)->shared_from_this();
-    for (const Choice& choice : choices_) ids.push_back(choice.request.id());
+    for (const Choice& choice : choices_) ids.push_back(choice.completion->id());
   }
   explanation.state = served && !ids.empty() ? "live" : "loading";
   if (!served || ids.empty()) return done(std::move(explanation));
@@ -350,7 +345,7 @@ void AnswerJob::explain(std::function<void(RequestExplanation)> done) {
 void AnswerJob::cancel() {
   const std::lock_guard lock(mutex_);
   cancelled_ = true;
-  for (Choice& choice : choices_) choice.request.cancel(FinishReason::kClient);
+  for (Choice& choice : choices_) choice.completion->cancel();
 }
 
 }  // namespace skein

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "engine/inference_service.h"
+#include "generate/events.h"
 #include "server/answer/generate.h"
 #include "server/answer/writers.h"
-#include "text/text_assembler.h"
 
 namespace skein {
 
@@ -55,17 +55,11 @@ class AnswerJob final : public Deliverable,
 
  private:
   struct Choice {
-    RequestHandle request;
-    std::optional<TextAssembler> text;
-    StreamChunk chunk;
+    std::unique_ptr<Completion> completion;
     api::Choice result;
     std::optional<GenerationEnd> end;
-    std::string pending;  // text for the next piece
-    std::vector<api::Logprob> logprobs;
-    std::vector<TokenId> token_ids;
     uint64_t characters = 0;  // before the next token, for its text_offset
     uint32_t prompt = 0;      // which of the prompts
-    uint32_t progress = 0;
     bool on_account = false;  // max_tokens is its share of what the key had left
     bool finished = false;    // its end was written
   };
@@ -89,12 +83,13 @@ class AnswerJob final : public Deliverable,
 
   // answer_delivery.cpp: from the engine
   bool advance_choice(Choice& choice);
-  void take_tokens(Choice& choice);
-  void write_piece(Choice& choice);
-  void finish_choice(Choice& choice);
+  void write_content(Choice& choice, const AnswerContent& content);
+  void note_tokens(size_t tokens);
+  std::vector<api::Logprob> logprobs_of(Choice& choice, const AnswerContent& content) const;
+  bool finish_choice(Choice& choice, const AnswerEnd& end);
   void flush();
   api::Error memory_error() const;
-  api::Usage usage() const;
+  Usage usage() const;
   api::Timings timings() const;
   std::optional<api::Error> failure(const Choice& choice);
   void fail(const api::Error& error);
@@ -112,6 +107,7 @@ class AnswerJob final : public Deliverable,
   std::optional<http::Responder> responder_;
   LineDone done_;
   std::unique_ptr<AnswerWriter> writer_;  // of a stream: before its head can leave
+  std::vector<AnswerEvent> events_;       // of a choice, while they are written
   std::string out_;                       // written by the writer, not yet taken by the responder
   bool stalled_ = false;                  // the responder is full
   // What a plain answer has grown to, or what a stream holds back while its reader is behind.

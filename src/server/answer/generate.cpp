@@ -4,9 +4,7 @@
 #include <charconv>
 #include <utility>
 
-#include "base/check.h"
 #include "base/log.h"
-#include "engine/prompt.h"
 #include "server/answer/answer_job.h"
 
 namespace skein {
@@ -14,73 +12,66 @@ namespace {
 
 using Prompts = api::Parsed<std::vector<PromptTokens>>;
 
-// Tokens beyond the context up to which a text is still counted, so that the client is told how
-// many it has.
-constexpr uint64_t kSlackTokens = 1024;
-
-api::Error too_long(const Status& status, const char* field) {
+// Why a text could not become ids; one that is too long names its field.
+api::Error encode_error(const Status& status, const char* field) {
   api::Error error = api::from_status(status);
-  error.param = field;
+  if (status.code() == Code::kOutOfRange) error.param = field;
   return error;
 }
 
-Prompts chat_prompt(const ServedModel& served, const api::ChatRequest& request) {
+Prompts chat_prompt(const ServerContext& context, const ServedModel& served,
+                    const api::ChatRequest& request) {
   if (auto missing = find_missing(served, true, true)) return std::move(*missing);
-  Result<jinja::Rendered> prompt = render_chat(served, request);
+  const PromptBuilder prompts = prompts_of(context, served);
+  Result<jinja::Rendered> prompt = prompts.render(request.conversation());
   if (!prompt.ok()) {
     return api::invalid_field(
         "messages", "The model's chat template refuses this conversation: " + prompt.message());
   }
-  if (const Status size = check_text_bytes(served, *prompt); !size.ok()) {
-    return too_long(size, "messages");
-  }
-  auto ids = encode_prompt(served.model().tokenizer()->tokenizer, *prompt);
-  if (!ids.ok()) return api::from_status(ids.status());
+  auto ids = prompts.encode(*prompt);
+  if (!ids.ok()) return encode_error(ids.status(), "messages");
   return std::vector<PromptTokens>{{std::move(*ids), {}}};
 }
 
-api::Parsed<PromptTokens> completion_prompt(const ServedModel& served, const api::Prompt& prompt,
-                                            bool echo, size_t index) {
-  const Tokenizer& tokenizer = served.model().tokenizer()->tokenizer;
-  PromptTokens tokens;
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
-    for (const TokenId id : *ids) {
-      if (id < 0 || static_cast<uint32_t>(id) >= served.vocab()) {
-        return api::invalid_field("prompt", "Prompt " + std::to_string(index) +
-                                                " has the token id " + std::to_string(id) +
-                                                "; the vocabulary has " +
-                                                std::to_string(served.vocab()) + ".");
-      }
-    }
-    tokens.ids = *ids;
-    if (echo) {
-      auto text = tokenizer.decode(*ids);
-      if (!text.ok()) return api::from_status(text.status());
-      tokens.echo = std::move(*text);
-    }
-    return tokens;
+api::Parsed<PromptTokens> ids_prompt(const ServedModel& served, const std::vector<TokenId>& ids,
+                                     bool echo, size_t index) {
+  for (const TokenId id : ids) {
+    if (id >= 0 && static_cast<uint32_t>(id) < served.vocab()) continue;
+    return api::invalid_field(
+        "prompt", fmt::format("Prompt {} has the token id {}; the vocabulary has {}.", index, id,
+                              served.vocab()));
   }
-  const std::string& text = std::get<std::string>(prompt);
-  if (const Status size = check_text_bytes(served, text.size()); !size.ok()) {
-    return too_long(size, "prompt");
-  }
-  auto ids = tokenizer.encode(text, {.add_special = true});
-  if (!ids.ok()) return api::from_status(ids.status());
-  tokens.ids = std::move(*ids);
-  if (echo) tokens.echo = text;
-  if (tokens.ids.empty()) {
-    return api::invalid_field("prompt",
-                              "The prompt is empty, and this model begins no text by "
-                              "itself.");
+  PromptTokens tokens{ids, {}};
+  if (echo) {
+    auto text = served.model().tokenizer()->tokenizer.decode(ids);
+    if (!text.ok()) return api::from_status(text.status());
+    tokens.echo = std::move(*text);
   }
   return tokens;
 }
 
-Prompts completion_prompts(const ServedModel& served, const api::CompletionRequest& request) {
+api::Parsed<PromptTokens> text_prompt(const PromptBuilder& prompts, const std::string& text,
+                                      bool echo) {
+  auto ids = prompts.encode_text(text);
+  if (!ids.ok()) return encode_error(ids.status(), "prompt");
+  if (ids->empty()) {
+    return api::invalid_field("prompt",
+                              "The prompt is empty, and this model begins no text by "
+                              "itself.");
+  }
+  return PromptTokens{std::move(*ids), echo ? text : std::string()};
+}
+
+Prompts completion_prompts(const ServerContext& context, const ServedModel& served,
+                           const api::CompletionRequest& request) {
   if (auto missing = find_missing(served, true, false)) return std::move(*missing);
   std::vector<PromptTokens> prompts;
   for (size_t i = 0; i < request.prompts.size(); ++i) {
-    auto prompt = completion_prompt(served, request.prompts[i], request.echo, i);
+    const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompts[i]);
+    auto prompt = ids != nullptr
+                      ? ids_prompt(served, *ids, request.echo, i)
+                      : text_prompt(prompts_of(context, served),
+                                    std::get<std::string>(request.prompts[i]), request.echo);
     if (!prompt.ok()) return prompt.error();
     prompts.push_back(std::move(*prompt));
   }
@@ -92,8 +83,8 @@ std::shared_ptr<AnswerJob> chat_job(ServerContext& context, Caller caller, Answe
   AnswerSpec spec;
   spec.form = form;
   spec.generation = request.generation;
-  spec.make_prompts = [request = std::move(request)](const ServedModel& served) {
-    return chat_prompt(served, request);
+  spec.make_prompts = [&context, request = std::move(request)](const ServedModel& served) {
+    return chat_prompt(context, served, request);
   };
   return std::make_shared<AnswerJob>(context, std::move(caller), std::move(spec));
 }
@@ -103,8 +94,8 @@ std::shared_ptr<AnswerJob> completion_job(ServerContext& context, Caller caller,
   AnswerSpec spec;
   spec.form = AnswerForm::kCompletion;
   spec.generation = request.generation;
-  spec.make_prompts = [request = std::move(request)](const ServedModel& served) {
-    return completion_prompts(served, request);
+  spec.make_prompts = [&context, request = std::move(request)](const ServedModel& served) {
+    return completion_prompts(context, served, request);
   };
   return std::make_shared<AnswerJob>(context, std::move(caller), std::move(spec));
 }
@@ -141,12 +132,8 @@ std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer
   return std::nullopt;
 }
 
-Status check_text_bytes(const ServedModel& served, uint64_t bytes) {
-  const uint64_t tokens = served.max_request_tokens() + kSlackTokens;
-  const uint64_t limit = tokens * served.model().tokenizer()->tokenizer.longest_piece_bytes();
-  if (bytes <= limit) return {};
-  return out_of_range("The text has {} bytes; with a context of {} tokens at most {} are taken.",
-                      bytes, served.max_request_tokens(), limit);
+PromptBuilder prompts_of(const ServerContext& context, const ServedModel& served) {
+  return PromptBuilder(served.model(), served.max_request_tokens(), context.clock);
 }
 
 api::Error rate_limit_error(const Admission& admission) {
@@ -154,26 +141,6 @@ api::Error rate_limit_error(const Admission& admission) {
   constexpr TimeUs kSecond = kUsPerSecond;
   const TimeUs seconds = (admission.retry_after_us + kSecond - 1) / kSecond;
   return api::rate_limited(static_cast<uint64_t>(std::max<TimeUs>(1, seconds)));
-}
-
-Status check_token_count(const ServedModel& served, uint64_t tokens) {
-  const uint64_t limit = served.max_request_tokens() + kSlackTokens;
-  if (tokens <= limit) return {};
-  return out_of_range("There are {} tokens; with a context of {} at most {} are taken.", tokens,
-                      served.max_request_tokens(), limit);
-}
-
-Status check_text_bytes(const ServedModel& served, const jinja::Rendered& prompt) {
-  uint64_t bytes = 0;
-  for (const auto& segment : prompt.segments) bytes += segment.text.size();
-  return check_text_bytes(served, bytes);
-}
-
-Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request) {
-  const ChatTemplate* chat = served.model().chat_template();
-  SKEIN_CHECK(chat != nullptr, "model {} has no chat template", served.id());
-  const SystemClock clock;
-  return render_prompt(*chat, request.template_context(), request.continue_final_message, clock);
 }
 
 api::Parsed<std::string> model_for(const ServerContext& context, const Principal& who,

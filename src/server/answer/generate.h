@@ -12,12 +12,12 @@
 #include <string>
 #include <string_view>
 
+#include "generate/prompt.h"
 #include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
 #include "server/context.h"
 #include "server/http/responder.h"
 #include "server/router.h"
-#include "text/jinja/template.h"
 
 namespace skein {
 
@@ -52,19 +52,10 @@ std::shared_ptr<LiveRequest> generate_completion(ServerContext& context, Caller 
 // conversation. The reason is logged, for it may name paths.
 std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer, bool chat);
 
-// Before text is tokenized: no prompt that fits the context can have more bytes than its tokens can
-// stand for. kOutOfRange with both numbers.
-Status check_text_bytes(const ServedModel& served, uint64_t bytes);
-// The same of a rendered conversation, and of ids that are to become text.
-Status check_text_bytes(const ServedModel& served, const jinja::Rendered& prompt);
-Status check_token_count(const ServedModel& served, uint64_t tokens);
+PromptBuilder prompts_of(const ServerContext& context, const ServedModel& served);
 
 // What a key is told whose minute is used up, and when to come again.
 api::Error rate_limit_error(const Admission& admission);
-
-// The prompt of a conversation, as the model's own template writes it; find_missing has found
-// nothing.
-Result<jinja::Rendered> render_chat(const ServedModel& served, const api::ChatRequest& request);
 
 // The model of a request that may use it: an id that exists and that the key allows.
 api::Parsed<std::string> model_for(const ServerContext& context, const Principal& who,

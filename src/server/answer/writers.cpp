@@ -16,7 +16,7 @@ class OpenAiStreamWriter final : public AnswerWriter {
                                                    : api::OpenAiStream::Kind::kCompletion,
                 options_.identity, options_.extras) {}
 
-  void piece(std::string& out, const Piece& piece, const api::Usage& usage,
+  void piece(std::string& out, const Piece& piece, const Usage& usage,
              const api::Timings* timings) override {
     begin(out, piece.index);
     api::Delta delta;
@@ -28,11 +28,11 @@ class OpenAiStreamWriter final : public AnswerWriter {
     if (options_.logprobs) delta.logprobs = &piece.logprobs;
     stream_.text(out, delta);
   }
-  void finish(std::string& out, const api::Choice& choice, const api::Usage& usage) override {
+  void finish(std::string& out, const api::Choice& choice, const Usage& usage) override {
     begin(out, choice.index);
     stream_.finish(out, choice.index, choice.finish, &usage);
   }
-  void end(std::string& out, const api::Usage& usage, const api::Timings& timings) override {
+  void end(std::string& out, const Usage& usage, const api::Timings& timings) override {
     if (options_.extras.include_usage) stream_.usage(out, usage, &timings);
     api::OpenAiStream::done(out);
   }
@@ -67,23 +67,23 @@ class MessageStreamWriter final : public AnswerWriter {
  public:
   explicit MessageStreamWriter(Options options) : options_(std::move(options)) {}
 
-  void piece(std::string& out, const Piece& piece, const api::Usage& usage,
+  void piece(std::string& out, const Piece& piece, const Usage& usage,
              const api::Timings*) override {
     begin(out, usage);
     api::MessageStream::text(out, piece.text);
   }
-  void finish(std::string& out, const api::Choice& choice, const api::Usage& usage) override {
+  void finish(std::string& out, const api::Choice& choice, const Usage& usage) override {
     begin(out, usage);
     api::MessageStream::finish(out, choice, usage);
   }
-  void end(std::string&, const api::Usage&, const api::Timings&) override {}
+  void end(std::string&, const Usage&, const api::Timings&) override {}
   void error(std::string& out, const api::Error& error) override {
     api::MessageStream::error(out, error);
   }
   bool shows(const Piece& piece) const override { return !piece.text.empty(); }
 
  private:
-  void begin(std::string& out, const api::Usage& usage) {
+  void begin(std::string& out, const Usage& usage) {
     if (!std::exchange(begun_, true)) {
       api::MessageStream::begin(out, options_.identity, usage);
     }
@@ -106,7 +106,7 @@ class WholeWriter final : public AnswerWriter {
     }
   }
 
-  void piece(std::string&, const Piece& piece, const api::Usage&, const api::Timings*) override {
+  void piece(std::string&, const Piece& piece, const Usage&, const api::Timings*) override {
     api::Choice& choice = answer_.choices[piece.index];
     choice.text.append(piece.text);
     choice.token_ids.insert(choice.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
@@ -114,12 +114,12 @@ class WholeWriter final : public AnswerWriter {
       choice.logprobs->insert(choice.logprobs->end(), piece.logprobs.begin(), piece.logprobs.end());
     }
   }
-  void finish(std::string&, const api::Choice& finished, const api::Usage&) override {
+  void finish(std::string&, const api::Choice& finished, const Usage&) override {
     api::Choice& choice = answer_.choices[finished.index];
     choice.finish = finished.finish;
     choice.stop_sequence = finished.stop_sequence;
   }
-  void end(std::string& out, const api::Usage& usage, const api::Timings& timings) override {
+  void end(std::string& out, const Usage& usage, const api::Timings& timings) override {
     answer_.usage = usage;
     if (form_ != AnswerForm::kMessage) answer_.timings = timings;
     switch (form_) {

@@ -42,11 +42,11 @@ class AnswerWriter {
   };
 
   virtual ~AnswerWriter() = default;
-  virtual void piece(std::string& out, const Piece& piece, const api::Usage& usage,
+  virtual void piece(std::string& out, const Piece& piece, const Usage& usage,
                      const api::Timings* timings) = 0;
   // `choice` has no text: its pieces had.
-  virtual void finish(std::string& out, const api::Choice& choice, const api::Usage& usage) = 0;
-  virtual void end(std::string& out, const api::Usage& usage, const api::Timings& timings) = 0;
+  virtual void finish(std::string& out, const api::Choice& choice, const Usage& usage) = 0;
+  virtual void end(std::string& out, const Usage& usage, const api::Timings& timings) = 0;
   virtual void error(std::string& out, const api::Error& error) = 0;
   virtual void progress(std::string&, uint64_t, uint64_t) {}  // done and all tokens of the prompt
   // Whether there is anything in a piece for the client to see.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "generate/events.h"
 #include "sched/types.h"
 
 namespace skein::api {
@@ -19,12 +20,6 @@ struct Identity {
   std::string id;  // "chatcmpl-...", "cmpl-...", "msg_..."
   int64_t created = 0;
   std::string model;
-};
-
-struct Usage {
-  uint64_t prompt_tokens = 0;
-  uint64_t completion_tokens = 0;
-  uint64_t cached_tokens = 0;  // of the prompt
 };
 
 struct Timings {

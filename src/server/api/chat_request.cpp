@@ -230,13 +230,12 @@ Problem find_unsupported(const ChatRequest& request) {
   return std::nullopt;
 }
 
-json::Value ChatRequest::template_context() const {
-  json::Value context = template_kwargs;
-  context["messages"] = messages;
-  context["tools"] = tools;
-  context["documents"] = nullptr;
-  context["add_generation_prompt"] = add_generation_prompt;
-  return context;
+Conversation ChatRequest::conversation() const {
+  Conversation conversation{chat_context(messages), continue_final_message};
+  conversation.context.update(template_kwargs);
+  conversation.context["tools"] = tools;
+  conversation.context["add_generation_prompt"] = add_generation_prompt;
+  return conversation;
 }
 
 }  // namespace skein::api

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "generate/prompt.h"
 #include "server/api/errors.h"
 #include "server/api/fields.h"
 #include "server/api/generation.h"
@@ -32,8 +33,7 @@ struct ChatRequest {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
 
-  // What ChatTemplate::render takes.
-  json::Value template_context() const;
+  Conversation conversation() const;
 };
 
 Parsed<ChatRequest> parse_chat_request(std::string_view body);

@@ -4,7 +4,6 @@
 // cost the workers as much as a prompt does.
 #include <utility>
 
-#include "engine/prompt.h"
 #include "server/answer/generate.h"
 #include "server/api/answers.h"
 #include "server/api/text_requests.h"
@@ -41,36 +40,30 @@ bool enter(ServerContext& context, const Call& call, const http::Responder& resp
   return false;
 }
 
-const Tokenizer& tokenizer_of(const ServedModel& model) {
-  return model.model().tokenizer()->tokenizer;
-}
+// A model that has what the request needs, and its prompts.
+struct TextModel {
+  const ServedModel& served;
+  const PromptBuilder prompts;
+  const Tokenizer& tokenizer() const { return served.model().tokenizer()->tokenizer; }
+};
 
-Result<std::vector<TokenId>> encode_chat(const ServedModel& model, const api::ChatRequest& chat) {
-  SKEIN_ASSIGN(const jinja::Rendered prompt, render_chat(model, chat));
-  SKEIN_TRY(check_text_bytes(model, prompt));
-  return encode_prompt(tokenizer_of(model), prompt);
-}
-
-Result<TextAnswer> tokenize(const ServedModel& model, const api::TokenizeRequest& request) {
-  const Tokenizer& tokenizer = tokenizer_of(model);
-  if (!request.chat) SKEIN_TRY(check_text_bytes(model, request.text.size()));
-  const auto encoded = request.chat
-                           ? encode_chat(model, *request.chat)
-                           : tokenizer.encode(request.text, {.add_special = request.add_special});
+Result<TextAnswer> tokenize(const TextModel& model, const api::TokenizeRequest& request) {
+  const auto encoded = request.chat ? model.prompts.encode_chat(request.chat->conversation())
+                                    : model.prompts.encode_text(request.text, request.add_special);
   SKEIN_ASSIGN(const std::vector<TokenId> tokens, encoded);
   std::vector<std::string> pieces;
   if (request.with_pieces) {
     pieces.reserve(tokens.size());
-    for (const TokenId token : tokens) pieces.emplace_back(tokenizer.piece(token));
+    for (const TokenId token : tokens) pieces.emplace_back(model.tokenizer().piece(token));
   }
-  return TextAnswer{api::tokenize_answer(tokens, model.max_request_tokens(),
+  return TextAnswer{api::tokenize_answer(tokens, model.served.max_request_tokens(),
                                          request.with_pieces ? &pieces : nullptr),
                     tokens.size()};
 }
 
-Result<TextAnswer> detokenize(const ServedModel& model, const api::DetokenizeRequest& request) {
-  SKEIN_TRY(check_token_count(model, request.tokens.size()));
-  const Tokenizer& tokenizer = tokenizer_of(model);
+Result<TextAnswer> detokenize(const TextModel& model, const api::DetokenizeRequest& request) {
+  SKEIN_TRY(model.prompts.check_count(request.tokens.size()));
+  const Tokenizer& tokenizer = model.tokenizer();
   for (const TokenId token : request.tokens) {
     if (!tokenizer.contains(token)) {
       return invalid_argument("The vocabulary has {} tokens; {} is not one of them.",
@@ -81,15 +74,16 @@ Result<TextAnswer> detokenize(const ServedModel& model, const api::DetokenizeReq
   return TextAnswer{api::detokenize_answer(text), request.tokens.size()};
 }
 
-Result<TextAnswer> apply_template(const ServedModel& model,
+Result<TextAnswer> apply_template(const TextModel& model,
                                   const api::ApplyTemplateRequest& request) {
-  SKEIN_ASSIGN(const jinja::Rendered prompt, render_chat(model, request.chat));
+  SKEIN_ASSIGN(const jinja::Rendered prompt, model.prompts.render(request.chat.conversation()));
   const std::string text = prompt.text();
   return TextAnswer{api::apply_template_answer(text), text.size() / kBytesPerToken};
 }
 
-Result<TextAnswer> count_tokens(const ServedModel& model, const api::ChatRequest& request) {
-  SKEIN_ASSIGN(const std::vector<TokenId> tokens, encode_chat(model, request));
+Result<TextAnswer> count_tokens(const TextModel& model, const api::ChatRequest& request) {
+  SKEIN_ASSIGN(const std::vector<TokenId> tokens,
+               model.prompts.encode_chat(request.conversation()));
   return TextAnswer{api::count_tokens_answer(tokens.size()), tokens.size()};
 }
 
@@ -127,18 +121,19 @@ EndpointFunction text_endpoint(ServerContext& context, Parse parse, Answer answe
     call.request = {};
     call.request.memory = std::move(memory);
     const Needs needs = needs_of(*request);
-    with_model(context, call, needs.model, responder,
-               [=, &context, parsed = std::move(*request)](ServedModel& served) {
-                 if (const auto missing = find_missing(served, needs.tokenizer, needs.chat)) {
-                   return send_error(call, responder, *missing);
-                 }
-                 Result<TextAnswer> made = answer(served, parsed);
-                 if (!made.ok()) {
-                   return send_error(call, responder, text_error(made.status(), field));
-                 }
-                 context.limiter.settle(*call.principal, kReservedTokens, made->tokens);
-                 send_json(responder, std::move(made->body));
-               });
+    with_model(
+        context, call, needs.model, responder,
+        [=, &context, parsed = std::move(*request)](ServedModel& served) {
+          if (const auto missing = find_missing(served, needs.tokenizer, needs.chat)) {
+            return send_error(call, responder, *missing);
+          }
+          Result<TextAnswer> made = answer(TextModel{served, prompts_of(context, served)}, parsed);
+          if (!made.ok()) {
+            return send_error(call, responder, text_error(made.status(), field));
+          }
+          context.limiter.settle(*call.principal, kReservedTokens, made->tokens);
+          send_json(responder, std::move(made->body));
+        });
   };
 }
 

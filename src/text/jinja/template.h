@@ -30,7 +30,7 @@ struct Limits {
   uint64_t memory_bytes = 128U << 20;  // alive at one time, beyond the context, marks counted in
   uint32_t depth = 400;                // nested statements, expressions and macro calls
   std::function<bool()> expired;       // asked every thousand steps or so; true ends the render
-                                       // (render_prompt of engine/ sets one)
+                                       // (render_prompt of generate/ sets one)
 };
 
 // A piece of a rendered prompt. Control tokens may be read only from pieces with `from_template`.

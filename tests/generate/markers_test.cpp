@@ -14,7 +14,7 @@
 
 #include "engine/load_chat_template.h"
 #include "engine/load_tokenizer.h"
-#include "engine/prompt.h"
+#include "generate/prompt.h"
 #include "format/gguf_writer.h"
 #include "format/safetensors_writer.h"
 #include "format/test_folder.h"
@@ -23,13 +23,13 @@
 namespace skein {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = OrderedJson;
 using Texts = std::vector<std::string>;
 using ::testing::Contains;
 using ::testing::Not;
 
 Json models() {
-  std::ifstream in(SKEIN_SOURCE_DIR "/tests/engine/added_tokens.json");
+  std::ifstream in(SKEIN_SOURCE_DIR "/tests/generate/added_tokens.json");
   return Json::parse(in);
 }
 

@@ -1,9 +1,8 @@
-#include "engine/prompt.h"
+#include "generate/prompt.h"
 
 #include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "engine/load_chat_template.h"
 #include "engine/models.h"
@@ -12,7 +11,7 @@
 namespace skein {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = OrderedJson;
 
 // The default model's template and tokenizer.
 struct Chat {
@@ -65,7 +64,7 @@ jinja::Rendered continued(const ChatTemplateSource& source, const Json& content)
   const Json context = {{"messages",
                          {{{"role", "user"}, {"content", "one\ntwo im_end continue-0"}},
                           {{"role", "assistant"}, {"content", content}}}}};
-  auto prompt = render_prompt(chat, context, true, SystemClock());
+  auto prompt = render_prompt(chat, {context, true}, SystemClock());
   EXPECT_TRUE(prompt.ok()) << prompt.message();
   return std::move(prompt).value();
 }
@@ -98,7 +97,7 @@ TEST(Prompt, WhatCannotBeContinuedIsRefused) {
        {{{"role", "user"}, {"content", "x"}}, {{"role", "assistant"}, {"content", "y"}}}}};
   const Json calls = {{"messages", {{{"role", "assistant"}, {"content", nullptr}}}}};
   for (const Json& context : {hidden, calls, Json::object()}) {
-    EXPECT_FALSE(render_prompt(chat, context, true, SystemClock()).ok()) << context;
+    EXPECT_FALSE(render_prompt(chat, {context, true}, SystemClock()).ok()) << context;
   }
 }
 
@@ -115,8 +114,8 @@ TEST(Prompt, RendersEndWhenTheirTimeIsUp) {
   ChatTemplateSource source;
   source.text = "{% for i in range(100000) %}{{ i }}{% endfor %}";
   const ChatTemplate chat = ChatTemplate::create(source).value();
-  EXPECT_TRUE(render_prompt(chat, Json::object(), false, ManualClock()).ok());
-  const auto late = render_prompt(chat, Json::object(), false, HurryingClock());
+  EXPECT_TRUE(render_prompt(chat, {Json::object()}, ManualClock()).ok());
+  const auto late = render_prompt(chat, {Json::object()}, HurryingClock());
   EXPECT_EQ(late.status().code(), Code::kDeadlineExceeded) << late.message();
 }
 

@@ -1,0 +1,128 @@
+// Tokens in, events out: what becomes of a request, in the words that every API can be told in.
+//
+//   progress* content* end
+//
+// An event kind exists when something produces it. Reasoning, the begin of a tool call and its
+// arguments will be alternatives of AnswerEvent of their own, made by a parser that stands in
+// EventReader behind the assembler and comes before the end; users visit every alternative, so the
+// compiler names those that have to learn a new one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/generation.h"
+#include "engine/inference_service.h"
+#include "engine/served_model.h"
+#include "engine/token_stream.h"
+#include "text/text_assembler.h"
+
+namespace skein {
+
+// What a request or an answer has used.
+struct Usage {
+  uint64_t prompt_tokens = 0;
+  uint64_t completion_tokens = 0;
+  uint64_t cached_tokens = 0;  // of the prompt
+};
+
+// So many tokens of the prompt are computed.
+struct AnswerProgress {
+  uint32_t computed_tokens = 0;
+};
+
+struct AnswerContent {
+  std::string_view text;            // whole characters; empty where the tokens show nothing yet
+  std::span<const TokenId> tokens;  // as far as the text goes: those after a stop text are not
+  std::span<const TokenLogprob> logprobs;  // of these tokens, as in StreamChunk
+};
+
+struct AnswerEnd {
+  // As the engine says it; but where a stop text was met it is kStop, and generated_tokens are
+  // those that were taken.
+  GenerationEnd how;
+  std::string_view stop;  // the stop text that was met; empty: none
+};
+
+using AnswerEvent = std::variant<AnswerProgress, AnswerContent, AnswerEnd>;
+
+struct ReadOptions {
+  DecodeOptions decode = {};
+  std::vector<std::string> stops = {};
+  std::string prefix = {};  // text that goes before the answer's own
+};
+
+// Turns what a stream says into events. Nothing follows the end. For one thread at a time; the
+// tokenizer outlives it. Events hold views of the reader and of the chunk: they count until the
+// next call.
+class EventReader {
+ public:
+  // Fails as TextAssembler does on stop texts.
+  static Result<EventReader> create(const Tokenizer& tokenizer, ReadOptions options);
+
+  // What was in `events` goes. A token outside the vocabulary ends the answer with kError.
+  void read(const StreamChunk& chunk, std::vector<AnswerEvent>& events);
+
+  // No more tokens are wanted.
+  bool stopped() const { return ended_ || text_.stopped(); }
+  // That were taken, the one that completed a stop text included.
+  uint64_t tokens() const { return text_.tokens(); }
+
+ private:
+  EventReader(TextAssembler text, ReadOptions options)
+      : text_(std::move(text)),
+        stops_(std::move(options.stops)),
+        content_(std::move(options.prefix)) {}
+  Status push(std::span<const TokenId> tokens);
+
+  TextAssembler text_;
+  std::vector<std::string> stops_;
+  std::string content_;     // of the next event, or of the last one
+  bool has_shown_ = false;  // content_ was in an event and goes with the next call
+  uint32_t computed_tokens_ = 0;
+  bool ended_ = false;
+};
+
+// One request of an engine, read as events. A stop text cancels what is left of it; so does letting
+// go. cancel() may be called by any thread, the rest by one at a time.
+class Completion {
+ public:
+  Completion(RequestHandle request, EventReader reader)
+      : request_(std::move(request)), reader_(std::move(reader)) {}
+
+  // As ServedModel::submit; `model` has a tokenizer, and outlives the result. `on_ready` may be
+  // called before this returns.
+  static Result<std::unique_ptr<Completion>> start(ServedModel& model, GenerationRequest request,
+                                                   ReadOptions options,
+                                                   std::function<void()> on_ready = {});
+
+  // What has arrived since the last time; false when nothing has.
+  bool take(std::vector<AnswerEvent>& events);
+  // Sleeps until something arrives.
+  void wait(std::vector<AnswerEvent>& events);
+
+  void cancel();
+
+  RequestId id() const { return request_.id(); }
+  uint64_t tokens() const { return reader_.tokens(); }
+
+ private:
+  void read(std::vector<AnswerEvent>& events);
+  void cancel(FinishReason reason);
+
+  std::mutex cancelling_;  // request_.cancel()
+  RequestHandle request_;
+  EventReader reader_;
+  StreamChunk chunk_;
+};
+
+}  // namespace skein
