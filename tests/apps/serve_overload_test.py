@@ -181,11 +181,17 @@ class AgingTest(unittest.TestCase):
     async def run_all(self, server, keys):
         rng, stop, longest = random.Random(3), asyncio.Event(), 0
 
+        async def admitted(path, body, key):
+            """On a slow machine a key's share of the queue is small once another key asks: it asks again then."""
+            while (reply := await load.ask(server, path, body, key)).status == 429:
+                await asyncio.sleep(0.05)
+            return reply
+
         async def client():
             nonlocal longest
             body = {"prompt": words(rng, 16), "max_tokens": 24, "ignore_eos": True, "stream": True}
             while not stop.is_set():
-                reply = await load.ask(server, COMPLETIONS, body, keys["high"])
+                reply = await admitted(COMPLETIONS, body, keys["high"])
                 assert reply.done, (reply.status, reply.error)
                 longest = max(longest, reply.last - reply.begun)
 
@@ -193,8 +199,8 @@ class AgingTest(unittest.TestCase):
         while server.gauge("vllm:num_requests_waiting") < self.ROWS:
             await asyncio.sleep(0.01)
         body = {"prompt": words(rng, 16), "max_tokens": 2, "ignore_eos": True, "stream": True}
-        by_key = load.ask(server, COMPLETIONS, body, keys["low"])
-        by_route = load.ask(server, "/v1/batch/completions", body, keys["high"])
+        by_key = admitted(COMPLETIONS, body, keys["low"])
+        by_route = admitted("/v1/batch/completions", body, keys["high"])
         low = await asyncio.gather(by_key, by_route)
         stop.set()
         await asyncio.gather(*clients)

@@ -14,7 +14,7 @@
 
 namespace skein {
 
-inline constexpr int64_t kBatchLifetimeS = 24 * 3600;
+inline constexpr int64_t kBatchLifetimeS = int64_t{24} * 3600;
 // Batches of one owner that have not ended: what bounds the store.
 inline constexpr int64_t kMaxLiveBatches = 100;
 // Batches of one owner that are remembered; beyond, the oldest that have ended are forgotten. Their
