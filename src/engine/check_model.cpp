@@ -20,7 +20,7 @@ Status check_model(const std::string& path, uint32_t max_context) {
   (void)load_tokenizer(source).status();
   (void)load_chat_template(source).status();
   const Status checked = Decoder::check_source(source, max_context);
-  if (checked.ok()) return checked;
+  if (checked.ok()) return {};
   return {checked.code(), fmt::format("{}: {}", path, checked.message())};
 }
 

@@ -26,7 +26,7 @@ class DirectService::Core final : public RequestCanceller,
  public:
   Core(std::unique_ptr<DirectInference> inference, Options options, const Clock& clock)
       : inference_(std::move(inference)),
-        options_(std::move(options)),
+        options_(options),
         clock_(clock),
         door_({options_.scheduler.max_queue, 1, options_.scheduler.us_per_class}) {}
 
@@ -361,7 +361,7 @@ void DirectService::Core::serve(Waiting& waiting) {
 
 DirectService::DirectService(std::unique_ptr<DirectInference> inference, Options options,
                              const Clock& clock)
-    : core_(std::make_shared<Core>(std::move(inference), std::move(options), clock)),
+    : core_(std::make_shared<Core>(std::move(inference), options, clock)),
       watchdog_(std::make_unique<Watchdog>(watch_interval_us(core_->step_timeout_us()),
                                            [core = core_] { core->watch(); })),
       thread_([core = core_] {

@@ -24,7 +24,6 @@ T or_throw(Result<T> result) {
 const char* public_name(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:
-      return "stop";
     case FinishReason::kToolCalls:
       return "stop";
     case FinishReason::kLength:

@@ -58,9 +58,7 @@ Status JsonWriter::write_string(const Value& value) {
                i != std::string_view::npos) {
       out_ += '\\';
       out_ += kLetter[i];
-    } else if (c.value < 0x20) {
-      out_ += fmt::format("\\u{:04x}", c.value);
-    } else if (!style_.ensure_ascii) {
+    } else if (c.value >= 0x20 && !style_.ensure_ascii) {
       out_.append(text, pos, c.length);
     } else if (c.value < 0x10000) {
       out_ += fmt::format("\\u{:04x}", c.value);
