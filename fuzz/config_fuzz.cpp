@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/host/kv.h"
 #include "base/check.h"
 #include "format/gguf.h"
 #include "model/families/family.h"
-#include "model/kv_pool.h"
 #include "model/workspace.h"
 
 namespace {
@@ -34,7 +34,7 @@ void use(const Result<Blueprint>& blueprint) {
   }
   const uint64_t workspace = Workspace::bytes_for(spec, {.rows = 256, .logit_rows = 32});
   SKEIN_CHECK(workspace >= uint64_t{4} * 256 * spec.hidden, "a workspace of {} bytes", workspace);
-  SKEIN_CHECK(KvPool::bytes_per_block(spec) > 0, "blocks of nothing");
+  SKEIN_CHECK(HostKv::block_bytes(kv_spec(spec, KvType::kF32)) > 0, "blocks of nothing");
   for (const std::string& module : blueprint->names.qkv.modules) {
     SKEIN_CHECK(expand(module, 7).find('{') == std::string::npos, "a name with a hole: {}", module);
   }

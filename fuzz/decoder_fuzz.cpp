@@ -16,7 +16,7 @@ using namespace skein;
 constexpr uint64_t kMemoryBytes = uint64_t{64} << 20;
 
 void run(Decoder& decoder, Backend& backend) {
-  auto cache = KvPool::create(backend, decoder.spec(), 1);
+  auto cache = backend.make_kv(kv_spec(decoder.spec(), KvType::kF32), 1);
   if (!cache.ok()) return;
   const TokenId last = static_cast<TokenId>(decoder.spec().vocab - 1);
   const std::vector<TokenId> tokens = {0, last};
@@ -24,7 +24,7 @@ void run(Decoder& decoder, Backend& backend) {
   const std::vector<Sequence> sequences = {{.rows = 2, .blocks = blocks}};
   const std::vector<uint32_t> wanted = {1};
   const Rows logits =
-      decoder.forward({.tokens = tokens, .sequences = sequences, .logit_rows = wanted}, *cache);
+      decoder.forward({.tokens = tokens, .sequences = sequences, .logit_rows = wanted}, **cache);
   SKEIN_CHECK(logits.rows == 1 && logits.width >= decoder.spec().vocab, "{} x {} logits",
               logits.rows, logits.width);
 }

@@ -6,12 +6,14 @@
 // all 30 layers. `weights` is what is read of them a second, `ops` are two per weight and row.
 #include <algorithm>
 #include <benchmark/benchmark.h>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/host/kv.h"
 #include "base/rng.h"
 #include "tensor/tensor.h"
 
@@ -77,9 +79,9 @@ void run_products(benchmark::State& state, Backend& backend, const std::vector<W
   const Buffer x = backend.allocate(rows * most_inputs * sizeof(float)).value();
   const Buffer out = backend.allocate(rows * most_outputs * sizeof(float)).value();
   Rng rng(rows);
-  for (size_t i = 0; i < rows * most_inputs; ++i) {
-    x.floats()[i] = static_cast<float>(rng.below(2001)) / 1000 - 1;
-  }
+  std::vector<float> values(rows * most_inputs);
+  for (float& value : values) value = static_cast<float>(rng.below(2001)) / 1000 - 1;
+  backend.write(x.floats(), values);
   for (auto _ : state) {
     for (const Weights& weights : model) {
       const Matrix& matrix = *weights.matrix;
@@ -189,11 +191,11 @@ void BM_Attention(benchmark::State& state, KvType type) {
   const auto context = static_cast<uint32_t>(state.range(0));
   const auto rows = static_cast<uint32_t>(state.range(1));   // sequences
   const auto chunk = static_cast<uint32_t>(state.range(2));  // tokens of each
-  const size_t blocks_each = blocks_for(context);
-  const size_t layer_bytes = kKvHeads * KvLayer::head_bytes(kHeadDim, type);
-  auto memory = backend->allocate(rows * blocks_each * kLayers * layer_bytes);
-  if (!memory.ok()) return state.SkipWithError(memory.message().c_str());
-  std::fill_n(memory->floats(), memory->bytes() / sizeof(float), 0.25F);
+  const auto blocks_each = static_cast<uint32_t>(blocks_for(context));
+  auto cache = backend->make_kv({kLayers, kKvHeads, kHeadDim, type}, rows * blocks_each);
+  if (!cache.ok()) return state.SkipWithError(cache.message().c_str());
+  // Pages that nobody wrote to are one page, which is read fast.
+  std::memset(host_kv(**cache).layer(0).data, 0x3e, (*cache)->bytes());
   std::vector<BlockId> blocks;
   std::vector<Sequence> sequences;
   for (uint32_t i = 0; i < rows * blocks_each; ++i) blocks.push_back(BlockId{i});
@@ -201,17 +203,22 @@ void BM_Attention(benchmark::State& state, KvType type) {
     sequences.push_back({i * chunk, chunk, context - chunk, true,
                          std::span<const BlockId>(blocks).subspan(i * blocks_each, blocks_each)});
   }
-  std::vector<float> q(size_t{rows} * chunk * kHeads * kHeadDim, 0.5F), out(q.size());
-  const Rows in{q.data(), rows * chunk, kHeads * kHeadDim, kHeads * kHeadDim};
-  const Rows to{out.data(), rows * chunk, kHeads * kHeadDim, kHeads * kHeadDim};
+  constexpr size_t kWidth = (kHeads + 2 * kKvHeads) * kHeadDim, kQ = kHeads * kHeadDim,
+                   kKv = kKvHeads * kHeadDim;
+  const size_t all = size_t{rows} * chunk;
+  const Buffer memory = backend->allocate(all * (kWidth + kQ) * sizeof(float)).value();
+  backend->write(memory.floats(), std::vector<float>(all * kWidth, 0.5F));
+  const Rows qkv{memory.floats(), all, kWidth, kWidth};
+  const Rows to{memory.floats() + all * kWidth, all, kQ, kQ};
+  const std::vector<TokenId> tokens(all, 0);
+  const Step step = backend->begin(tokens, sequences, {});
   for (auto _ : state) {
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
-      const KvLayer cache{memory->data() + layer * layer_bytes, kLayers * layer_bytes, kKvHeads,
-                          kHeadDim, type};
-      backend->attention(in, sequences, cache, {kHeads, 0.125F, 0, 0, nullptr}, to);
+      backend->attend(qkv.columns(0, kQ), qkv.columns(kQ, kKv), qkv.columns(kQ + kKv, kKv), {},
+                      step, **cache, layer, {kHeads, 0.125F, 0, 0, nullptr}, to);
     }
   }
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(memory->bytes()));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>((*cache)->bytes()));
 }
 BENCHMARK_CAPTURE(BM_Attention, bf16, KvType::kBf16)
     ->ArgNames({"context", "rows", "chunk"})

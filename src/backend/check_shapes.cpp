@@ -6,7 +6,7 @@ namespace {
 void check_rows(const Rows& rows, const char* what) {
   SKEIN_CHECK(rows.rows <= 1 || rows.stride >= rows.width, "{}: rows of {} that are {} apart", what,
               rows.width, rows.stride);
-  SKEIN_CHECK(rows.rows == 0 || rows.width == 0 || rows.data != nullptr, "{}: no memory", what);
+  SKEIN_CHECK(rows.rows == 0 || rows.width == 0 || rows.data, "{}: no memory", what);
 }
 
 void check_same(const Rows& a, const Rows& b, const char* what) {
@@ -16,20 +16,16 @@ void check_same(const Rows& a, const Rows& b, const char* what) {
               a.width, b.rows, b.width);
 }
 
-void check_sequences(std::span<const Sequence> sequences, size_t rows, const char* what) {
-  for (const Sequence& s : sequences) {
-    SKEIN_CHECK(size_t{s.first_row} + s.rows <= rows, "{}: rows from {} to {} of {}", what,
-                s.first_row, size_t{s.first_row} + s.rows, rows);
-    SKEIN_CHECK(s.blocks.size() * size_t{kBlockTokens} >= size_t{s.start} + s.rows,
-                "{}: {} blocks for {} tokens", what, s.blocks.size(), size_t{s.start} + s.rows);
-  }
+void check_routes(const Routes& routes, size_t rows, const char* what) {
+  SKEIN_CHECK(routes.used() > 0 && rows <= routes.rows(), "{}: {} rows, routes of {} for {}", what,
+              rows, routes.used(), routes.rows());
 }
 
-void check_routes(const Routes& routes, size_t rows, const char* what) {
-  SKEIN_CHECK(routes.used > 0 && routes.experts.size() == rows * routes.used &&
-                  routes.weights.size() == rows * routes.used,
-              "{}: {} experts and {} weights for {} rows of {}", what, routes.experts.size(),
-              routes.weights.size(), rows, routes.used);
+void check_rope(const Rows& x, uint32_t heads, const Rows& angles) {
+  check_rows(angles, "attend");
+  SKEIN_CHECK(angles.rows == x.rows && angles.width % 2 == 0 && angles.width <= x.width / heads,
+              "attend: {} heads of [{}, {}] by angles [{}, {}]", heads, x.rows, x.width,
+              angles.rows, angles.width);
 }
 
 }  // namespace
@@ -54,7 +50,7 @@ void check_norm(const Rows& x, const NormParams& params, const Rows& out) {
 void check_linear(const LinearInput& in, const Matrix& matrix, const Rows& out) {
   check_rows(in.x, "linear");
   check_rows(out, "linear");
-  if (in.delta.data != nullptr) check_same(in.x, in.delta, "linear");
+  if (in.delta.data) check_same(in.x, in.delta, "linear");
   SKEIN_CHECK(in.norm == nullptr || (in.norm->parts == 1 && in.activation == nullptr),
               "linear: a norm of parts, or with an activation");
   SKEIN_CHECK(
@@ -74,57 +70,46 @@ void check_activate(const Rows& x, const ActivationParams& params, const Rows& o
               "activate: [{}, {}] into [{}, {}]", x.rows, x.width, out.rows, out.width);
 }
 
-void check_rope_angles(std::span<const uint32_t> positions, std::span<const float> frequencies,
-                       const Rows& out) {
+void check_rope_angles(const Step& step, const Rope& rope, const Rows& out) {
   check_rows(out, "rope_angles");
-  SKEIN_CHECK(out.rows == positions.size() && out.width == 2 * frequencies.size(),
-              "rope_angles: {} positions of {} angles into [{}, {}]", positions.size(),
-              frequencies.size(), out.rows, out.width);
+  SKEIN_CHECK(out.rows == step.rows && out.width == rope.width(),
+              "rope_angles: {} positions of {} into [{}, {}]", step.rows, rope.width(), out.rows,
+              out.width);
 }
 
-void check_rope(const Rows& x, uint32_t heads, const Rows& angles) {
-  check_rows(x, "rope");
-  check_rows(angles, "rope");
-  SKEIN_CHECK(heads > 0 && x.width % heads == 0 && angles.rows == x.rows && angles.width % 2 == 0 &&
-                  angles.width <= x.width / heads,
-              "rope: {} heads of [{}, {}] by angles [{}, {}]", heads, x.rows, x.width, angles.rows,
-              angles.width);
-}
-
-void check_kv_store(const Rows& k, const Rows& v, std::span<const Sequence> sequences,
-                    const KvLayer& cache) {
-  check_same(k, v, "kv_store");
-  SKEIN_CHECK(k.width == size_t{cache.heads} * cache.head_dim, "kv_store: rows of {} for {} x {}",
-              k.width, cache.heads, cache.head_dim);
-  check_sequences(sequences, k.rows, "kv_store");
-}
-
-void check_attention(const Rows& q, std::span<const Sequence> sequences, const KvLayer& cache,
-                     const AttentionParams& params, const Rows& out) {
-  check_same(q, out, "attention");
-  SKEIN_CHECK(cache.heads > 0 && params.heads > 0 && params.heads % cache.heads == 0 &&
-                  q.width == size_t{params.heads} * cache.head_dim,
-              "attention: rows of {} for {} heads of {} over {}", q.width, params.heads,
-              cache.head_dim, cache.heads);
-  check_sequences(sequences, q.rows, "attention");
+void check_attend(const Rows& q, const Rows& k, const Rows& v, const QkTransform& transform,
+                  const Step& step, const KvCache& cache, const AttentionParams& params,
+                  const Rows& out) {
+  const KvSpec& kv = cache.spec();
+  check_same(k, v, "attend");
+  check_same(q, out, "attend");
+  SKEIN_CHECK(q.rows == step.rows && k.rows == step.rows, "attend: {} and {} rows in a step of {}",
+              q.rows, k.rows, step.rows);
+  SKEIN_CHECK(k.width == size_t{kv.heads} * kv.head_dim, "attend: rows of {} for {} x {}", k.width,
+              kv.heads, kv.head_dim);
+  SKEIN_CHECK(kv.heads > 0 && params.heads > 0 && params.heads % kv.heads == 0 &&
+                  q.width == size_t{params.heads} * kv.head_dim,
+              "attend: rows of {} for {} heads of {} over {}", q.width, params.heads, kv.head_dim,
+              kv.heads);
+  if (transform.q_norm != nullptr) check_norm(q, *transform.q_norm, q);
+  if (transform.k_norm != nullptr) check_norm(k, *transform.k_norm, k);
+  if (transform.angles.data) check_rope(q, params.heads, transform.angles);
 }
 
 void check_route(const Rows& x, const Routes& routes) {
   check_rows(x, "route");
   check_routes(routes, x.rows, "route");
-  SKEIN_CHECK(routes.used <= x.width, "route: {} of {} experts", routes.used, x.width);
+  SKEIN_CHECK(routes.used() <= x.width, "route: {} of {} experts", routes.used(), x.width);
 }
 
 void check_expert_linear(const Rows& x, std::span<const std::unique_ptr<Matrix>> experts,
                          const Routes& routes, const Rows& out) {
   check_rows(x, "expert_linear");
   check_rows(out, "expert_linear");
-  SKEIN_CHECK(routes.used > 0 && (x.rows == out.rows || x.rows * routes.used == out.rows),
-              "expert_linear: {} rows for {}, {} experts a row", x.rows, out.rows, routes.used);
-  check_routes(routes, out.rows / routes.used, "expert_linear");
-  for (const uint32_t expert : routes.experts) {
-    SKEIN_CHECK(expert < experts.size(), "expert_linear: expert {} of {}", expert, experts.size());
-  }
+  const uint32_t used = routes.used();
+  SKEIN_CHECK(used > 0 && out.rows % used == 0 && (x.rows == out.rows || x.rows * used == out.rows),
+              "expert_linear: {} rows for {}, {} experts a row", x.rows, out.rows, used);
+  check_routes(routes, out.rows / used, "expert_linear");
   for (const auto& matrix : experts) {
     SKEIN_CHECK(matrix->inputs() == x.width && matrix->outputs() == out.width,
                 "expert_linear: [{}, {}] * [{}, {}]^T into [{}, {}]", x.rows, x.width,
@@ -136,9 +121,9 @@ void check_combine(const Rows& x, const Routes& routes, const Rows& out) {
   check_rows(x, "combine");
   check_rows(out, "combine");
   check_routes(routes, out.rows, "combine");
-  SKEIN_CHECK(x.rows == out.rows * routes.used && x.width == out.width,
+  SKEIN_CHECK(x.rows == out.rows * routes.used() && x.width == out.width,
               "combine: [{}, {}] into [{}, {}], {} a row", x.rows, x.width, out.rows, out.width,
-              routes.used);
+              routes.used());
 }
 
 void check_gather(const Rows& x, std::span<const uint32_t> rows, const Rows& out) {

@@ -13,13 +13,10 @@ void check_norm(const Rows& x, const NormParams& params, const Rows& out);
 void check_linear(const LinearInput& in, const Matrix& matrix, const Rows& out);
 void check_add(const Rows& x, const Rows& delta);
 void check_activate(const Rows& x, const ActivationParams& params, const Rows& out);
-void check_rope_angles(std::span<const uint32_t> positions, std::span<const float> frequencies,
-                       const Rows& out);
-void check_rope(const Rows& x, uint32_t heads, const Rows& angles);
-void check_kv_store(const Rows& k, const Rows& v, std::span<const Sequence> sequences,
-                    const KvLayer& cache);
-void check_attention(const Rows& q, std::span<const Sequence> sequences, const KvLayer& cache,
-                     const AttentionParams& params, const Rows& out);
+void check_rope_angles(const Step& step, const Rope& rope, const Rows& out);
+void check_attend(const Rows& q, const Rows& k, const Rows& v, const QkTransform& transform,
+                  const Step& step, const KvCache& cache, const AttentionParams& params,
+                  const Rows& out);
 void check_route(const Rows& x, const Routes& routes);
 void check_expert_linear(const Rows& x, std::span<const std::unique_ptr<Matrix>> experts,
                          const Routes& routes, const Rows& out);

@@ -53,8 +53,7 @@ Result<std::unique_ptr<InferenceService>> ModelTarget::start(
     uint32_t batch, std::span<const BenchRequest> requests) {
   const uint32_t blocks =
       options_.pool_blocks != 0 ? options_.pool_blocks : blocks_needed(batch, requests);
-  SKEIN_ASSIGN(KvPool cache, KvPool::create(model_->backend(), model_->decoder().spec(), blocks,
-                                            model_->kv_type()));
+  SKEIN_ASSIGN(auto cache, model_->make_kv(blocks));
   EngineOptions engine;
   engine.scheduler.pool_blocks = blocks;
   engine.scheduler.max_batch = batch;
@@ -106,7 +105,7 @@ ModelCosts costs_of(const LoadedModel& model) {
   }
   ModelCosts costs;
   costs.weight_bytes = model.decoder().weight_bytes();
-  costs.kv_bytes_per_token = KvPool::bytes_per_block(spec, model.kv_type()) / kBlockTokens;
+  costs.kv_bytes_per_token = model.kv_block_bytes() / kBlockTokens;
   costs.operations_per_row = 2 * weights;
   // A product with the key, a product with the value.
   costs.operations_per_pair = 4ULL * spec.q_width() * spec.layers.size();

@@ -27,18 +27,18 @@ class StepMark {
 Result<std::unique_ptr<DirectInference>> DirectInference::create(LoadedModel& model,
                                                                  const Clock& clock) {
   const auto blocks = static_cast<uint32_t>(blocks_for(model.decoder().max_context()));
-  SKEIN_ASSIGN(KvPool pool,
-               KvPool::create(model.backend(), model.decoder().spec(), blocks, model.kv_type()));
-  return std::unique_ptr<DirectInference>(new DirectInference(model, clock, std::move(pool)));
+  SKEIN_ASSIGN(auto cache, model.make_kv(blocks));
+  return std::unique_ptr<DirectInference>(new DirectInference(model, clock, std::move(cache)));
 }
 
-DirectInference::DirectInference(LoadedModel& model, const Clock& clock, KvPool pool)
+DirectInference::DirectInference(LoadedModel& model, const Clock& clock,
+                                 std::unique_ptr<KvCache> cache)
     : model_(&model),
       clock_(&clock),
-      pool_(std::move(pool)),
+      cache_(std::move(cache)),
       scratch_(VocabularyScan(model.isa())) {
-  blocks_.reserve(pool_.blocks());
-  for (uint32_t i = 0; i < pool_.blocks(); ++i) blocks_.emplace_back(i);
+  blocks_.reserve(cache_->blocks());
+  for (uint32_t i = 0; i < cache_->blocks(); ++i) blocks_.emplace_back(i);
   cached_.reserve(model.decoder().max_context());
   logits_.resize(model.decoder().spec().vocab);
 }
@@ -115,9 +115,12 @@ void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits
       model_->decoder().forward({.tokens = tokens,
                                  .sequences = std::span(&sequence, 1),
                                  .logit_rows = std::span(&last, wants_logits ? 1 : 0)},
-                                pool_);
+                                *cache_);
   cached_.insert(cached_.end(), tokens.begin(), tokens.end());
-  if (wants_logits) model_->backend().read(logits_, logits.row(0));
+  if (!wants_logits) return;
+  // The next pass over the model, which may be another's, overwrites them.
+  const std::span<const float> row = model_->backend().read(logits).row(0);
+  std::copy(row.begin(), row.end(), logits_.begin());
 }
 
 // False when it was cancelled.

@@ -24,7 +24,6 @@
 #include "engine/loaded_model.h"
 #include "engine/sampler.h"
 #include "engine/sampling_params.h"
-#include "model/kv_pool.h"
 #include "sched/types.h"
 
 namespace skein {
@@ -61,13 +60,13 @@ class DirectInference {
   Result<DirectOutcome> generate(const DirectRequest& request, const OnToken& on_token,
                                  const std::atomic<bool>* cancel = nullptr);
 
-  uint64_t kv_bytes() const { return pool_.bytes(); }
+  uint64_t kv_bytes() const { return cache_->bytes(); }
 
   // When the pass over the model began that is under way; kNever between two. Any thread may ask.
   TimeUs step_started() const { return step_started_.load(std::memory_order_relaxed); }
 
  private:
-  DirectInference(LoadedModel& model, const Clock& clock, KvPool pool);
+  DirectInference(LoadedModel& model, const Clock& clock, std::unique_ptr<KvCache> cache);
   Status check(const DirectRequest& request) const;
   uint32_t reuse(const DirectRequest& request);
   void forward(std::span<const TokenId> tokens, bool wants_logits);
@@ -77,9 +76,9 @@ class DirectInference {
 
   LoadedModel* model_;
   const Clock* clock_;
-  KvPool pool_;
-  std::vector<BlockId> blocks_;  // all of the pool's, in order
-  std::vector<TokenId> cached_;  // the tokens whose keys and values the pool holds
+  std::unique_ptr<KvCache> cache_;
+  std::vector<BlockId> blocks_;  // all of the cache's, in order
+  std::vector<TokenId> cached_;  // the tokens whose keys and values the cache holds
   Hash128 cached_salt_;          // whose they are
   std::vector<float> logits_;
   SamplerScratch scratch_;

@@ -68,16 +68,15 @@ Status Evaluator::run_group(std::span<const std::vector<TokenId>> lists, size_t 
     running.end = static_cast<uint32_t>(tokens_to_compute(lists[i], options));
     for (uint64_t b = blocks_for(running.end); b > 0; --b) running.blocks.emplace_back(blocks++);
   }
-  SKEIN_ASSIGN(const KvPool pool,
-               KvPool::create(model_.backend(), model_.decoder().spec(), blocks, model_.kv_type()));
+  SKEIN_ASSIGN(const std::unique_ptr<KvCache> cache, model_.make_kv(blocks));
   while (std::any_of(group.begin(), group.end(), [](const Running& r) { return !r.done(); })) {
-    step(group, options, pool, on_row);
+    step(group, options, *cache, on_row);
   }
   return {};
 }
 
 // One pass over what is pending, as far as the decoder's limits go; the lists in order.
-void Evaluator::step(std::span<Running> group, const Options& options, const KvPool& pool,
+void Evaluator::step(std::span<Running> group, const Options& options, KvCache& cache,
                      const OnRow& on_row) {
   tokens_.clear();
   sequences_.clear();
@@ -86,15 +85,15 @@ void Evaluator::step(std::span<Running> group, const Options& options, const KvP
   for (Running& running : group) {
     if (!running.done() && take(running, options)) owners.push_back(&running);
   }
-  const Rows out = model_.decoder().forward({tokens_, sequences_, logit_rows_}, pool);
-  logits_.resize(out.width);
+  const HostRows logits =
+      model_.backend().read(model_.decoder().forward({tokens_, sequences_, logit_rows_}, cache));
   size_t next = 0;  // of logit_rows_
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const Sequence& sequence = sequences_[i];
     const uint32_t end = sequence.first_row + sequence.rows;
     for (; next < logit_rows_.size() && logit_rows_[next] < end; ++next) {
-      model_.backend().read(logits_, out.row(next));
-      deliver(*owners[i], sequence.start + logit_rows_[next] - sequence.first_row, on_row);
+      deliver(*owners[i], sequence.start + logit_rows_[next] - sequence.first_row, logits.row(next),
+              on_row);
     }
     owners[i]->computed += sequence.rows;
   }
@@ -120,12 +119,13 @@ bool Evaluator::take(const Running& running, const Options& options) {
   return true;
 }
 
-// Hands logits_ over, and generates from them where a list goes on.
-void Evaluator::deliver(Running& running, uint32_t position, const OnRow& on_row) {
-  on_row({running.list, position, logits_});
+// Hands logits over, and generates from them where a list goes on.
+void Evaluator::deliver(Running& running, uint32_t position, std::span<const float> logits,
+                        const OnRow& on_row) {
+  on_row({running.list, position, logits});
   if (position + 1 < running.tokens.size() || running.tokens.size() >= running.end) return;
   const VocabularyScan scan(model_.isa());
-  running.tokens.push_back(static_cast<TokenId>(scan.argmax(logits_).index));
+  running.tokens.push_back(static_cast<TokenId>(scan.argmax(logits).index));
 }
 
 }  // namespace skein

@@ -15,7 +15,6 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "engine/loaded_model.h"
-#include "model/kv_pool.h"
 
 namespace skein {
 
@@ -50,16 +49,15 @@ class Evaluator {
   struct Running;
   Status run_group(std::span<const std::vector<TokenId>> lists, size_t first,
                    const Options& options, const OnRow& on_row);
-  void step(std::span<Running> group, const Options& options, const KvPool& pool,
-            const OnRow& on_row);
+  void step(std::span<Running> group, const Options& options, KvCache& cache, const OnRow& on_row);
   bool take(const Running& running, const Options& options);
-  void deliver(Running& running, uint32_t position, const OnRow& on_row);
+  void deliver(Running& running, uint32_t position, std::span<const float> logits,
+               const OnRow& on_row);
 
   LoadedModel& model_;
   std::vector<TokenId> tokens_;  // the batch
   std::vector<Sequence> sequences_;
   std::vector<uint32_t> logit_rows_;
-  std::vector<float> logits_;
 };
 
 }  // namespace skein

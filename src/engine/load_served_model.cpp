@@ -61,8 +61,7 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     SKEIN_ASSIGN(std::unique_ptr<LoadedModel> loaded,
                  LoadedModel::load(config.path, model_options(options), pool));
     const std::shared_ptr<LoadedModel> model = std::move(loaded);
-    const ModelSpec& spec = model->decoder().spec();
-    const uint64_t block = KvPool::bytes_per_block(spec, model->kv_type());
+    const uint64_t block = model->kv_block_bytes();
     // At least one block, or what the user named.
     SKEIN_ASSIGN(const uint64_t room,
                  make_room(weights + block * std::max(1U, options.batch_block_pool_size)));
@@ -80,8 +79,7 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     parts.engine.step_timeout_us = options.step_timeout_us;
     parts.engine.stall_timeout_us = options.stall_timeout_us;
     parts.make_runner = [model, blocks, &pool, &clock]() -> Result<std::unique_ptr<StepRunner>> {
-      SKEIN_ASSIGN(KvPool cache, KvPool::create(model->backend(), model->decoder().spec(), blocks,
-                                                model->kv_type()));
+      SKEIN_ASSIGN(auto cache, model->make_kv(blocks));
       return std::unique_ptr<StepRunner>(
           std::make_unique<ModelRunner>(model, std::move(cache), pool, clock));
     };

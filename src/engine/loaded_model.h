@@ -52,6 +52,13 @@ class LoadedModel {
   Precision precision() const { return precision_; }
   // Of the caches that this model computes with.
   KvType kv_type() const { return kv_type_; }
+  uint64_t kv_block_bytes() const {
+    return backend_->kv_block_bytes(kv_spec(decoder_->spec(), kv_type_));
+  }
+  // As Backend::make_kv; the model must outlive it.
+  Result<std::unique_ptr<KvCache>> make_kv(uint32_t blocks) const {
+    return backend_->make_kv(kv_spec(decoder_->spec(), kv_type_), blocks);
+  }
 
   // nullptr where the files hold none that can be used; the status says why. Such a model takes and
   // gives ids alone.

@@ -4,8 +4,8 @@
 
 namespace skein {
 
-ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, KvPool cache, ComputePool& pool,
-                         const Clock& clock)
+ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache,
+                         ComputePool& pool, const Clock& clock)
     : model_(std::move(model)), cache_(std::move(cache)), pool_(pool), clock_(clock) {
   const BatchLimits& limits = model_->decoder().limits();
   tokens_.reserve(limits.rows);
@@ -22,7 +22,8 @@ TimeUs ModelRunner::run(std::span<const PlanRow> rows, std::span<const RowTask> 
   build(rows);
   const std::lock_guard turn(model_->turn());
   const TimeUs started = clock_.now();
-  const Rows logits = model_->decoder().forward({tokens_, sequences_, logit_rows_}, cache_);
+  const HostRows logits = model_->backend().read(
+      model_->decoder().forward({tokens_, sequences_, logit_rows_}, *cache_));
   const TimeUs ended = clock_.now();
   sample(tasks, logits, outputs);
   return ended - started;
@@ -49,14 +50,14 @@ void ModelRunner::build(std::span<const PlanRow> rows) {
   }
 }
 
-void ModelRunner::sample(std::span<const RowTask> tasks, const Rows& logits,
+void ModelRunner::sample(std::span<const RowTask> tasks, const HostRows& logits,
                          std::span<RowOutput> outputs) {
   const size_t threads = scratches_.size();
   pool_.run(threads, [&](size_t thread) {
     for (size_t i = thread; i < sampling_.size(); i += threads) {
       const uint32_t row = sampling_[i];
       Result<SampledToken> sampled = tasks[row].sampler->sample(
-          {logits.row(i), model_->vocab()}, tasks[row].position, scratches_[thread]);
+          logits.row(i).first(model_->vocab()), tasks[row].position, scratches_[thread]);
       if (sampled.ok()) {
         outputs[row].sampled = *sampled;
       } else {

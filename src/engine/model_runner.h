@@ -9,7 +9,6 @@
 #include "base/compute_pool.h"
 #include "engine/loaded_model.h"
 #include "engine/step_runner.h"
-#include "model/kv_pool.h"
 
 namespace skein {
 
@@ -17,7 +16,7 @@ class ModelRunner final : public StepRunner {
  public:
   // The model's limits must hold the largest step that the scheduler plans; `pool` is the one that
   // the model computes with.
-  ModelRunner(std::shared_ptr<LoadedModel> model, KvPool cache, ComputePool& pool,
+  ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache, ComputePool& pool,
               const Clock& clock);
 
   TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
@@ -25,10 +24,10 @@ class ModelRunner final : public StepRunner {
 
  private:
   void build(std::span<const PlanRow> rows);
-  void sample(std::span<const RowTask> tasks, const Rows& logits, std::span<RowOutput> outputs);
+  void sample(std::span<const RowTask> tasks, const HostRows& logits, std::span<RowOutput> outputs);
 
   std::shared_ptr<LoadedModel> model_;
-  KvPool cache_;
+  std::unique_ptr<KvCache> cache_;
   ComputePool& pool_;
   const Clock& clock_;
 

@@ -78,7 +78,8 @@ uint64_t Decoder::workspace_bytes() const {
   return workspace_->memory.bytes();
 }
 
-void Decoder::check(const Batch& batch, const KvPool& cache) const {
+// What the backend cannot know; that the sequences partition the rows it has seen.
+void Decoder::check(const Batch& batch, const KvCache& cache) const {
   const size_t rows = batch.tokens.size();
   SKEIN_CHECK(rows <= limits_.rows, "a batch of {} rows, at most {}", rows, limits_.rows);
   SKEIN_CHECK(batch.logit_rows.size() <= limits_.logit_rows, "logits of {} rows, at most {}",
@@ -87,67 +88,53 @@ void Decoder::check(const Batch& batch, const KvPool& cache) const {
     SKEIN_CHECK(token >= 0 && static_cast<uint32_t>(token) < spec_.vocab, "token {} of {}", token,
                 spec_.vocab);
   }
-  size_t next = 0;
   for (const Sequence& sequence : batch.sequences) {
-    SKEIN_CHECK(sequence.first_row == next, "row {} after row {}", sequence.first_row, next);
-    next += sequence.rows;
     const uint64_t tokens = uint64_t{sequence.start} + sequence.rows;
     SKEIN_CHECK(tokens <= max_context_, "position {} of a context of {}", tokens, max_context_);
-    SKEIN_CHECK(sequence.blocks.size() >= blocks_for(tokens), "{} blocks for {} tokens",
-                sequence.blocks.size(), tokens);
     for (const BlockId block : sequence.blocks.first(blocks_for(tokens))) {
       SKEIN_CHECK(block.value < cache.blocks(), "block {} of {}", block.value, cache.blocks());
     }
   }
-  SKEIN_CHECK(next == rows, "sequences of {} rows in a batch of {}", next, rows);
-  for (const uint32_t row : batch.logit_rows) SKEIN_CHECK(row < rows, "row {} of {}", row, rows);
 }
 
-void Decoder::set_positions(const Batch& batch) {
-  Workspace& w = *workspace_;
-  for (const Sequence& sequence : batch.sequences) {
-    for (uint32_t i = 0; i < sequence.rows; ++i) {
-      w.positions[sequence.first_row + i] = sequence.start + i;
-    }
-  }
-  const size_t rows = batch.tokens.size();
-  for (size_t i = 0; i < spec_.ropes.size(); ++i) {
-    backend_.rope_angles({w.positions.data(), rows}, spec_.ropes[i].frequencies,
-                         spec_.ropes[i].magnitude, w.angles[i].first(rows));
-  }
-}
-
-NormParams Decoder::norm_params(const float* weight, const float* bias) const {
+NormParams Decoder::norm_params(Floats weight, Floats bias) const {
   return {.kind = spec_.norm, .epsilon = spec_.norm_epsilon, .weight = weight, .bias = bias};
 }
 
-Rows Decoder::forward(const Batch& batch, const KvPool& cache) {
+Rows Decoder::forward(const Batch& batch, KvCache& cache) {
+  const Step step = backend_.begin(batch.tokens, batch.sequences, batch.logit_rows);
   check(batch, cache);
+  backend_.run(step, cache.id(), [&] { pass(step, cache); });
+  return workspace_->logits.first(batch.logit_rows.size());
+}
+
+void Decoder::pass(const Step& step, KvCache& cache) {
   Workspace& w = *workspace_;
-  const size_t rows = batch.tokens.size();
   delta_waits_ = false;  // a step that failed may have left one
-  backend_.embed(*weights_->embedding, batch.tokens, spec_.embedding_scale, w.stream.first(rows));
-  set_positions(batch);
-  for (uint32_t i = 0; i < spec_.layers.size(); ++i) {
-    attention(i, batch, cache);
-    feed_forward(i, rows);
+  const Rows stream = w.stream.first(step.rows);
+  backend_.embed(*weights_->embedding, step, spec_.embedding_scale, stream);
+  for (size_t i = 0; i < weights_->ropes.size(); ++i) {
+    backend_.rope_angles(step, *weights_->ropes[i], w.angles[i].first(step.rows));
   }
-  settle(rows);
-  const Rows last = w.gathered.first(batch.logit_rows.size());
-  const Rows logits = w.logits.first(batch.logit_rows.size());
-  backend_.gather(w.stream.first(rows), batch.logit_rows, last);
+  for (uint32_t i = 0; i < spec_.layers.size(); ++i) {
+    attention(i, step, cache);
+    feed_forward(i, step.rows);
+  }
+  settle(step.rows);
+  const Rows last = w.gathered.first(step.logits);
+  const Rows logits = w.logits.first(step.logits);
+  backend_.gather(stream, step, last);
   backend_.norm(last, norm_params(weights_->final_norm.weight, weights_->final_norm.bias), last);
   backend_.linear(last, *weights_->head, nullptr, logits);
   backend_.finish_logits(logits, spec_.logit_scale, spec_.logit_softcap);
-  return logits;
 }
 
 // stream += residual_scale * delta, normed if there is a norm for it. What is not normed waits for
 // the next product, which reads the stream anyway.
-void Decoder::add_to_stream(Rows delta, const float* norm_weight, const float* norm_bias) {
+void Decoder::add_to_stream(Rows delta, Floats norm_weight, Floats norm_bias) {
   settle(delta.rows);
   delta_waits_ = true;
-  if (norm_weight == nullptr) return;
+  if (!norm_weight) return;
   backend_.norm(delta, norm_params(norm_weight, norm_bias), delta);
   settle(delta.rows);
 }
@@ -168,10 +155,10 @@ LinearInput Decoder::stream_input(size_t rows, const NormParams* norm) {
   return in;
 }
 
-void Decoder::attention(uint32_t layer, const Batch& batch, const KvPool& cache) {
+void Decoder::attention(uint32_t layer, const Step& step, KvCache& cache) {
   const LayerWeights& weights = weights_->layers[layer];
   const LayerSpec& spec = spec_.layers[layer];
-  const size_t rows = batch.tokens.size();
+  const size_t rows = step.rows;
   Workspace& w = *workspace_;
   const Rows qkv = w.qkv.first(rows);
   const NormParams norm = norm_params(weights.attention_norm.weight, weights.attention_norm.bias);
@@ -201,7 +188,7 @@ void Decoder::attention(uint32_t layer, const Batch& batch, const KvPool& cache)
   transform.layout = spec_.rope_layout;
   if (spec.rope) transform.angles = w.angles[*spec.rope].first(rows);
   const Rows attended = w.attended.first(rows);
-  backend_.attend(q, k, v, transform, batch.sequences, cache.layer(layer),
+  backend_.attend(q, k, v, transform, step, cache, layer,
                   {.heads = spec_.heads,
                    .scale = spec_.attention_scale,
                    .softcap = spec_.attention_softcap,
@@ -246,8 +233,7 @@ void Decoder::experts(const LayerWeights& weights, Rows in, Rows out) {
   const size_t routed = in.rows * spec_.experts->used;
   const Rows logits = w.router.first(in.rows);
   backend_.linear(in, *weights.router.matrix, weights.router.bias, logits);
-  const Routes routes{
-      spec_.experts->used, {w.routed_experts.data(), routed}, {w.routed_weights.data(), routed}};
+  Routes& routes = *w.routes;
   backend_.route(logits, spec_.experts->router, routes);
   const Rows gate_up = w.expert_gate_up.first(routed);
   const Rows activated = w.expert_activated.first(routed);

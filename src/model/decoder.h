@@ -1,8 +1,8 @@
 // Decoder: one loaded model. A step goes through it in one pass.
 //
 //   SKEIN_ASSIGN(std::unique_ptr<Decoder> decoder, Decoder::load(source, backend, limits));
-//   SKEIN_ASSIGN(KvPool pool, KvPool::create(backend, decoder->spec(), blocks));
-//   Rows logits = decoder->forward(batch, pool);
+//   SKEIN_ASSIGN(auto cache, backend.make_kv(kv_spec(decoder->spec(), type), blocks));
+//   const HostRows logits = backend.read(decoder->forward(batch, *cache));
 //
 // Deterministic: the logits of a row depend on its sequence's tokens up to it and on nothing else,
 // bit for bit (backend.h). forward() allocates nothing. Not thread-safe: one caller at a time.
@@ -18,7 +18,6 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "format/weight_source.h"
-#include "model/kv_pool.h"
 #include "model/spec.h"
 
 namespace skein {
@@ -71,23 +70,24 @@ class Decoder {
   uint64_t weight_bytes() const;  // what a step of one row reads
   uint64_t workspace_bytes() const;
 
-  // Logits [logit_rows, vocab] in backend memory, valid until the next call. The batch keeps to
-  // limits() and max_context(), and its blocks to the cache: CHECKed.
-  Rows forward(const Batch& batch, const KvPool& cache);
+  // Logits [logit_rows, vocab] in backend memory, valid until the next call; the step is queued,
+  // Backend::read() waits for it. The batch keeps to limits() and max_context(), and its blocks to
+  // the cache: CHECKed.
+  Rows forward(const Batch& batch, KvCache& cache);
 
  private:
   explicit Decoder(Backend& backend);
 
-  void check(const Batch& batch, const KvPool& cache) const;
-  void set_positions(const Batch& batch);
-  void attention(uint32_t layer, const Batch& batch, const KvPool& cache);
+  void check(const Batch& batch, const KvCache& cache) const;
+  void pass(const Step& step, KvCache& cache);
+  void attention(uint32_t layer, const Step& step, KvCache& cache);
   void feed_forward(uint32_t layer, size_t rows);
   void dense(const LayerWeights& weights, const LinearInput& in, Rows out);
   void experts(const LayerWeights& weights, Rows in, Rows out);
-  void add_to_stream(Rows delta, const float* norm_weight, const float* norm_bias);
+  void add_to_stream(Rows delta, Floats norm_weight, Floats norm_bias);
   void settle(size_t rows);
   LinearInput stream_input(size_t rows, const NormParams* norm);
-  NormParams norm_params(const float* weight, const float* bias) const;
+  NormParams norm_params(Floats weight, Floats bias) const;
 
   Backend& backend_;
   ModelSpec spec_;

@@ -65,6 +65,10 @@ Status check_ffn(const ModelSpec& spec) {
 
 }  // namespace
 
+KvSpec kv_spec(const ModelSpec& spec, KvType type) {
+  return {static_cast<uint32_t>(spec.layers.size()), spec.kv_heads, spec.head_dim, type};
+}
+
 Status check_spec(const ModelSpec& spec) {
   SKEIN_TRY(check_sizes(spec));
   SKEIN_TRY(check_ropes(spec));

@@ -15,7 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/kv.h"
+#include "backend/op_params.h"
 #include "base/status.h"
 
 namespace skein {
@@ -99,6 +100,9 @@ inline constexpr uint32_t kMaxVocab = 1 << 24;
 inline constexpr uint32_t kMaxLayers = 1 << 10;
 inline constexpr uint32_t kMaxExperts = 1 << 12;
 inline constexpr uint32_t kMaxModelContext = 1 << 28;
+
+// What a block of the model's KV cache holds.
+KvSpec kv_spec(const ModelSpec& spec, KvType type);
 
 // That the numbers fit each other: kInvalidArgument names the ones that do not.
 Status check_spec(const ModelSpec& spec);

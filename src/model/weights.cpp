@@ -85,9 +85,9 @@ class Maker {
   Result<Experts> experts(const ExpertTensors& tensors, RowOrder order);
   Result<std::unique_ptr<Matrix>> repacked(const ExpertTensors& tensors, uint64_t expert,
                                            RowOrder order);
-  Result<const float*> expert_biases(const ExpertTensors& tensors, RowOrder order);
-  Result<const float*> floats(std::span<const TensorView> parts, float plus = 0);
-  Result<const float*> keep(std::span<const float> values);
+  Result<Floats> expert_biases(const ExpertTensors& tensors, RowOrder order);
+  Result<Floats> floats(std::span<const TensorView> parts, float plus = 0);
+  Result<Floats> keep(std::span<const float> values);
   Status layer(const LayerTensors& tensors, LayerWeights& out);
   void consume(std::span<const std::byte> bytes);
 
@@ -102,7 +102,7 @@ class Maker {
 };
 
 // Small vectors share buffers.
-Result<const float*> Maker::keep(std::span<const float> values) {
+Result<Floats> Maker::keep(std::span<const float> values) {
   const size_t needed = (values.size() + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
   const bool fits = !weights_.parameters.empty() &&
                     chunk_used_ + needed <= weights_.parameters.back().bytes() / sizeof(float);
@@ -111,14 +111,14 @@ Result<const float*> Maker::keep(std::span<const float> values) {
     weights_.parameters.push_back(std::move(chunk));
     chunk_used_ = 0;
   }
-  float* to = weights_.parameters.back().floats() + chunk_used_;
+  const Floats to = weights_.parameters.back().floats() + chunk_used_;
   chunk_used_ += needed;
   backend_.write(to, values);
-  return static_cast<const float*>(to);
+  return to;
 }
 
-Result<const float*> Maker::floats(std::span<const TensorView> parts, float plus) {
-  if (parts.empty()) return static_cast<const float*>(nullptr);
+Result<Floats> Maker::floats(std::span<const TensorView> parts, float plus) {
+  if (parts.empty()) return Floats();
   std::vector<float> values;
   for (const TensorView& part : parts) {
     const size_t first = values.size();
@@ -177,8 +177,8 @@ Result<std::unique_ptr<Matrix>> Maker::repacked(const ExpertTensors& tensors, ui
 }
 
 // [experts, N] of every part side by side, rows in the order of the matrices'.
-Result<const float*> Maker::expert_biases(const ExpertTensors& tensors, RowOrder order) {
-  if (tensors.biases.empty()) return static_cast<const float*>(nullptr);
+Result<Floats> Maker::expert_biases(const ExpertTensors& tensors, RowOrder order) {
+  if (tensors.biases.empty()) return Floats();
   const uint64_t count = spec_.experts->count;
   std::vector<float> values;
   std::vector<float> row;
@@ -235,6 +235,10 @@ Result<Weights> Maker::make(const ModelTensors& tensors) {
   SKEIN_ASSIGN(weights_.embedding, backend_.make_table(tensors.embedding.parts));
   SKEIN_ASSIGN(weights_.head, matrix(weights_.tied ? tensors.embedding.parts : tensors.head.parts));
   SKEIN_ASSIGN(weights_.final_norm, norm(tensors.final_norm));
+  for (const RopeSpec& rope : spec_.ropes) {
+    SKEIN_ASSIGN(auto made, backend_.make_rope(rope.frequencies, rope.magnitude));
+    weights_.ropes.push_back(std::move(made));
+  }
   weights_.layers.resize(tensors.layers.size());
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
     SKEIN_TRY(layer(tensors.layers[i], weights_.layers[i]));

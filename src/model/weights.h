@@ -16,24 +16,24 @@ namespace skein {
 
 struct Linear {
   std::unique_ptr<Matrix> matrix;
-  const float* bias = nullptr;
+  Floats bias;
 };
 
 struct Norm {
-  const float* weight = nullptr;  // nullptr: there is no such norm
-  const float* bias = nullptr;
+  Floats weight;  // nullptr: there is no such norm
+  Floats bias;
 };
 
 struct Experts {
   std::vector<std::unique_ptr<Matrix>> matrices;
-  const float* biases = nullptr;
+  Floats biases;
 };
 
 struct LayerWeights {
   Norm attention_norm, post_attention_norm, ffn_norm, post_ffn_norm, q_norm, k_norm;
   Linear qkv, o, gate_up, down, router;
   Experts expert_gate_up, expert_down;
-  const float* sinks = nullptr;
+  Floats sinks;
 };
 
 struct Weights {
@@ -41,6 +41,7 @@ struct Weights {
   std::unique_ptr<Matrix> head;
   bool tied = false;  // the head is made of the embedding's tensors
   Norm final_norm;
+  std::vector<std::unique_ptr<Rope>> ropes;  // of ModelSpec::ropes
   std::vector<LayerWeights> layers;
 
   // What the pointers and matrices above point into.

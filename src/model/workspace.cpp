@@ -5,23 +5,23 @@
 namespace skein {
 namespace {
 
-constexpr size_t kAlignFloats = 16;  // 64 bytes, so that rows never share a cache line
+constexpr size_t kLineFloats = 16;  // 64 bytes, so that rows never share a cache line
 
 // Cuts rows out of one stretch of memory; without memory it only measures.
 class Cutter {
  public:
-  explicit Cutter(float* memory) : memory_(memory) {}
+  explicit Cutter(Floats memory) : memory_(memory) {}
 
   Rows rows(size_t count, size_t width) {
-    const size_t stride = (width + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
-    Rows out{memory_ == nullptr ? nullptr : memory_ + used_, count, width, stride};
+    const size_t stride = (width + kLineFloats - 1) / kLineFloats * kLineFloats;
+    Rows out{memory_ ? memory_ + used_ : nullptr, count, width, stride};
     used_ += count * stride;
     return out;
   }
   size_t used() const { return used_; }
 
  private:
-  float* memory_;
+  Floats memory_;
   size_t used_ = 0;
 };
 
@@ -65,10 +65,8 @@ Result<Workspace> Workspace::create(Backend& backend, const ModelSpec& spec,
   SKEIN_ASSIGN(out.memory, backend.allocate(bytes_for(spec, limits)));
   Cutter cutter(out.memory.floats());
   cut(cutter, spec, limits, out);
-  out.positions.resize(limits.rows);
   if (spec.experts) {
-    out.routed_experts.resize(size_t{limits.rows} * spec.experts->used);
-    out.routed_weights.resize(out.routed_experts.size());
+    SKEIN_ASSIGN(out.routes, backend.make_routes(limits.rows, spec.experts->used));
   }
   return out;
 }

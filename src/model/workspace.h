@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backend/backend.h"
@@ -26,9 +27,7 @@ struct Workspace {
   // [logit_rows, ...]
   Rows gathered, logits;
 
-  std::vector<uint32_t> positions;
-  std::vector<uint32_t> routed_experts;
-  std::vector<float> routed_weights;
+  std::unique_ptr<Routes> routes;  // where there are experts
 
   Buffer memory;
 

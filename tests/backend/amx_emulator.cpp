@@ -8,7 +8,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "backend/flush_denormals.h"
+#include "backend/host/flush_denormals.h"
 
 namespace skein {
 namespace {

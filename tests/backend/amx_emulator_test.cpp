@@ -13,7 +13,7 @@
 
 #include "backend/arithmetic.h"
 #include "backend/cpu/isa.h"
-#include "backend/flush_denormals.h"
+#include "backend/host/flush_denormals.h"
 #include "backend/same_bits.h"
 #include "base/rng.h"
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "backend/flush_denormals.h"
+#include "backend/host/flush_denormals.h"
 #include "backend/same_bits.h"
 #include "base/rng.h"
 

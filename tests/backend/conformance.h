@@ -1,65 +1,58 @@
-// The fixture of backend_conformance_test: a backend beside the reference, over the same memory.
+// The fixture of backend_conformance_test: a backend beside the reference, each with the same
+// numbers in memory of its own.
 #pragma once
 
-#include <algorithm>
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-#include <limits>
-#include <memory>
+#include <functional>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "backend/backend.h"
+#include "backend/backend_memory.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/isas.h"
-#include "backend/random_weights.h"
 #include "backend/reference/reference_backend.h"
 #include "backend/same_bits.h"
 #include "base/compute_pool.h"
-#include "base/rng.h"
 
 namespace skein {
 
-// Rows in memory of their own, with a stride larger than their width; what lies between rows is
-// NaN, which shows when it is read.
-class OwnedRows {
- public:
-  OwnedRows(size_t rows, size_t width, size_t gap = 3)
-      : memory_(rows * (width + gap) + 1, std::numeric_limits<float>::quiet_NaN()),
-        rows_{memory_.data() + 1, rows, width, width + gap} {}  // + 1: unaligned
-  static OwnedRows random(size_t rows, size_t width, Rng& rng, float range = 1) {
-    OwnedRows made(rows, width);
-    for (size_t i = 0; i < rows; ++i) {
-      for (size_t k = 0; k < width; ++k) made.rows_.row(i)[k] = range * random_float(rng);
-    }
-    return made;
-  }
-  OwnedRows(const OwnedRows& other) : memory_(other.memory_), rows_(other.rows_) {
-    rows_.data = memory_.data() + 1;
-  }
-  OwnedRows& operator=(const OwnedRows&) = delete;
-
-  Rows view() const { return rows_; }
-  // All of it, the gaps included: an op that writes beyond its rows is found.
-  const std::vector<float>& all() const { return memory_; }
-  std::vector<float> row(size_t i) const { return {rows_.row(i), rows_.row(i) + rows_.width}; }
-
- private:
-  std::vector<float> memory_;
-  Rows rows_;
+// A backend that this machine can run.
+struct BackendUnderTest {
+  std::string name;
+  std::function<std::unique_ptr<Backend>(ComputePool& pool, Precision precision)> make;
+  // Of the largest magnitude in a result; 0: the reference's bits.
+  float tolerance = 0;
+  bool computes_on_host = true;
+  bool is_emulated = false;  // slow
 };
 
+inline BackendUnderTest cpu_under_test(CpuIsa isa) {
+  BackendUnderTest cpu;
+  cpu.name = isa_name(isa);
+  cpu.make = [isa](ComputePool& pool, Precision precision) {
+    return make_cpu_backend(pool, isa, precision);
+  };
+  cpu.is_emulated = is_emulated(isa);
+  return cpu;
+}
+
+// All of them. A new backend is a line here.
+inline std::vector<BackendUnderTest> backends_under_test() {
+  std::vector<BackendUnderTest> backends;
+  for (const CpuIsa isa : testable_isas()) backends.push_back(cpu_under_test(isa));
+  return backends;
+}
+
 struct BackendParam {
-  CpuIsa isa;
+  BackendUnderTest backend;
   size_t threads;
   Precision precision = Precision::kF32;
 };
 
 inline std::vector<BackendParam> backend_params() {
   std::vector<BackendParam> params;
-  for (const CpuIsa isa : available_isas()) {
-    for (const size_t threads : {1, 2, 3}) params.push_back({isa, threads});
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    if (backend.is_emulated) continue;
+    for (const size_t threads : {1, 2, 3}) params.push_back({backend, threads});
   }
   return params;
 }
@@ -67,10 +60,10 @@ inline std::vector<BackendParam> backend_params() {
 // For ops that depend on the precision.
 inline std::vector<BackendParam> backend_params_of_every_precision() {
   std::vector<BackendParam> params = backend_params();
-  for (const CpuIsa isa : testable_isas()) {
+  for (const BackendUnderTest& backend : backends_under_test()) {
     for (const size_t threads : {1, 3}) {
-      params.push_back({isa, threads, Precision::kDefault});
-      params.push_back({isa, threads, Precision::kHigh});
+      params.push_back({backend, threads, Precision::kDefault});
+      params.push_back({backend, threads, Precision::kHigh});
     }
   }
   return params;
@@ -78,7 +71,7 @@ inline std::vector<BackendParam> backend_params_of_every_precision() {
 
 inline std::string param_name(const ::testing::TestParamInfo<BackendParam>& info) {
   constexpr const char* kSuffixes[] = {"", "_default", "_high"};
-  return fmt::format("{}_{}{}", isa_name(info.param.isa), info.param.threads,
+  return fmt::format("{}_{}{}", info.param.backend.name, info.param.threads,
                      kSuffixes[static_cast<size_t>(info.param.precision)]);
 }
 
@@ -86,31 +79,48 @@ class Conformance : public ::testing::TestWithParam<BackendParam> {
  protected:
   Conformance()
       : pool_(GetParam().threads),
-        backend_(make_cpu_backend(pool_, GetParam().isa, GetParam().precision)),
+        backend_(GetParam().backend.make(pool_, GetParam().precision)),
         reference_(make_reference_backend(GetParam().precision)) {}
 
-  // op(backend, rows) on copies of `before`, by both; whether they leave the same bits.
-  template <class Op>
-  ::testing::AssertionResult same(const OwnedRows& before, const Op& op) {
-    const OwnedRows got = before, want = before;
-    op(*backend_, got.view());
-    op(*reference_, want.view());
-    return same_bits(got.all(), want.all());
+  // Whether results are as near as the backend promises.
+  ::testing::AssertionResult agree(std::span<const float> got, std::span<const float> want) const {
+    const float tolerance = GetParam().backend.tolerance;
+    return tolerance == 0 ? same_bits(got, want) : within(got, want, tolerance);
+  }
+  ::testing::AssertionResult agree(const OwnedRows& got, const OwnedRows& want) const {
+    return agree(got.all(), want.all());
   }
 
-  std::unique_ptr<Matrix> matrix(Backend& backend, std::vector<WeightView> parts) {
-    auto made = backend.make_matrix(parts);
-    EXPECT_TRUE(made.ok()) << made.message();
-    return std::move(*made);
+  // op(backend, rows) on copies of `before`, by both; whether they leave the same.
+  template <class Op>
+  ::testing::AssertionResult same(const OwnedRows& before, const Op& op) {
+    return agree(run(backend_, before, op), run(reference_, before, op));
   }
-  std::unique_ptr<Matrix> table(Backend& backend, std::vector<WeightView> parts) {
-    auto made = backend.make_table(parts);
-    EXPECT_TRUE(made.ok()) << made.message();
-    return std::move(*made);
+  template <class Op>
+  OwnedRows run(TestBackend& backend, OwnedRows rows, const Op& op) {
+    backend.clear();
+    const Rows uploaded = backend.up(rows);
+    op(backend, uploaded);
+    backend.down(uploaded, rows);
+    return rows;
+  }
+
+  // The same weights, made by each.
+  struct Both {
+    std::unique_ptr<Matrix> mine, theirs;
+  };
+  Both matrices(const std::vector<WeightView>& parts) {
+    return {backend_.matrix(parts), reference_.matrix(parts)};
+  }
+  Both tables(const std::vector<WeightView>& parts) {
+    return {backend_.table(parts), reference_.table(parts)};
+  }
+  const Matrix& of(const TestBackend& backend, const Both& both) const {
+    return &backend == &backend_ ? *both.mine : *both.theirs;
   }
 
   ComputePool pool_;
-  std::unique_ptr<Backend> backend_, reference_;
+  TestBackend backend_, reference_;
   Rng rng_{17};
 };
 

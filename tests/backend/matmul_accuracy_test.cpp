@@ -3,10 +3,10 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "backend/backend_memory.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/flush_denormals.h"
+#include "backend/host/flush_denormals.h"
 #include "backend/isas.h"
-#include "backend/random_weights.h"
 #include "backend/reference/reference_backend.h"
 #include "backend/same_bits.h"
 
@@ -21,27 +21,28 @@ class MatmulAccuracy : public ::testing::TestWithParam<CpuIsa> {
   void check_rows(const Matrix& matrix, const std::vector<float>& values) {
     std::vector<TokenId> ids(kOutputs);
     for (size_t i = 0; i < kOutputs; ++i) ids[i] = static_cast<TokenId>(i);
-    std::vector<float> got(values.size());
-    backend_->embed(matrix, ids, 1.0F, {got.data(), kOutputs, kInputs, kInputs});
-    EXPECT_TRUE(same_bits(got, values));
+    const Rows got = backend_.up(OwnedRows(kOutputs, kInputs, 0));
+    backend_->embed(matrix, backend_.begin(ids), 1.0F, got);
+    const HostRows host = backend_->read(got);
+    EXPECT_TRUE(same_bits({host.data, kOutputs * kInputs}, values));
   }
 
   // |error| <= (steps of a lane + depth of the tree) * eps * sum |x * w|
   void check_product(const Matrix& matrix, const std::vector<float>& weights) {
-    const std::vector<float> x = random_floats(kRows * kInputs, rng_);
-    std::vector<float> in = x, got(kRows * kOutputs);
-    backend_->linear(Rows{in.data(), kRows, kInputs, kInputs}, matrix, nullptr,
-                     {got.data(), kRows, kOutputs, kOutputs});
+    OwnedRows x = OwnedRows::random(kRows, kInputs, rng_);
+    const Rows out = backend_.up(OwnedRows(kRows, kOutputs));
+    backend_->linear(backend_.up(x), matrix, nullptr, out);
+    const HostRows got = backend_->read(out);
     for (size_t i = 0; i < kRows; ++i) {
       for (size_t n = 0; n < kOutputs; ++n) {
         double exact = 0, magnitude = 0;
         for (size_t k = 0; k < kInputs; ++k) {
-          const double product = static_cast<double>(x[i * kInputs + k]) * weights[n * kInputs + k];
+          const double product = static_cast<double>(x.at(i)[k]) * weights[n * kInputs + k];
           exact += product;
           magnitude += std::abs(product);
         }
         const double bound = (kInputs / 16.0 + 4) * 0x1p-24 * magnitude;
-        ASSERT_LE(std::abs(got[i * kOutputs + n] - exact), bound) << i << ", " << n;
+        ASSERT_LE(std::abs(got.row(i)[n] - exact), bound) << i << ", " << n;
         ASSERT_GT(magnitude, 0.0);
       }
     }
@@ -57,7 +58,7 @@ class MatmulAccuracy : public ::testing::TestWithParam<CpuIsa> {
   }
 
   ComputePool pool_{2};
-  std::unique_ptr<Backend> backend_ = make_cpu_backend(pool_, GetParam(), Precision::kF32);
+  TestBackend backend_{make_cpu_backend(pool_, GetParam(), Precision::kF32)};
   Rng rng_{3};
 };
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/arithmetic.h"
-#include "backend/flush_denormals.h"
+#include "backend/host/flush_denormals.h"
 #include "backend/isas.h"
 #include "backend/same_bits.h"
 #include "base/rng.h"

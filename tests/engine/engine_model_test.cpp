@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "backend/host/kv.h"
 #include "base/rng.h"
 #include "engine/batch_inference_engine.h"
 #include "engine/direct_inference.h"
@@ -45,11 +46,10 @@ class EngineModelTest : public ::testing::Test {
   LoadedModel& model() { return **model_; }
 
   void start(bool prefix_cache = true) {
-    auto cache =
-        KvPool::create(model().backend(), model().decoder().spec(), kBlocks, model().kv_type());
+    auto cache = model().make_kv(kBlocks);
     ASSERT_TRUE(cache.ok()) << cache.message();
-    kv_ = cache->layer(0);
-    kv_bytes_ = cache->bytes();
+    kv_ = host_kv(**cache).layer(0);
+    kv_bytes_ = (*cache)->bytes();
     EngineOptions options;
     options.scheduler.pool_blocks = kBlocks;
     options.scheduler.max_batch = 8;

@@ -71,8 +71,7 @@ PressureReport PressureLoad::run(const std::string& model_path,
     return report;
   }
   const std::shared_ptr<LoadedModel> model = std::move(*loaded);
-  auto cache = KvPool::create(model->backend(), model->decoder().spec(), setting.pool_blocks,
-                              model->kv_type());
+  auto cache = model->make_kv(setting.pool_blocks);
   EngineOptions engine_options;
   engine_options.scheduler.pool_blocks = setting.pool_blocks;
   engine_options.scheduler.max_batch = kBatch;

@@ -29,7 +29,7 @@ TEST(Allocations, AStepMakesNone) {
       before = testing::allocations();
       runner.decoder().forward(
           {std::span(tokens).first(rows), {&sequence, 1}, std::span(wanted).first(rows)},
-          runner.pool());
+          runner.cache());
       if (!has_seen_its_largest) continue;
       EXPECT_EQ(testing::allocations(), before) << rows << " rows";
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/arithmetic.h"
+#include "backend/host/kv.h"
 #include "model/goldens.h"
 #include "model/runner.h"
 
@@ -57,7 +58,7 @@ std::vector<float> kv_of(Runner& runner, const Feed& feed) {
   std::vector<float> out;
   const ModelSpec& spec = runner.decoder().spec();
   for (uint32_t l = 0; l < spec.layers.size(); ++l) {
-    const KvLayer layer = runner.pool().layer(l);
+    const KvLayer layer = host_kv(runner.cache()).layer(l);
     for (uint32_t t = 0; t < feed.computed; ++t) {
       for (uint32_t h = 0; h < layer.heads; ++h) {
         const std::byte* head = layer.head(feed.blocks[t / kBlockTokens], h);
@@ -76,7 +77,8 @@ std::vector<float> kv_of(Runner& runner, const Feed& feed) {
 }
 
 void poison(Runner& runner) {
-  std::memset(runner.pool().layer(0).data, 0xff, runner.pool().bytes());  // NaN in every format
+  // NaN in every format.
+  std::memset(host_kv(runner.cache()).layer(0).data, 0xff, runner.cache().bytes());
 }
 
 // Feeds `tokens` in chunks of these sizes (the rest in one).
@@ -250,10 +252,12 @@ TEST(Determinism, ARowThatDoesNotWriteGivesTheSameBits) {
                          .writes_kv = false,
                          .blocks = feed.blocks};
     const uint32_t row = 0;
-    const Rows logits =
-        runner.decoder().forward({{&tokens.back(), 1}, {&again, 1}, {&row, 1}}, runner.pool());
-    EXPECT_TRUE(
-        same_bits(std::vector<float>(logits.row(0), logits.row(0) + logits.width), whole.back()));
+    const std::span<const float> logits =
+        runner.backend()
+            .read(runner.decoder().forward({{&tokens.back(), 1}, {&again, 1}, {&row, 1}},
+                                           runner.cache()))
+            .row(0);
+    EXPECT_TRUE(same_bits(std::vector<float>(logits.begin(), logits.end()), whole.back()));
     EXPECT_TRUE(same_bits(kv_of(runner, feed), kv));
   });
 }

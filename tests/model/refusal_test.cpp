@@ -260,29 +260,5 @@ TEST(Refusal, SixteenGigabytesInAMoment) {
   refuse(config, Code::kUnimplemented, "'hyena'");
 }
 
-TEST(KvPoolTest, BlocksOfAllLayersLieTogether) {
-  const auto backend = make_reference_backend(Precision::kF32);
-  ModelSpec spec;
-  spec.kv_heads = 2;
-  spec.head_dim = 16;
-  spec.layers.resize(3);
-  EXPECT_EQ(KvPool::bytes_per_block(spec), 3u * 2 * 2 * 32 * 16 * 4);
-  const auto pool = KvPool::create(*backend, spec, 5);
-  ASSERT_TRUE(pool.ok()) << pool.message();
-  EXPECT_EQ(pool->bytes(), 5 * KvPool::bytes_per_block(spec));
-  const KvLayer first = pool->layer(0);
-  const KvLayer second = pool->layer(1);
-  EXPECT_EQ(first.head(BlockId(1), 0) - first.data,
-            static_cast<std::ptrdiff_t>(KvPool::bytes_per_block(spec)));
-  EXPECT_EQ(second.head(BlockId(4), 1) - first.head(BlockId(4), 1), 2 * 2 * 32 * 16 * 4);
-  EXPECT_EQ(KvPool::bytes_per_block(spec, KvType::kBf16), 3u * 2 * 2 * 32 * 16 * 2);
-  EXPECT_EQ(KvPool::bytes_per_block(spec, KvType::kInt8), 3u * 2 * 2 * 32 * (16 + 4));
-  EXPECT_EQ(KvPool::create(*backend, spec, 0).status().code(), Code::kInvalidArgument);
-  spec.layers.resize(1024);
-  spec.kv_heads = 4096;
-  spec.head_dim = 4096;
-  EXPECT_EQ(KvPool::create(*backend, spec, UINT32_MAX).status().code(), Code::kResourceExhausted);
-}
-
 }  // namespace
 }  // namespace skein

@@ -38,8 +38,9 @@ class Runner {
         status_(load(path, precision, kv_type, arithmetic)) {}
 
   const Status& status() const { return status_; }
+  Backend& backend() { return *backend_; }
   Decoder& decoder() { return *decoder_; }
-  const KvPool& pool() const { return *pool_; }
+  KvCache& cache() { return *cache_; }
 
   // Blocks first, first + 1, ... for that many tokens.
   static Feed feed(uint32_t tokens, uint32_t first = 0) {
@@ -88,10 +89,10 @@ class Runner {
       tokens.insert(tokens.end(), chunks[i].begin(), chunks[i].end());
       feeds[i]->computed += rows;
     }
-    const Rows logits = decoder_->forward({tokens, sequences, wanted}, *pool_);
+    const HostRows logits = backend_->read(decoder_->forward({tokens, sequences, wanted}, *cache_));
     std::vector<std::vector<float>> out;
     for (size_t i = 0; i < logits.rows; ++i) {
-      out.emplace_back(logits.row(i), logits.row(i) + logits.width);
+      out.emplace_back(logits.row(i).begin(), logits.row(i).end());
     }
     return out;
   }
@@ -106,8 +107,7 @@ class Runner {
       backend_ = make_cpu_backend(threads_, isa, precision);
     }
     SKEIN_ASSIGN(decoder_, Decoder::load(*source_, *backend_, {.limits = {kRows, kRows}}));
-    SKEIN_ASSIGN(KvPool pool, KvPool::create(*backend_, decoder_->spec(), kBlocks, kv_type));
-    pool_ = std::make_unique<KvPool>(std::move(pool));
+    SKEIN_ASSIGN(cache_, backend_->make_kv(kv_spec(decoder_->spec(), kv_type), kBlocks));
     return ok_status();
   }
 
@@ -115,7 +115,7 @@ class Runner {
   std::unique_ptr<WeightSource> source_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<KvPool> pool_;
+  std::unique_ptr<KvCache> cache_;
   Status status_;
 };
 

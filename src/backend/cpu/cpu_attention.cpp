@@ -56,7 +56,7 @@ const float* Attention::queries_of(const Job& job, const Tile& tile, uint32_t kv
                                    float* memory) const {
   const size_t width = job.shared * job.cache.head_dim;
   for (size_t row = 0; row < tile.rows; ++row) {
-    const float* const from = job.q.row(tile.first_row + row) + kv_head * width;
+    const float* const from = row_of(job.q, tile.first_row + row) + kv_head * width;
     if (job.cache.type == KvType::kF32) {
       std::copy_n(from, width, memory + row * width);
     } else {
@@ -125,8 +125,9 @@ void Attention::finish(const Job& job, const Tile& tile, uint32_t kv_head,
   for (size_t row = 0; row < tile.rows; ++row) {
     for (size_t h = 0; h < job.shared; ++h, totals += dim + 2) {
       const size_t head = kv_head * job.shared + h;
-      const float* const sink = job.params.sinks == nullptr ? nullptr : job.params.sinks + head;
-      kernels_.finish_attention(totals, sink, dim, job.out.row(tile.first_row + row) + head * dim);
+      const float* const sink = job.params.sinks ? raw(job.params.sinks) + head : nullptr;
+      kernels_.finish_attention(totals, sink, dim,
+                                row_of(job.out, tile.first_row + row) + head * dim);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "backend/cpu/kernel_table.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/workers.h"
+#include "backend/host/kv.h"
 
 namespace skein::cpu {
 
@@ -23,7 +24,7 @@ class Attention {
   Attention(Workers& workers, const KernelTable& kernels)
       : workers_(workers), kernels_(kernels), slots_(workers.slots()), partials_(1) {}
 
-  // As Backend::attention, after `before`, which may change q and the cache.
+  // The attention of Backend::attend, after `before`, which may change q and the cache.
   void run(const Phase& before, Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
            const AttentionParams& params, Rows out);
 

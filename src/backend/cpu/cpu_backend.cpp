@@ -13,8 +13,11 @@
 #include "backend/cpu/linear.h"
 #include "backend/cpu/row_ops.h"
 #include "backend/cpu/workers.h"
-#include "backend/host_memory.h"
-#include "backend/routing.h"
+#include "backend/host/kv.h"
+#include "backend/host/memory.h"
+#include "backend/host/rope.h"
+#include "backend/host/routing.h"
+#include "backend/host/step.h"
 
 namespace skein {
 namespace {
@@ -93,42 +96,47 @@ class CpuBackend final : public Backend {
   Status reserve(uint64_t bytes) override {
     return precision_ == Precision::kF32 ? ok_status() : arena_.reserve(bytes);
   }
-  void write(float* to, std::span<const float> from) override {
-    std::copy(from.begin(), from.end(), to);
+  void write(Floats to, std::span<const float> from) override {
+    std::copy(from.begin(), from.end(), raw(to));
   }
-  void read(std::span<float> to, const float* from) override {
-    std::copy_n(from, to.size(), to.begin());
+  HostRows read(Rows rows) override { return host_rows(rows); }
+  Result<std::unique_ptr<Rope>> make_rope(std::span<const float> frequencies,
+                                          float magnitude) override {
+    return HostRope::make(frequencies, magnitude);
   }
+  Result<std::unique_ptr<Routes>> make_routes(size_t rows, uint32_t used) override {
+    return HostRoutes::make(rows, used);
+  }
+  Result<std::unique_ptr<KvCache>> make_kv(const KvSpec& spec, uint32_t blocks) override {
+    return HostKv::make(spec, blocks, ++caches_made_);
+  }
+  uint64_t kv_block_bytes(const KvSpec& spec) const override { return HostKv::block_bytes(spec); }
 
-  void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override;
+  Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
+             std::span<const uint32_t> logit_rows) override {
+    return step_.begin(tokens, sequences, logit_rows);
+  }
+  void run(const Step&, uint64_t, FunctionRef<void()> ops) override { ops(); }
+
+  void embed(const Matrix& table, const Step& step, float scale, Rows out) override;
   void norm(Rows x, const NormParams& params, Rows out) override;
-  void linear(const LinearInput& in, const Matrix& matrix, const float* bias, Rows out) override {
+  void linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) override {
     check_linear(in, matrix, out);
-    linear_.multiply(in, own(matrix), bias, out);
+    linear_.multiply(in, own(matrix), raw(bias), out);
   }
   void add(Rows x, Rows delta, float scale) override;
   void activate(Rows x, const ActivationParams& params, Rows out) override;
-  void rope_angles(std::span<const uint32_t> positions, std::span<const float> frequencies,
-                   float magnitude, Rows out) override;
-  void rope(Rows x, uint32_t heads, RopeLayout layout, Rows angles) override;
-  void kv_store(Rows k, Rows v, std::span<const Sequence> sequences, const KvLayer& cache) override;
-  void attention(Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
-                 const AttentionParams& params, Rows out) override {
-    check_attention(q, sequences, cache, params, out);
-    const auto nothing = [](size_t, size_t) {};
-    attention_.run(cpu::Phase(0, 0, nothing), q, sequences, cache, params, out);
-  }
-  void attend(Rows q, Rows k, Rows v, const QkTransform& transform,
-              std::span<const Sequence> sequences, const KvLayer& cache,
-              const AttentionParams& params, Rows out) override;
-  void route(Rows x, RouterKind kind, Routes routes) override;
-  void expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>> experts, const float* biases,
+  void rope_angles(const Step& step, const Rope& rope, Rows out) override;
+  void attend(Rows q, Rows k, Rows v, const QkTransform& transform, const Step& step,
+              KvCache& cache, uint32_t layer, const AttentionParams& params, Rows out) override;
+  void route(Rows x, RouterKind kind, Routes& routes) override;
+  void expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>> experts, Floats biases,
                      const Routes& routes, Rows out) override {
     check_expert_linear(x, experts, routes, out);
-    linear_.multiply_experts(x, experts, biases, routes, out);
+    linear_.multiply_experts(x, experts, raw(biases), host_routes(routes), out);
   }
   void combine(Rows x, const Routes& routes, Rows out) override;
-  void gather(Rows x, std::span<const uint32_t> rows, Rows out) override;
+  void gather(Rows x, const Step& step, Rows out) override;
   void finish_logits(Rows x, float scale, float softcap) override;
 
  private:
@@ -156,6 +164,8 @@ class CpuBackend final : public Backend {
   cpu::Linear linear_;
   cpu::Attention attention_;
   std::vector<Piece> pieces_;
+  HostStep step_;
+  uint64_t caches_made_ = 0;
 };
 
 // What an element costs, in multiplications.
@@ -182,50 +192,39 @@ Result<std::unique_ptr<Matrix>> CpuBackend::make_table(std::span<const WeightVie
   return std::unique_ptr<Matrix>(std::make_unique<CpuMatrix>(std::move(whole), kernels_));
 }
 
-void CpuBackend::embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) {
-  check_embed(table, ids, out);
+void CpuBackend::embed(const Matrix& table, const Step& step, float scale, Rows out) {
+  const std::span<const TokenId> tokens = host_step(step).tokens;
+  check_embed(table, tokens, out);
   for_rows(out, kExp, [&](size_t i) {
-    own(table).dequantize_row(static_cast<size_t>(ids[i]), out.row(i));
-    kernels_.scale(out.row(i), scale, out.width, out.row(i));
+    own(table).dequantize_row(static_cast<size_t>(tokens[i]), row_of(out, i));
+    kernels_.scale(row_of(out, i), scale, out.width, row_of(out, i));
   });
 }
 
 void CpuBackend::norm(Rows x, const NormParams& params, Rows out) {
   check_norm(x, params, out);
-  for_rows(x, kCopy,
-           [&](size_t i) { cpu::norm_row(kernels_, params, x.row(i), x.width, out.row(i)); });
+  for_rows(x, kCopy, [&](size_t i) {
+    cpu::norm_row(kernels_, params, row_of(x, i), x.width, row_of(out, i));
+  });
 }
 
 void CpuBackend::add(Rows x, Rows delta, float scale) {
   check_add(x, delta);
   for_rows(x, kCopy,
-           [&](size_t i) { kernels_.add_scaled(x.row(i), delta.row(i), scale, x.width); });
+           [&](size_t i) { kernels_.add_scaled(row_of(x, i), row_of(delta, i), scale, x.width); });
 }
 
 void CpuBackend::activate(Rows x, const ActivationParams& params, Rows out) {
   check_activate(x, params, out);
-  for_rows(out, kExp,
-           [&](size_t i) { cpu::activate_row(kernels_, params, x.row(i), out.width, out.row(i)); });
-}
-
-void CpuBackend::rope_angles(std::span<const uint32_t> positions,
-                             std::span<const float> frequencies, float magnitude, Rows out) {
-  check_rope_angles(positions, frequencies, out);
-  for_rows(out, kCosSin, [&](size_t i) {
-    for (size_t j = 0; j < frequencies.size(); ++j) {
-      const auto [cos, sin] =
-          arithmetic::cos_sin(static_cast<float>(positions[i]) * frequencies[j]);
-      out.row(i)[j] = cos * magnitude;
-      out.row(i)[frequencies.size() + j] = sin * magnitude;
-    }
+  for_rows(out, kExp, [&](size_t i) {
+    cpu::activate_row(kernels_, params, row_of(x, i), out.width, row_of(out, i));
   });
 }
 
-void CpuBackend::rope(Rows x, uint32_t heads, RopeLayout layout, Rows angles) {
-  check_rope(x, heads, angles);
-  for_rows(x, kCopy, [&](size_t i) {
-    cpu::turn_row(kernels_, layout, angles.row(i), angles.width, heads, x.width / heads, x.row(i));
-  });
+void CpuBackend::rope_angles(const Step& step, const Rope& rope, Rows out) {
+  check_rope_angles(step, rope, out);
+  const std::vector<uint32_t>& positions = host_step(step).positions;
+  for_rows(out, kCosSin, [&](size_t i) { host_rope(rope).angles(positions[i], row_of(out, i)); });
 }
 
 void CpuBackend::list_pieces(std::span<const Sequence> sequences) {
@@ -251,33 +250,22 @@ void CpuBackend::store_piece(const Piece& piece, Rows k, Rows v, const KvLayer& 
     const size_t row = size_t{sequence.first_row} + i;
     for (uint32_t head = 0; head < cache.heads; ++head) {
       const size_t offset = size_t{head} * cache.head_dim;
-      store(cache, slot, k.row(row) + offset, v.row(row) + offset, cache.head(block, head));
+      store(cache, slot, row_of(k, row) + offset, row_of(v, row) + offset, cache.head(block, head));
     }
   }
 }
 
-void CpuBackend::kv_store(Rows k, Rows v, std::span<const Sequence> sequences,
-                          const KvLayer& cache) {
-  check_kv_store(k, v, sequences, cache);
-  list_pieces(sequences);
-  workers_.run(pieces_.size(), 2 * k.rows * k.width,
-               [&](size_t, size_t i) { store_piece(pieces_[i], k, v, cache); });
-}
-
-void CpuBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform,
-                        std::span<const Sequence> sequences, const KvLayer& cache,
-                        const AttentionParams& params, Rows out) {
-  check_kv_store(k, v, sequences, cache);
-  check_attention(q, sequences, cache, params, out);
+void CpuBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform, const Step& step,
+                        KvCache& kv, uint32_t layer, const AttentionParams& params, Rows out) {
+  check_attend(q, k, v, transform, step, kv, params, out);
+  const std::span<const Sequence> sequences = host_step(step).sequences;
+  const KvLayer cache = host_kv(kv).layer(layer);
   const Rows& angles = transform.angles;
-  if (transform.q_norm != nullptr) check_norm(q, *transform.q_norm, q);
-  if (transform.k_norm != nullptr) check_norm(k, *transform.k_norm, k);
-  if (angles.data != nullptr) check_rope(q, params.heads, angles);
   const auto change = [&](Rows x, uint32_t heads, const NormParams* norm, size_t row) {
-    if (norm != nullptr) cpu::norm_row(kernels_, *norm, x.row(row), x.width, x.row(row));
-    if (angles.data == nullptr) return;
-    cpu::turn_row(kernels_, transform.layout, angles.row(row), angles.width, heads, cache.head_dim,
-                  x.row(row));
+    if (norm != nullptr) cpu::norm_row(kernels_, *norm, row_of(x, row), x.width, row_of(x, row));
+    if (!angles.data) return;
+    cpu::turn_row(kernels_, transform.layout, row_of(angles, row), angles.width, heads,
+                  cache.head_dim, row_of(x, row));
   };
   list_pieces(sequences);
   const auto prepare = [&](size_t, size_t item) {
@@ -293,25 +281,27 @@ void CpuBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform,
                  params, out);
 }
 
-void CpuBackend::route(Rows x, RouterKind kind, Routes routes) {
+void CpuBackend::route(Rows x, RouterKind kind, Routes& routes) {
   check_route(x, routes);
   for_rows(x, kExp * kExp, [&](size_t i) {
-    route_row({x.row(i), x.width}, kind, routes.experts.subspan(i * routes.used, routes.used),
-              routes.weights.subspan(i * routes.used, routes.used));
+    host_routes(routes).route(i, {row_of(x, i), x.width}, kind);
   });
 }
 
 void CpuBackend::combine(Rows x, const Routes& routes, Rows out) {
   check_combine(x, routes, out);
-  for_rows(out, routes.used, [&](size_t i) {
-    kernels_.combine(x.row(i * routes.used), x.stride, routes.weights.data() + i * routes.used,
-                     routes.used, out.width, out.row(i));
+  const uint32_t used = routes.used();
+  const float* const weights = host_routes(routes).weights.data();
+  for_rows(out, used, [&](size_t i) {
+    kernels_.combine(row_of(x, i * used), x.stride, weights + i * used, used, out.width,
+                     row_of(out, i));
   });
 }
 
-void CpuBackend::gather(Rows x, std::span<const uint32_t> rows, Rows out) {
+void CpuBackend::gather(Rows x, const Step& step, Rows out) {
+  const std::span<const uint32_t> rows = host_step(step).logit_rows;
   check_gather(x, rows, out);
-  for (size_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows[i]), x.width, out.row(i));
+  for (size_t i = 0; i < rows.size(); ++i) std::copy_n(row_of(x, rows[i]), x.width, row_of(out, i));
 }
 
 void CpuBackend::finish_logits(Rows x, float scale, float softcap) {
@@ -320,8 +310,8 @@ void CpuBackend::finish_logits(Rows x, float scale, float softcap) {
   const size_t pieces = (x.width + kPiece - 1) / kPiece;
   workers_.run(x.rows * pieces, x.rows * x.width * kExp, [&](size_t, size_t item) {
     const size_t first = item % pieces * kPiece;
-    kernels_.finish_logits(x.row(item / pieces) + first, std::min(kPiece, x.width - first), scale,
-                           softcap);
+    kernels_.finish_logits(row_of(x, item / pieces) + first, std::min(kPiece, x.width - first),
+                           scale, softcap);
   });
 }
 

@@ -98,10 +98,10 @@ void Linear::place_activations(size_t inputs) {
 // Entry `entry` of x_ as input_ wants it: in place, or in `memory`.
 const float* Linear::changed_row(size_t entry, float* memory) const {
   if (input_ == nullptr) return x_[entry];
-  float* const x = input_->x.row(entry);
+  float* const x = row_of(input_->x, entry);
   const size_t width = input_->x.width;
-  if (input_->delta.data != nullptr) {
-    kernels_.add_scaled(x, input_->delta.row(entry), input_->delta_scale, width);
+  if (input_->delta.data) {
+    kernels_.add_scaled(x, row_of(input_->delta, entry), input_->delta_scale, width);
   }
   if (input_->norm != nullptr) {
     norm_row(kernels_, *input_->norm, x, width, memory);
@@ -195,18 +195,18 @@ void Linear::multiply(const LinearInput& in, const CpuMatrix& matrix, const floa
   x_.resize(in.x.rows);
   out_.resize(in.x.rows);
   for (size_t i = 0; i < in.x.rows; ++i) {
-    x_[i] = in.x.row(i);
-    out_[i] = out.row(i);
+    x_[i] = row_of(in.x, i);
+    out_[i] = row_of(out, i);
   }
   groups_.assign(1, {&matrix, bias, 0, in.x.rows, 0});
-  const bool changes = in.delta.data != nullptr || in.norm != nullptr || in.activation != nullptr;
+  const bool changes = in.delta.data || in.norm != nullptr || in.activation != nullptr;
   input_ = changes ? &in : nullptr;
   rows_.ensure(matrix.inputs());
   run_groups(matrix.outputs(), matrix.inputs());
 }
 
 void Linear::multiply_experts(Rows x, std::span<const std::unique_ptr<Matrix>> experts,
-                              const float* biases, const Routes& routes, Rows out) {
+                              const float* biases, const HostRoutes& routes, Rows out) {
   if (out.rows == 0) return;
   input_ = nullptr;
   x_.resize(out.rows);
@@ -214,7 +214,11 @@ void Linear::multiply_experts(Rows x, std::span<const std::unique_ptr<Matrix>> e
   groups_.clear();
   // A counting sort of the entries by expert.
   expert_begin_.assign(experts.size() + 1, 0);
-  for (const uint32_t expert : routes.experts) ++expert_begin_[expert + 1];
+  const std::span<const uint32_t> chosen = std::span(routes.experts).first(out.rows);
+  for (const uint32_t expert : chosen) {
+    SKEIN_CHECK(expert < experts.size(), "expert {} of {}", expert, experts.size());
+    ++expert_begin_[expert + 1];
+  }
   for (size_t e = 0; e < experts.size(); ++e) {
     const size_t begin = expert_begin_[e], end = begin + expert_begin_[e + 1];
     expert_begin_[e + 1] = end;
@@ -223,9 +227,9 @@ void Linear::multiply_experts(Rows x, std::span<const std::unique_ptr<Matrix>> e
                        biases == nullptr ? nullptr : biases + e * out.width, begin, end, 0});
   }
   for (size_t i = 0; i < out.rows; ++i) {
-    const size_t entry = expert_begin_[routes.experts[i]]++;
-    x_[entry] = x.row(x.rows == out.rows ? i : i / routes.used);
-    out_[entry] = out.row(i);
+    const size_t entry = expert_begin_[chosen[i]]++;
+    x_[entry] = row_of(x, x.rows == out.rows ? i : i / routes.used());
+    out_[entry] = row_of(out, i);
   }
   run_groups(out.width, x.width);
 }

@@ -11,6 +11,7 @@
 #include "backend/cpu/linear_kernels.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/workers.h"
+#include "backend/host/routing.h"
 
 namespace skein::cpu {
 
@@ -33,7 +34,7 @@ class Linear {
   void multiply(const LinearInput& in, const CpuMatrix& matrix, const float* bias, Rows out);
   // As Backend::expert_linear; the rows of an expert are multiplied together.
   void multiply_experts(Rows x, std::span<const std::unique_ptr<Matrix>> experts,
-                        const float* biases, const Routes& routes, Rows out);
+                        const float* biases, const HostRoutes& routes, Rows out);
 
  private:
   // Rows of x that go through one matrix: entries [begin, end) of x_ and out_.

@@ -3,18 +3,19 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernel_table.h"
+#include "backend/host/memory.h"
 
 namespace skein::cpu {
 
 inline void norm_row(const KernelTable& kernels, const NormParams& params, const float* x,
                      size_t width, float* out) {
   const size_t part_width = width / params.parts;
+  const float *const weight = raw(params.weight), *const bias = raw(params.bias);
   for (size_t part = 0; part < params.parts; ++part) {
     const size_t offset = part * part_width, own_offset = params.weight_per_part ? offset : 0;
     kernels.norm({params.kind == NormKind::kRms ? RowNorm::kRms : RowNorm::kLayer, x + offset,
-                  part_width, params.epsilon,
-                  params.weight == nullptr ? nullptr : params.weight + own_offset,
-                  params.bias == nullptr ? nullptr : params.bias + own_offset, out + offset});
+                  part_width, params.epsilon, weight == nullptr ? nullptr : weight + own_offset,
+                  bias == nullptr ? nullptr : bias + own_offset, out + offset});
   }
 }
 

@@ -1,7 +1,7 @@
 #include "backend/cpu/scan.h"
 
 #include "backend/cpu/kernels_for.h"
-#include "backend/flush_denormals.h"
+#include "backend/host/flush_denormals.h"
 
 namespace skein {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <new>
 
-#include "backend/host_memory.h"
+#include "backend/host/memory.h"
 
 namespace skein::cpu {
 
@@ -29,7 +29,7 @@ class Scratch {
     if (!reserve(floats).ok()) throw std::bad_alloc();
   }
 
-  float* slot(size_t i) const { return memory_.floats() + i * slot_floats_; }
+  float* slot(size_t i) const { return raw(memory_.floats()) + i * slot_floats_; }
 
  private:
   size_t slots_;

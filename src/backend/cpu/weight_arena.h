@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/host_memory.h"
+#include "backend/host/memory.h"
 
 namespace skein::cpu {
 
@@ -25,7 +25,7 @@ class WeightArena {
   Result<uint8_t*> take(size_t bytes) {
     const size_t needed = (bytes + kLine - 1) / kLine * kLine;
     if (needed > left()) SKEIN_TRY(reserve(needed < kChunk ? kChunk : needed));
-    auto* const taken = reinterpret_cast<uint8_t*>(chunks_.back().data()) + used_;
+    auto* const taken = reinterpret_cast<uint8_t*>(raw(chunks_.back())) + used_;
     used_ += needed;
     return taken;
   }

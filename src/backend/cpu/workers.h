@@ -9,7 +9,7 @@
 #include <initializer_list>
 #include <span>
 
-#include "backend/flush_denormals.h"
+#include "backend/host/flush_denormals.h"
 #include "base/check.h"
 #include "base/compute_pool.h"
 

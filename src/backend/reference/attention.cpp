@@ -135,7 +135,7 @@ void attend(const Query& query, std::span<const BlockId> blocks, const KvLayer& 
     merge(total, attend_span(query.values, kv, params, std::max(first, begin),
                              std::min(first + kSpan, end)));
   }
-  if (params.sinks != nullptr) merge_sink(total, params.sinks[query.head]);
+  if (params.sinks) merge_sink(total, raw(params.sinks)[query.head]);
   const float inverse = 1.0F / total.weight;
   for (uint32_t d = 0; d < cache.head_dim; ++d) out[d] = total.values[d] * inverse;
 }

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "backend/backend.h"
+#include "backend/host/kv.h"
+#include "backend/op_params.h"
 
 namespace skein::reference {
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/arithmetic.h"
+#include "backend/host/memory.h"
 #include "backend/weight_groups.h"
 
 namespace skein::reference {
@@ -83,7 +84,7 @@ void multiply_g32(const WeightView& part, size_t row, Rows x, std::span<float> o
   for (size_t i = 0; i < x.rows; ++i) {
     out[i] = 0;
     for (size_t g = 0; g < groups.size(); ++g) {
-      const auto activations = arithmetic::quantize_group(x.row(i) + g * kGroup);
+      const auto activations = arithmetic::quantize_group(row_of(x, i) + g * kGroup);
       out[i] = add_group(format, groups[g], activations, out[i]);
     }
   }
@@ -100,7 +101,7 @@ void multiply_row(Definition definition, const WeightView& part, size_t row, Row
     dequantize_row(part, row, weights);
   }
   for (size_t i = 0; i < x.rows; ++i) {
-    const std::span<const float> in(x.row(i), x.width);
+    const std::span<const float> in(row_of(x, i), x.width);
     if (definition == Definition::kF32)
       out[i] = arithmetic::dot(in.data(), weights.data(), x.width);
     if (definition == Definition::kBF16) out[i] = dot_bf16(in, weights);

@@ -6,11 +6,14 @@
 
 #include "backend/arithmetic.h"
 #include "backend/check_shapes.h"
-#include "backend/flush_denormals.h"
-#include "backend/host_memory.h"
+#include "backend/host/flush_denormals.h"
+#include "backend/host/kv.h"
+#include "backend/host/memory.h"
+#include "backend/host/rope.h"
+#include "backend/host/routing.h"
+#include "backend/host/step.h"
 #include "backend/reference/attention.h"
 #include "backend/reference/linear.h"
-#include "backend/routing.h"
 #include "backend/weight_parts.h"
 
 namespace skein {
@@ -97,19 +100,35 @@ class ReferenceBackend final : public Backend {
   uint64_t matrix_bytes(const WeightView& part) const override { return bytes_of(part); }
   Status reserve(uint64_t) override { return ok_status(); }
 
-  void write(float* to, std::span<const float> from) override {
-    std::copy(from.begin(), from.end(), to);
+  void write(Floats to, std::span<const float> from) override {
+    std::copy(from.begin(), from.end(), raw(to));
   }
-  void read(std::span<float> to, const float* from) override {
-    std::copy_n(from, to.size(), to.begin());
+  HostRows read(Rows rows) override { return host_rows(rows); }
+  Result<std::unique_ptr<Rope>> make_rope(std::span<const float> frequencies,
+                                          float magnitude) override {
+    return HostRope::make(frequencies, magnitude);
   }
+  Result<std::unique_ptr<Routes>> make_routes(size_t rows, uint32_t used) override {
+    return HostRoutes::make(rows, used);
+  }
+  Result<std::unique_ptr<KvCache>> make_kv(const KvSpec& spec, uint32_t blocks) override {
+    return HostKv::make(spec, blocks, ++caches_made_);
+  }
+  uint64_t kv_block_bytes(const KvSpec& spec) const override { return HostKv::block_bytes(spec); }
 
-  void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override {
-    check_embed(table, ids, out);
+  Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
+             std::span<const uint32_t> logit_rows) override {
+    return step_.begin(tokens, sequences, logit_rows);
+  }
+  void run(const Step&, uint64_t, FunctionRef<void()> ops) override { ops(); }
+
+  void embed(const Matrix& table, const Step& step, float scale, Rows out) override {
+    const std::span<const TokenId> tokens = host_step(step).tokens;
+    check_embed(table, tokens, out);
     const FlushDenormals flush;
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const std::vector<float> row = own(table).row(static_cast<size_t>(ids[i]));
-      for (size_t k = 0; k < row.size(); ++k) out.row(i)[k] = scale * row[k];
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const std::vector<float> row = own(table).row(static_cast<size_t>(tokens[i]));
+      for (size_t k = 0; k < row.size(); ++k) row_of(out, i)[k] = scale * row[k];
     }
   }
 
@@ -117,21 +136,22 @@ class ReferenceBackend final : public Backend {
     check_norm(x, params, out);
     const FlushDenormals flush;
     const size_t width = x.width / params.parts;
+    const float *const weight = raw(params.weight), *const bias = raw(params.bias);
     for (size_t i = 0; i < x.rows; ++i) {
       for (size_t part = 0; part < params.parts; ++part) {
         const size_t offset = part * width, own_offset = params.weight_per_part ? offset : 0;
-        norm_part(x.row(i) + offset, width, params,
-                  params.weight == nullptr ? nullptr : params.weight + own_offset,
-                  params.bias == nullptr ? nullptr : params.bias + own_offset, out.row(i) + offset);
+        norm_part(row_of(x, i) + offset, width, params,
+                  weight == nullptr ? nullptr : weight + own_offset,
+                  bias == nullptr ? nullptr : bias + own_offset, row_of(out, i) + offset);
       }
     }
   }
 
-  void linear(const LinearInput& in, const Matrix& matrix, const float* bias, Rows out) override {
+  void linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) override {
     check_linear(in, matrix, out);
-    if (in.delta.data != nullptr) add(in.x, in.delta, in.delta_scale);
+    if (in.delta.data) add(in.x, in.delta, in.delta_scale);
     std::vector<float> changed(in.x.rows * in.width());
-    Rows x{changed.data(), in.x.rows, in.width(), in.width()};
+    Rows x{RawMemory::floats(changed.data()), in.x.rows, in.width(), in.width()};
     if (in.norm != nullptr) {
       norm(in.x, *in.norm, x);
     } else if (in.activation != nullptr) {
@@ -146,8 +166,8 @@ class ReferenceBackend final : public Backend {
       const size_t part = whole.part_of(n);
       const WeightView& view = whole.parts()[part];
       reference::multiply_row(definition_of(precision_, view), view, n - whole.first_row(part), x,
-                              bias == nullptr ? nullptr : bias + n, products);
-      for (size_t i = 0; i < x.rows; ++i) out.row(i)[n] = products[i];
+                              bias ? raw(bias) + n : nullptr, products);
+      for (size_t i = 0; i < x.rows; ++i) row_of(out, i)[n] = products[i];
     }
   }
 
@@ -155,7 +175,8 @@ class ReferenceBackend final : public Backend {
     check_add(x, delta);
     const FlushDenormals flush;
     for (size_t i = 0; i < x.rows; ++i) {
-      for (size_t k = 0; k < x.width; ++k) x.row(i)[k] = fma(scale, delta.row(i)[k], x.row(i)[k]);
+      for (size_t k = 0; k < x.width; ++k)
+        row_of(x, i)[k] = fma(scale, row_of(delta, i)[k], row_of(x, i)[k]);
     }
   }
 
@@ -164,37 +185,107 @@ class ReferenceBackend final : public Backend {
     const FlushDenormals flush;
     for (size_t i = 0; i < x.rows; ++i) {
       for (size_t k = 0; k < out.width; ++k) {
-        const float up = params.gated() ? x.row(i)[out.width + k] : 0.0F;
-        out.row(i)[k] = activated(params, x.row(i)[k], up);
+        const float up = params.gated() ? row_of(x, i)[out.width + k] : 0.0F;
+        row_of(out, i)[k] = activated(params, row_of(x, i)[k], up);
       }
     }
   }
 
-  void rope_angles(std::span<const uint32_t> positions, std::span<const float> frequencies,
-                   float magnitude, Rows out) override {
-    check_rope_angles(positions, frequencies, out);
+  void rope_angles(const Step& step, const Rope& rope, Rows out) override {
+    check_rope_angles(step, rope, out);
     const FlushDenormals flush;
-    for (size_t i = 0; i < positions.size(); ++i) {
-      for (size_t j = 0; j < frequencies.size(); ++j) {
-        const auto [cos, sin] =
-            arithmetic::cos_sin(static_cast<float>(positions[i]) * frequencies[j]);
-        out.row(i)[j] = cos * magnitude;
-        out.row(i)[frequencies.size() + j] = sin * magnitude;
+    for (size_t i = 0; i < out.rows; ++i) {
+      host_rope(rope).angles(host_step(step).positions[i], row_of(out, i));
+    }
+  }
+
+  void attend(Rows q, Rows k, Rows v, const QkTransform& transform, const Step& step, KvCache& kv,
+              uint32_t layer, const AttentionParams& params, Rows out) override {
+    check_attend(q, k, v, transform, step, kv, params, out);
+    const std::span<const Sequence> sequences = host_step(step).sequences;
+    const KvLayer cache = host_kv(kv).layer(layer);
+    if (transform.q_norm != nullptr) norm(q, *transform.q_norm, q);
+    if (transform.k_norm != nullptr) norm(k, *transform.k_norm, k);
+    const FlushDenormals flush;
+    if (transform.angles.data) {
+      turn(q, params.heads, transform.layout, transform.angles);
+      turn(k, cache.heads, transform.layout, transform.angles);
+    }
+    store(k, v, sequences, cache);
+    for (const Sequence& sequence : sequences) {
+      for (uint32_t i = 0; i < sequence.rows; ++i) {
+        for (uint32_t head = 0; head < params.heads; ++head) {
+          const size_t row = sequence.first_row + i, offset = size_t{head} * cache.head_dim;
+          reference::attend({row_of(q, row) + offset, sequence.start + i, head}, sequence.blocks,
+                            cache, params, row_of(out, row) + offset);
+        }
       }
     }
   }
 
-  void rope(Rows x, uint32_t heads, RopeLayout layout, Rows angles) override {
-    check_rope(x, heads, angles);
+  void route(Rows x, RouterKind kind, Routes& routes) override {
+    check_route(x, routes);
     const FlushDenormals flush;
+    for (size_t i = 0; i < x.rows; ++i) {
+      host_routes(routes).route(i, {row_of(x, i), x.width}, kind);
+    }
+  }
+
+  void expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>> experts, Floats biases,
+                     const Routes& routes, Rows out) override {
+    check_expert_linear(x, experts, routes, out);
+    for (size_t i = 0; i < out.rows; ++i) {
+      const uint32_t expert = host_routes(routes).experts[i];
+      const size_t from = x.rows == out.rows ? i : i / routes.used();
+      const Rows one_in{x.data + from * x.stride, 1, x.width, x.stride};
+      const Rows one_out{out.data + i * out.stride, 1, out.width, out.stride};
+      linear(one_in, *experts[expert], biases ? biases + expert * out.width : nullptr, one_out);
+    }
+  }
+
+  void combine(Rows x, const Routes& routes, Rows out) override {
+    check_combine(x, routes, out);
+    const FlushDenormals flush;
+    const std::vector<float>& weights = host_routes(routes).weights;
+    for (size_t i = 0; i < out.rows; ++i) {
+      for (size_t k = 0; k < out.width; ++k) {
+        float sum = 0;
+        for (size_t j = i * routes.used(); j < (i + 1) * routes.used(); ++j) {
+          sum = fma(weights[j], row_of(x, j)[k], sum);
+        }
+        row_of(out, i)[k] = sum;
+      }
+    }
+  }
+
+  void gather(Rows x, const Step& step, Rows out) override {
+    const std::span<const uint32_t> rows = host_step(step).logit_rows;
+    check_gather(x, rows, out);
+    for (size_t i = 0; i < rows.size(); ++i)
+      std::copy_n(row_of(x, rows[i]), x.width, row_of(out, i));
+  }
+
+  void finish_logits(Rows x, float scale, float softcap) override {
+    if (scale == 1.0F && softcap == 0.0F) return;  // not even a subnormal changes
+    const FlushDenormals flush;
+    for (size_t i = 0; i < x.rows; ++i) {
+      for (size_t k = 0; k < x.width; ++k) {
+        row_of(x, i)[k] = arithmetic::cap(row_of(x, i)[k] * scale, softcap);
+      }
+    }
+  }
+
+ private:
+  // Rope: turns the first angles.width elements of each of `heads` heads, in place.
+  static void turn(Rows x, uint32_t heads, RopeLayout layout, Rows angles) {
     const size_t half = angles.width / 2;
     for (size_t i = 0; i < x.rows; ++i) {
       for (size_t h = 0; h < heads; ++h) {
-        float* const head = x.row(i) + h * (x.width / heads);
+        float* const head = row_of(x, i) + h * (x.width / heads);
         for (size_t j = 0; j < half; ++j) {
           float& a = layout == RopeLayout::kHalves ? head[j] : head[2 * j];
           float& b = layout == RopeLayout::kHalves ? head[half + j] : head[2 * j + 1];
-          const float cos = angles.row(i)[j], sin = angles.row(i)[half + j];
+          const float cos = row_of(angles, i)[j], sin = row_of(angles, i)[half + j];
           const float turned = fma(a, cos, -(b * sin));
           b = fma(b, cos, a * sin);
           a = turned;
@@ -203,99 +294,16 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void kv_store(Rows k, Rows v, std::span<const Sequence> sequences,
-                const KvLayer& cache) override {
-    check_kv_store(k, v, sequences, cache);
-    const FlushDenormals flush;
+  static void store(Rows k, Rows v, std::span<const Sequence> sequences, const KvLayer& cache) {
     for (const Sequence& sequence : sequences) {
       if (!sequence.writes_kv) continue;
       for (uint32_t i = 0; i < sequence.rows; ++i) {
-        store_token(k.row(sequence.first_row + i), v.row(sequence.first_row + i),
+        store_token(row_of(k, sequence.first_row + i), row_of(v, sequence.first_row + i),
                     sequence.start + i, sequence.blocks, cache);
       }
     }
   }
 
-  void attention(Rows q, std::span<const Sequence> sequences, const KvLayer& cache,
-                 const AttentionParams& params, Rows out) override {
-    check_attention(q, sequences, cache, params, out);
-    const FlushDenormals flush;
-    for (const Sequence& sequence : sequences) {
-      for (uint32_t i = 0; i < sequence.rows; ++i) {
-        for (uint32_t head = 0; head < params.heads; ++head) {
-          const size_t row = sequence.first_row + i, offset = size_t{head} * cache.head_dim;
-          reference::attend({q.row(row) + offset, sequence.start + i, head}, sequence.blocks, cache,
-                            params, out.row(row) + offset);
-        }
-      }
-    }
-  }
-
-  void attend(Rows q, Rows k, Rows v, const QkTransform& transform,
-              std::span<const Sequence> sequences, const KvLayer& cache,
-              const AttentionParams& params, Rows out) override {
-    if (transform.q_norm != nullptr) norm(q, *transform.q_norm, q);
-    if (transform.k_norm != nullptr) norm(k, *transform.k_norm, k);
-    if (transform.angles.data != nullptr) {
-      rope(q, params.heads, transform.layout, transform.angles);
-      rope(k, cache.heads, transform.layout, transform.angles);
-    }
-    kv_store(k, v, sequences, cache);
-    attention(q, sequences, cache, params, out);
-  }
-
-  void route(Rows x, RouterKind kind, Routes routes) override {
-    check_route(x, routes);
-    const FlushDenormals flush;
-    for (size_t i = 0; i < x.rows; ++i) {
-      route_row({x.row(i), x.width}, kind, routes.experts.subspan(i * routes.used, routes.used),
-                routes.weights.subspan(i * routes.used, routes.used));
-    }
-  }
-
-  void expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>> experts, const float* biases,
-                     const Routes& routes, Rows out) override {
-    check_expert_linear(x, experts, routes, out);
-    for (size_t i = 0; i < out.rows; ++i) {
-      const uint32_t expert = routes.experts[i];
-      const size_t from = x.rows == out.rows ? i : i / routes.used;
-      const Rows one_in{x.row(from), 1, x.width, x.stride};
-      const Rows one_out{out.row(i), 1, out.width, out.stride};
-      linear(one_in, *experts[expert], biases == nullptr ? nullptr : biases + expert * out.width,
-             one_out);
-    }
-  }
-
-  void combine(Rows x, const Routes& routes, Rows out) override {
-    check_combine(x, routes, out);
-    const FlushDenormals flush;
-    for (size_t i = 0; i < out.rows; ++i) {
-      for (size_t k = 0; k < out.width; ++k) {
-        float sum = 0;
-        for (size_t j = i * routes.used; j < (i + 1) * routes.used; ++j) {
-          sum = fma(routes.weights[j], x.row(j)[k], sum);
-        }
-        out.row(i)[k] = sum;
-      }
-    }
-  }
-
-  void gather(Rows x, std::span<const uint32_t> rows, Rows out) override {
-    check_gather(x, rows, out);
-    for (size_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows[i]), x.width, out.row(i));
-  }
-
-  void finish_logits(Rows x, float scale, float softcap) override {
-    if (scale == 1.0F && softcap == 0.0F) return;  // not even a subnormal changes
-    const FlushDenormals flush;
-    for (size_t i = 0; i < x.rows; ++i) {
-      for (size_t k = 0; k < x.width; ++k) {
-        x.row(i)[k] = arithmetic::cap(x.row(i)[k] * scale, softcap);
-      }
-    }
-  }
-
- private:
   static void store_token(const float* k, const float* v, uint32_t position,
                           std::span<const BlockId> blocks, const KvLayer& cache) {
     const uint32_t slot = position % kBlockTokens, dim = cache.head_dim;
@@ -310,12 +318,12 @@ class ReferenceBackend final : public Backend {
         reinterpret_cast<float*>(to)[cache.value_scale_index(slot)] = value_scale.scale;
       }
       for (uint32_t d = 0; d < dim; ++d) {
-        store(to, cache.type, cache.key_index(slot, d), key[d], key_scale.inverse);
-        store(to, cache.type, cache.value_index(slot, d), value[d], value_scale.inverse);
+        store_element(to, cache.type, cache.key_index(slot, d), key[d], key_scale.inverse);
+        store_element(to, cache.type, cache.value_index(slot, d), value[d], value_scale.inverse);
       }
     }
   }
-  static void store(std::byte* head, KvType type, size_t index, float x, float inverse) {
+  static void store_element(std::byte* head, KvType type, size_t index, float x, float inverse) {
     switch (type) {
       case KvType::kF32:
         reinterpret_cast<float*>(head)[index] = x;
@@ -330,6 +338,8 @@ class ReferenceBackend final : public Backend {
   }
 
   const Precision precision_;
+  HostStep step_;
+  uint64_t caches_made_ = 0;
 };
 
 }  // namespace

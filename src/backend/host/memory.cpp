@@ -1,4 +1,4 @@
-#include "backend/host_memory.h"
+#include "backend/host/memory.h"
 
 #include <cerrno>
 #include <cstdint>

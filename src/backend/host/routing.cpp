@@ -1,4 +1,4 @@
-#include "backend/routing.h"
+#include "backend/host/routing.h"
 
 #include <algorithm>
 

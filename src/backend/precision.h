@@ -1,0 +1,14 @@
+// What the user chose, never what the batch suggests (arithmetic.h has the definitions).
+//   kF32      float32 throughout, for checking
+//   kDefault  quantized weights with activations of 8 bits, all others in bfloat16
+//   kHigh     weights and activations of products in bfloat16
+// All else is float32 in each of them.
+#pragma once
+
+#include <cstdint>
+
+namespace skein {
+
+enum class Precision : uint8_t { kF32, kDefault, kHigh };
+
+}  // namespace skein
