@@ -46,7 +46,8 @@ class Backend {
 
   virtual std::string_view name() const = 0;  // "cpu/avx512"
 
-  // Memory.
+  // Memory. What can still be had of it, in bytes.
+  virtual uint64_t available() const = 0;
   virtual Result<Buffer> allocate(size_t bytes) = 0;
   virtual void write(Floats to, std::span<const float> from) = 0;
   // Valid until the next op that writes to these rows, or the next read().

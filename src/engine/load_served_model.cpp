@@ -33,13 +33,6 @@ SchedulerConfig scheduler_config(const ServingOptions& options, const LoadedMode
   return config;
 }
 
-Result<uint64_t> tensor_bytes(const std::string& path) {
-  SKEIN_ASSIGN(const WeightSource source, open_model(path));
-  uint64_t bytes = 0;
-  for (const NamedTensor& tensor : source.tensors()) bytes += tensor.view.bytes.size();
-  return bytes;
-}
-
 }  // namespace
 
 uint32_t default_pool_blocks(uint64_t free_bytes, uint64_t bytes_per_block, uint32_t max_context,
@@ -56,23 +49,24 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
   return [options, &pool, &clock](
              const ModelConfig& config,
              const SchedulerManager::MakeRoom& make_room) -> Result<ServedModelParts> {
-    SKEIN_ASSIGN(const uint64_t weights, tensor_bytes(config.path));
-    SKEIN_TRY(make_room(weights).status());
-    SKEIN_ASSIGN(std::unique_ptr<LoadedModel> loaded,
-                 LoadedModel::load(config.path, model_options(options), pool));
+    ModelOptions wanted = model_options(options);
+    wanted.admit = [&](uint64_t bytes) { return make_room(bytes).status(); };
+    SKEIN_ASSIGN(std::unique_ptr<LoadedModel> loaded, LoadedModel::load(config.path, wanted, pool));
     const std::shared_ptr<LoadedModel> model = std::move(loaded);
+    ServedModelParts parts;
+    parts.model = model;
+    parts.weight_bytes = model->decoder().packed_bytes();
+    parts.workspace_bytes = model->decoder().workspace_bytes();
+    const uint64_t taken = parts.weight_bytes + parts.workspace_bytes;
     const uint64_t block = model->kv_block_bytes();
     // At least one block, or what the user named.
     SKEIN_ASSIGN(const uint64_t room,
-                 make_room(weights + block * std::max(1U, options.batch_block_pool_size)));
+                 make_room(taken + block * std::max(1U, options.batch_block_pool_size)));
     const uint32_t blocks =
         options.batch_block_pool_size != 0
             ? options.batch_block_pool_size
-            : default_pool_blocks(room - weights, block, model->decoder().max_context(),
+            : default_pool_blocks(room - taken, block, model->decoder().max_context(),
                                   options.batch_max_batch_size);
-    ServedModelParts parts;
-    parts.model = model;
-    parts.weight_bytes = weights;
     parts.kv_bytes = block * blocks;
     parts.enable_batching = options.enable_batching;
     parts.engine.scheduler = scheduler_config(options, *model, blocks);

@@ -24,9 +24,11 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   model->load_text();
   model->source_.release();
   model->backend_ = make_cpu_backend(pool, isa, options.precision);
-  auto decoder = Decoder::load(
-      model->source_, *model->backend_,
-      {.limits = options.limits, .max_context = options.max_context, .report = options.report});
+  auto decoder = Decoder::load(model->source_, *model->backend_,
+                               {.limits = options.limits,
+                                .max_context = options.max_context,
+                                .admit = options.admit,
+                                .report = options.report});
   if (!decoder.ok()) {
     return Status(decoder.status().code(), fmt::format("{}: {}", path, decoder.message()));
   }

@@ -33,6 +33,7 @@ struct ModelOptions {
   std::optional<std::string> isa;  // as choose_isa takes it
   uint32_t max_context = 0;        // 0: what the model was made for
   BatchLimits limits;
+  Admit admit;        // as the decoder asks it; may be empty
   LoadReport report;  // of the progress; may be empty
 };
 

@@ -201,7 +201,7 @@ Result<std::shared_ptr<ServedModel>> SchedulerManager::try_load(const Entry& ent
 uint64_t SchedulerManager::used_bytes() const {
   uint64_t bytes = 0;
   for (const auto& entry : entries_) {
-    if (entry->served) bytes += entry->served->weight_bytes() + entry->served->kv_bytes();
+    if (entry->served) bytes += entry->served->memory_bytes();
   }
   return bytes;
 }

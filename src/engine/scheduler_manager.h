@@ -92,7 +92,7 @@ class SchedulerManager {
   using Acquired = std::function<void(Result<ModelLease>)>;
 
   struct Options {
-    uint64_t memory_bytes = 0;  // for weights and KV of all models together
+    uint64_t memory_bytes = 0;  // for weights, workspace and KV of all models together
     uint32_t max_models = 0;    // loaded at a time; 0: as many as fit
     // On the loading thread, around every load; what the first refuses is not loaded. May be empty.
     std::function<Status(const ModelConfig&)> before_load = {};

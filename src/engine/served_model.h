@@ -22,7 +22,8 @@ namespace skein {
 
 struct ServedModelParts {
   std::shared_ptr<const LoadedModel> model;
-  uint64_t weight_bytes = 0;
+  uint64_t weight_bytes = 0;  // as the backend keeps them
+  uint64_t workspace_bytes = 0;
   uint64_t kv_bytes = 0;
   bool enable_batching = true;
   EngineOptions engine;  // `adopt` is the served model's own business
@@ -47,6 +48,9 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   uint32_t vocab() const { return parts_.engine.scheduler.vocab_size; }
   uint64_t weight_bytes() const { return parts_.weight_bytes; }
   uint64_t kv_bytes() const { return parts_.kv_bytes; }
+  uint64_t memory_bytes() const {  // all that it takes
+    return parts_.weight_bytes + parts_.workspace_bytes + parts_.kv_bytes;
+  }
 
   // As InferenceService::submit.
   Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);

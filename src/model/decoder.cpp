@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "base/memory.h"
 #include "model/families/family.h"
 #include "model/tensors.h"
 #include "model/weights.h"
@@ -27,8 +26,7 @@ Result<uint32_t> context_of(const ModelSpec& spec, uint32_t wanted) {
   return out_of_range("a context of {} tokens, the model was made for {}", wanted, spec.context);
 }
 
-Status check_memory(uint64_t weights, uint64_t workspace, std::optional<uint64_t> limit) {
-  const uint64_t available = limit ? *limit : available_memory();
+Status check_memory(uint64_t weights, uint64_t workspace, uint64_t available) {
   if (weights <= available && workspace <= available - weights) return ok_status();
   return resource_exhausted(
       "the model needs {} MB ({} MB of weights, {} MB of workspace), {} MB of memory can be had",
@@ -49,10 +47,13 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backe
   SKEIN_ASSIGN(Blueprint blueprint, blueprint_of(source, options.max_context));
   SKEIN_ASSIGN(const uint32_t context, context_of(blueprint.spec, options.max_context));
   SKEIN_ASSIGN(const ModelTensors tensors, resolve_tensors(source, blueprint));
-  SKEIN_TRY(check_memory(memory_for(tensors, backend),
-                         Workspace::bytes_for(blueprint.spec, options.limits),
-                         options.memory_bytes));
+  const uint64_t packed = memory_for(tensors, backend);
+  const uint64_t workspace_bytes = Workspace::bytes_for(blueprint.spec, options.limits);
+  if (options.admit) SKEIN_TRY(options.admit(packed + workspace_bytes));
+  SKEIN_TRY(
+      check_memory(packed, workspace_bytes, options.memory_bytes.value_or(backend.available())));
   std::unique_ptr<Decoder> decoder(new Decoder(backend));
+  decoder->packed_bytes_ = packed;
   SKEIN_ASSIGN(Weights weights, make_weights(tensors, blueprint, source, backend, options.report));
   SKEIN_ASSIGN(Workspace workspace, Workspace::create(backend, blueprint.spec, options.limits));
   SKEIN_TRY(source.check_unchanged());

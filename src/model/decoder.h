@@ -38,11 +38,16 @@ struct BatchLimits {
 // How many bytes of the file's matrices the backend has made its own. On the thread that loads.
 using LoadReport = std::function<void(uint64_t done, uint64_t all)>;
 
+// Asked before memory is taken, with all that the weights, as the backend keeps them, and the
+// workspace will take; what it refuses is not loaded.
+using Admit = std::function<Status(uint64_t bytes)>;
+
 struct DecoderOptions {
   BatchLimits limits;
   uint32_t max_context = 0;  // 0: what the model was made for; more is refused
   std::optional<uint64_t>
-      memory_bytes{};  // that may be used; nullopt: what the machine has to give
+      memory_bytes{};  // that may be used; nullopt: what the backend has to give
+  Admit admit{};       // may be empty
   LoadReport report{};
 };
 
@@ -57,7 +62,7 @@ class Decoder {
   // kUnimplemented for a family that is not known (its name, and the known ones), kNotFound for a
   // missing tensor (its name), kInvalidArgument for a shape (name and both shapes) or a tensor that
   // has no place, kOutOfRange for a context beyond the model's (both numbers), kResourceExhausted
-  // when weights and workspace do not fit the memory there is (both numbers).
+  // when weights and workspace do not fit the memory there is (both numbers); what admit() gives.
   static Result<std::unique_ptr<Decoder>> load(const WeightSource& source, Backend& backend,
                                                const DecoderOptions& options);
   // What load() finds out about the files alone, without memory or a backend.
@@ -68,6 +73,8 @@ class Decoder {
   uint32_t max_context() const { return max_context_; }
   const BatchLimits& limits() const { return limits_; }
   uint64_t weight_bytes() const;  // what a step of one row reads
+  // What it has taken of the backend's memory.
+  uint64_t packed_bytes() const { return packed_bytes_; }  // for weights
   uint64_t workspace_bytes() const;
 
   // Logits [logit_rows, vocab] in backend memory, valid until the next call; the step is queued,
@@ -93,6 +100,7 @@ class Decoder {
   ModelSpec spec_;
   BatchLimits limits_;
   uint32_t max_context_ = 0;
+  uint64_t packed_bytes_ = 0;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Workspace> workspace_;
   bool delta_waits_ = false;  // to be added to the stream

@@ -70,7 +70,7 @@ class ManagerTest : public ::testing::Test {
   }
   uint64_t bytes_of_one() {
     ModelLease lease = manager_->acquire("a").value();
-    return lease->weight_bytes() + lease->kv_bytes();
+    return lease->memory_bytes();
   }
 
   SystemClock clock_;

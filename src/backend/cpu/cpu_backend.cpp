@@ -18,6 +18,7 @@
 #include "backend/host/rope.h"
 #include "backend/host/routing.h"
 #include "backend/host/step.h"
+#include "base/memory.h"
 
 namespace skein {
 namespace {
@@ -84,6 +85,7 @@ class CpuBackend final : public Backend {
 
   std::string_view name() const override { return name_; }
 
+  uint64_t available() const override { return available_memory(); }
   Result<Buffer> allocate(size_t bytes) override { return allocate_host(bytes); }
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
                                               const Consumed& consumed) override;

@@ -15,6 +15,7 @@
 #include "backend/reference/attention.h"
 #include "backend/reference/linear.h"
 #include "backend/weight_parts.h"
+#include "base/memory.h"
 
 namespace skein {
 namespace {
@@ -87,6 +88,7 @@ class ReferenceBackend final : public Backend {
 
   std::string_view name() const override { return "reference"; }
 
+  uint64_t available() const override { return available_memory(); }
   Result<Buffer> allocate(size_t bytes) override { return allocate_host(bytes); }
 
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
