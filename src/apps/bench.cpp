@@ -64,7 +64,8 @@ bench::BenchmarkReport report_of(const LoadedModel& model, const BenchModelFlags
   report.version = SKEIN_VERSION;
   report.machine = bench::read_machine();
   report.machine.threads = threads;
-  report.machine.isa = isa_name(model.isa());
+  const std::string_view backend = model.backend().name();  // "cpu/avx2"
+  report.machine.isa = backend.substr(backend.find('/') + 1);
   report.model.name = flags.name();
   report.model.family = model.decoder().spec().family;
   report.model.precision = flags.model.precision;

@@ -1,10 +1,26 @@
 #include "apps/model_options.h"
 
+#include <optional>
+
 #include "apps/load_progress.h"
 #include "apps/model_path.h"
 #include "base/cpus.h"
 
 namespace skein::apps {
+namespace {
+
+Precision precision_of(const ModelFlags& flags) {
+  if (flags.precision == "f32") return Precision::kF32;
+  return flags.precision == "high" ? Precision::kHigh : Precision::kDefault;
+}
+
+std::optional<KvType> kv_type_of(const ModelFlags& flags) {
+  if (flags.kv_dtype == "auto") return std::nullopt;
+  if (flags.kv_dtype == "int8") return KvType::kInt8;
+  return flags.kv_dtype == "f32" ? KvType::kF32 : KvType::kBf16;
+}
+
+}  // namespace
 
 void add_model_options(CLI::App& command, ModelFlags& flags) {
   command
@@ -37,15 +53,13 @@ void add_model_options(CLI::App& command, ModelFlags& flags) {
       ->check(CLI::Range(2U, 1U << 24));
 }
 
-Precision precision_of(const ModelFlags& flags) {
-  if (flags.precision == "f32") return Precision::kF32;
-  return flags.precision == "high" ? Precision::kHigh : Precision::kDefault;
-}
-
-std::optional<KvType> kv_type_of(const ModelFlags& flags) {
-  if (flags.kv_dtype == "auto") return std::nullopt;
-  if (flags.kv_dtype == "int8") return KvType::kInt8;
-  return flags.kv_dtype == "f32" ? KvType::kF32 : KvType::kBf16;
+ModelOptions model_options(const ModelFlags& flags) {
+  ModelOptions options;
+  options.precision = precision_of(flags);
+  options.kv_type = kv_type_of(flags);
+  if (!flags.isa.empty()) options.isa = flags.isa;
+  options.max_context = flags.max_context;
+  return options;
 }
 
 std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags) {
@@ -55,11 +69,7 @@ std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags) {
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags, const BatchLimits& limits,
                                                 ComputePool& pool) {
   SKEIN_ASSIGN(const std::string path, model_path(flags.model));
-  ModelOptions options;
-  options.precision = precision_of(flags);
-  options.kv_type = kv_type_of(flags);
-  if (!flags.isa.empty()) options.isa = flags.isa;
-  options.max_context = flags.max_context;
+  ModelOptions options = model_options(flags);
   options.limits = limits;
   LoadShare share;
   LoadProgress progress({flags.model}, share);

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "base/compute_pool.h"
@@ -25,8 +24,8 @@ struct ModelFlags {
 // --model, --precision, --kv-dtype, --cpu-isa, --threads, --max-context.
 void add_model_options(CLI::App& command, ModelFlags& flags);
 
-Precision precision_of(const ModelFlags& flags);
-std::optional<KvType> kv_type_of(const ModelFlags& flags);
+// What the flags say, without limits.
+ModelOptions model_options(const ModelFlags& flags);
 
 std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags);
 

@@ -21,6 +21,7 @@
 #include "apps/serve_events.h"
 #include "apps/serve_start.h"
 #include "apps/service_notify.h"
+#include "backend/registry.h"
 #include "base/background_log.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -94,10 +95,7 @@ ServingOptions serving_options(const ServeOptions& options) {
   serving.max_slowdown_percent = static_cast<uint32_t>(std::lround(100 * options.max_slowdown));
   serving.step_timeout_us = to_us(options.step_timeout);
   serving.stall_timeout_us = to_us(options.stall_timeout);
-  serving.model.precision = precision_of(flags);
-  serving.model.kv_type = kv_type_of(flags);
-  if (!flags.isa.empty()) serving.model.isa = flags.isa;
-  serving.model.max_context = flags.max_context;
+  serving.model = model_options(flags);
   fill_random(std::as_writable_bytes(std::span(&serving.hash_key, 1)));
   return serving;
 }
@@ -213,7 +211,8 @@ Status ServeRun::start() {
   raise_file_limit();
   pool_ = make_pool(model_flags(options_));
   SchedulerManager::Options manager;
-  manager.memory_bytes = options_.memory.value != 0 ? options_.memory.value : available_memory();
+  SKEIN_ASSIGN(const auto backend, make_backend(serving_options(options_).model, *pool_));
+  manager.memory_bytes = options_.memory.value != 0 ? options_.memory.value : backend->available();
   manager.max_models = static_cast<uint32_t>(options_.max_models);
   manager.before_load = [this](const ModelConfig& config) { return before_load(config); };
   manager.after_load = [this](const ModelConfig& config) { server_->end_load(config); };

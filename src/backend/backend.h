@@ -34,6 +34,7 @@
 #include "backend/op_params.h"
 #include "backend/precision.h"
 #include "backend/step.h"
+#include "backend/vocabulary_scan.h"
 #include "base/function_ref.h"
 #include "base/ids.h"
 #include "base/status.h"
@@ -52,6 +53,8 @@ class Backend {
   virtual void write(Floats to, std::span<const float> from) = 0;
   // Valid until the next op that writes to these rows, or the next read().
   virtual HostRows read(Rows rows) = 0;
+  // For what was read: as fast as the process can.
+  virtual VocabularyScan scan() const = 0;
 
   // Weights. A matrix is for products, a table for embed(). The views must outlive whatever
   // reads_views(). Errors name the element type.

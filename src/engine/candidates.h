@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/cpu/scan.h"
+#include "backend/vocabulary_scan.h"
 #include "base/ids.h"
 #include "engine/sampling_params.h"
 

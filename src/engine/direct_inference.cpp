@@ -33,10 +33,7 @@ Result<std::unique_ptr<DirectInference>> DirectInference::create(LoadedModel& mo
 
 DirectInference::DirectInference(LoadedModel& model, const Clock& clock,
                                  std::unique_ptr<KvCache> cache)
-    : model_(&model),
-      clock_(&clock),
-      cache_(std::move(cache)),
-      scratch_(VocabularyScan(model.isa())) {
+    : model_(&model), clock_(&clock), cache_(std::move(cache)), scratch_(model.backend().scan()) {
   blocks_.reserve(cache_->blocks());
   for (uint32_t i = 0; i < cache_->blocks(); ++i) blocks_.emplace_back(i);
   cached_.reserve(model.decoder().max_context());

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/cpu/scan.h"
-
 namespace skein {
 
 // A list on its way through the model.
@@ -124,8 +122,7 @@ void Evaluator::deliver(Running& running, uint32_t position, std::span<const flo
                         const OnRow& on_row) {
   on_row({running.list, position, logits});
   if (position + 1 < running.tokens.size() || running.tokens.size() >= running.end) return;
-  const VocabularyScan scan(model_.isa());
-  running.tokens.push_back(static_cast<TokenId>(scan.argmax(logits).index));
+  running.tokens.push_back(static_cast<TokenId>(model_.backend().scan().argmax(logits).index));
 }
 
 }  // namespace skein

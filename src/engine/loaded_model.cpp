@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
 #include "engine/load_chat_template.h"
 #include "engine/sampling_defaults.h"
@@ -15,15 +14,14 @@ namespace skein {
 Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
                                                        const ModelOptions& options,
                                                        ComputePool& pool) {
-  SKEIN_ASSIGN(const CpuIsa isa, choose_isa(options.isa));
+  SKEIN_ASSIGN(std::unique_ptr<Backend> backend, make_backend(options, pool));
   SKEIN_ASSIGN(WeightSource source, open_model(path));
   std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(source)));
-  model->isa_ = isa;
+  model->backend_ = std::move(backend);
   model->precision_ = options.precision;
   model->kv_type_ = options.kv_type.value_or(default_kv_type(options.precision));
   model->load_text();
   model->source_.release();
-  model->backend_ = make_cpu_backend(pool, isa, options.precision);
   auto decoder = Decoder::load(model->source_, *model->backend_,
                                {.limits = options.limits,
                                 .max_context = options.max_context,

@@ -14,9 +14,7 @@
 #include <optional>
 #include <string>
 
-#include "backend/backend.h"
-#include "backend/cpu/isa.h"
-#include "backend/cpu/scan.h"
+#include "backend/registry.h"
 #include "base/compute_pool.h"
 #include "base/status.h"
 #include "engine/load_tokenizer.h"
@@ -27,11 +25,9 @@
 
 namespace skein {
 
-struct ModelOptions {
-  Precision precision = Precision::kDefault;
-  std::optional<KvType> kv_type;   // default_kv_type() if absent
-  std::optional<std::string> isa;  // as choose_isa takes it
-  uint32_t max_context = 0;        // 0: what the model was made for
+struct ModelOptions : BackendOptions {
+  std::optional<KvType> kv_type;  // default_kv_type() if absent
+  uint32_t max_context = 0;       // 0: what the model was made for
   BatchLimits limits;
   Admit admit;        // as the decoder asks it; may be empty
   LoadReport report;  // of the progress; may be empty
@@ -49,7 +45,6 @@ class LoadedModel {
   // Held by whoever computes, for one pass at a time: an engine and DirectInference may share a
   // model.
   std::mutex& turn() const { return turn_; }
-  CpuIsa isa() const { return isa_; }
   Precision precision() const { return precision_; }
   // Of the caches that this model computes with.
   KvType kv_type() const { return kv_type_; }
@@ -82,7 +77,6 @@ class LoadedModel {
   void load_text();
 
   WeightSource source_;  // the decoder reads its mapped bytes
-  CpuIsa isa_ = CpuIsa::kScalar;
   Precision precision_ = Precision::kDefault;
   KvType kv_type_ = KvType::kF32;
   std::unique_ptr<Backend> backend_;

@@ -12,9 +12,7 @@ ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvC
   sequences_.reserve(limits.rows);
   logit_rows_.reserve(limits.logit_rows);
   sampling_.reserve(limits.logit_rows);
-  for (size_t i = 0; i < pool_.threads(); ++i) {
-    scratches_.emplace_back(VocabularyScan(model_->isa()));
-  }
+  for (size_t i = 0; i < pool_.threads(); ++i) scratches_.emplace_back(model_->backend().scan());
 }
 
 TimeUs ModelRunner::run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,

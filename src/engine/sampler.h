@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/cpu/scan.h"
+#include "backend/vocabulary_scan.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "engine/candidates.h"

@@ -3,15 +3,15 @@
 
 #include <vector>
 
-#include "backend/cpu/isa.h"
-#include "backend/cpu/scan.h"
+#include "backend/cpu/kernels_for.h"
+#include "backend/vocabulary_scan.h"
 
 namespace skein::testing {
 
 inline std::vector<VocabularyScan> scans() {
   std::vector<VocabularyScan> all;
   for (const CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
-    if (choose_isa(isa_name(isa)).ok()) all.emplace_back(isa);
+    if (choose_isa(isa_name(isa)).ok()) all.emplace_back(cpu::kernels_for(isa));
   }
   return all;
 }

@@ -18,6 +18,7 @@
 #include "backend/host/rope.h"
 #include "backend/host/routing.h"
 #include "backend/host/step.h"
+#include "backend/registry.h"
 #include "base/memory.h"
 
 namespace skein {
@@ -102,6 +103,7 @@ class CpuBackend final : public Backend {
     std::copy(from.begin(), from.end(), raw(to));
   }
   HostRows read(Rows rows) override { return host_rows(rows); }
+  VocabularyScan scan() const override { return VocabularyScan(kernels_); }
   Result<std::unique_ptr<Rope>> make_rope(std::span<const float> frequencies,
                                           float magnitude) override {
     return HostRope::make(frequencies, magnitude);
@@ -321,6 +323,11 @@ void CpuBackend::finish_logits(Rows x, float scale, float softcap) {
 
 std::unique_ptr<Backend> make_cpu_backend(ComputePool& pool, CpuIsa isa, Precision precision) {
   return std::make_unique<CpuBackend>(pool, isa, precision);
+}
+
+Result<std::unique_ptr<Backend>> make_cpu(const BackendOptions& options, ComputePool& pool) {
+  SKEIN_ASSIGN(const CpuIsa isa, choose_isa(options.isa));
+  return make_cpu_backend(pool, isa, options.precision);
 }
 
 }  // namespace skein

@@ -101,7 +101,7 @@ struct KernelTable {
                   float* out);
   void (*finish_logits)(float* x, size_t count, float scale, float softcap);
 
-  // Over a vocabulary (scan.h).
+  // Over a vocabulary (vocabulary_scan.h).
   float (*largest)(const float* x, size_t count, bool* all_finite);  // NaNs aside
   size_t (*find)(const float* x, size_t count, float value);         // the first; count: none
   float (*sum_exp)(const float* x, size_t count, float max, float factor);

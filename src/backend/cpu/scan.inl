@@ -1,4 +1,4 @@
-// Scans over a vocabulary (scan.h).
+// Scans over a vocabulary (vocabulary_scan.h).
 #pragma once
 
 #include "backend/cpu/math.inl"

@@ -6,6 +6,7 @@
 
 #include "backend/arithmetic.h"
 #include "backend/check_shapes.h"
+#include "backend/cpu/kernel_table.h"
 #include "backend/host/flush_denormals.h"
 #include "backend/host/kv.h"
 #include "backend/host/memory.h"
@@ -14,6 +15,7 @@
 #include "backend/host/step.h"
 #include "backend/reference/attention.h"
 #include "backend/reference/linear.h"
+#include "backend/registry.h"
 #include "backend/weight_parts.h"
 #include "base/memory.h"
 
@@ -106,6 +108,7 @@ class ReferenceBackend final : public Backend {
     std::copy(from.begin(), from.end(), raw(to));
   }
   HostRows read(Rows rows) override { return host_rows(rows); }
+  VocabularyScan scan() const override { return VocabularyScan(cpu::kScalarKernels); }
   Result<std::unique_ptr<Rope>> make_rope(std::span<const float> frequencies,
                                           float magnitude) override {
     return HostRope::make(frequencies, magnitude);
@@ -348,6 +351,10 @@ class ReferenceBackend final : public Backend {
 
 std::unique_ptr<Backend> make_reference_backend(Precision precision) {
   return std::make_unique<ReferenceBackend>(precision);
+}
+
+Result<std::unique_ptr<Backend>> make_reference(const BackendOptions& options, ComputePool&) {
+  return make_reference_backend(options.precision);
 }
 
 }  // namespace skein

@@ -1,12 +1,12 @@
-// Scans over the logits of one row, for the sampler: one pass each, 16 lanes at a time, the same
-// bits on every instruction set. Stateless: any thread may call any of them.
+// Scans over the logits of one row in host memory, for the sampler: one pass each, 16 lanes at a
+// time, the same bits on every instruction set. Backend::scan() gives one. Stateless: any thread
+// may call any of them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "backend/cpu/isa.h"
 #include "base/ids.h"
 
 namespace skein {
@@ -17,8 +17,8 @@ struct KernelTable;
 
 class VocabularyScan {
  public:
-  // `isa` is one that choose_isa() gives on this machine.
-  explicit VocabularyScan(CpuIsa isa);
+  // Kernels that this machine can run.
+  explicit VocabularyScan(const cpu::KernelTable& kernels) : kernels_(&kernels) {}
 
   struct Argmax {
     size_t index =

@@ -1,5 +1,5 @@
 // Vocabulary scans: right, and the same bits on every instruction set.
-#include "backend/cpu/scan.h"
+#include "backend/vocabulary_scan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/arithmetic.h"
+#include "backend/cpu/kernels_for.h"
 #include "backend/host/flush_denormals.h"
 #include "backend/isas.h"
 #include "backend/same_bits.h"
@@ -29,7 +30,7 @@ std::vector<float> logits(size_t count, uint64_t seed) {
 
 class Scan : public ::testing::TestWithParam<CpuIsa> {
  protected:
-  const VocabularyScan scan{GetParam()};
+  const VocabularyScan scan{cpu::kernels_for(GetParam())};
 };
 
 TEST_P(Scan, ArgmaxIsTheFirstOfTheLargest) {

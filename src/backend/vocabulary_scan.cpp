@@ -1,11 +1,10 @@
-#include "backend/cpu/scan.h"
+#include "backend/vocabulary_scan.h"
 
-#include "backend/cpu/kernels_for.h"
+#include "backend/cpu/kernel_table.h"
 #include "backend/host/flush_denormals.h"
+#include "base/check.h"
 
 namespace skein {
-
-VocabularyScan::VocabularyScan(CpuIsa isa) : kernels_(&cpu::kernels_for(isa)) {}
 
 VocabularyScan::Argmax VocabularyScan::argmax(std::span<const float> values) const {
   const FlushDenormals flush;

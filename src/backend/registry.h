@@ -1,0 +1,25 @@
+// Which backends there are, and how to get one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/backend.h"
+#include "base/compute_pool.h"
+#include "base/status.h"
+
+namespace skein {
+
+struct BackendOptions {
+  std::string device = "cpu";  // a name of registry.def
+  Precision precision = Precision::kDefault;
+  // Of the CPU backend: scalar, avx2, avx512 or amx; the best that the machine has if absent.
+  std::optional<std::string> isa{};
+};
+
+// `pool` must outlive it. kInvalidArgument for a name that is none (lists them), kUnimplemented for
+// what this machine cannot do (says what is missing).
+Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options, ComputePool& pool);
+
+}  // namespace skein
