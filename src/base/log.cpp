@@ -86,7 +86,7 @@ class LogQueue {
   // False in a process that was forked: it has the queue, but not its thread.
   bool is_ours() const { return owner_ == ::getpid(); }
 
-  void push(std::string line) {
+  void push(const std::string& line) {
     {
       const std::lock_guard lock(mutex_);
       if (pending_.size() + line.size() > kQueueBytes) {
@@ -171,7 +171,7 @@ void log_line(LogLevel level, std::string_view message) {
   if (!log_enabled(level)) return;
   std::string line = whole_line(level, message);
   if (const auto queue = active_queue(); queue && queue->is_ours()) {
-    queue->push(std::move(line));
+    queue->push(line);
   } else {
     write_stderr(line);
   }

@@ -61,7 +61,8 @@ void Simulator::submit_one() {
   ++live_;
   ++report_.requests;
   // One more than can wait and run cannot be live.
-  const uint64_t most = uint64_t{scheduler_->config().max_queue} + 2 * config_.scheduler.max_batch;
+  const uint64_t most =
+      uint64_t{scheduler_->config().max_queue} + uint64_t{2} * config_.scheduler.max_batch;
   if (live_ > most) fail("{} requests are live, at most {} can be", live_, most);
 }
 

@@ -69,7 +69,7 @@ bool Simulator::start_scheduler() {
 
 void Simulator::run_to_rest(const char* after) {
   uint64_t turns = 0;
-  const uint64_t bound = 100 + 2 * live_ * room_tokens();
+  const uint64_t bound = 100 + uint64_t{2} * live_ * room_tokens();
   while (!scheduler_->idle() && !failed()) {
     if (++turns > bound) fail("not at rest {} turns after {}", bound, after);
     turn();

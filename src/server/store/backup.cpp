@@ -84,9 +84,9 @@ Status copy_once(const std::string& state_dir, const std::string& to) {
     SKEIN_ASSIGN(ids, file_ids(*db));
   }
   for (const std::string& id : ids) {
-    const std::string target = to + "/files/" + id;
+    const std::string target = fmt::format("{}/files/{}", to, id);
     if (fs::exists(target)) continue;  // contents never change
-    SKEIN_TRY(copy_content(state_dir + "/files/" + id, target).status());
+    SKEIN_TRY(copy_content(fmt::format("{}/files/{}", state_dir, id), target).status());
   }
   return {};
 }

@@ -16,7 +16,7 @@
 namespace skein {
 namespace {
 
-constexpr size_t kBufferBytes = 256 * 1024;
+constexpr size_t kBufferBytes = size_t{256} * 1024;
 constexpr std::string_view kPrefix = "file-";
 constexpr size_t kIdBytes = 12;
 

@@ -52,7 +52,7 @@ Status remove_note(Database& db, const std::string& path) {
 }  // namespace
 
 Status ModelQuarantine::begin_load(const std::string& path) {
-  const Status status = await_status([&](DoneStatus done) {
+  Status status = await_status([&](DoneStatus done) {
     thread_.write([path, fingerprint = fingerprint_of(path)](
                       Database& db) { return note_load(db, path, fingerprint); },
                   [this, path, done = std::move(done)](const Status& noted) {

@@ -235,7 +235,7 @@ Status Database::back_up_to(const std::string& path) {
     }
     code = sqlite3_errcode(target);
   }
-  const Status status = code == SQLITE_OK ? Status{} : status_of(target, code);
+  Status status = code == SQLITE_OK ? Status{} : status_of(target, code);
   sqlite3_close(target);
   return status;
 }

@@ -81,7 +81,7 @@ std::string boot_id() {
 // What the last server left running is settled, once.
 Status settle_death(Database& db) {
   SKEIN_TRY(db.exec("BEGIN IMMEDIATE"));
-  const Status status = [&db]() -> Status {
+  Status status = [&db]() -> Status {
     SKEIN_ASSIGN(const bool died, is_same_boot(db, boot_id()));
     SKEIN_TRY(note_deaths(db, died));
     SKEIN_TRY(quarantine_loads(db, died));
@@ -125,7 +125,7 @@ Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
   SKEIN_TRY(opened.status());
   if (options.is_server) space->restore_ballast();
   std::unique_ptr<Store> store(
-      new Store(std::move(options), std::move(*opened), std::move(space), std::move(lock)));
+      new Store(options, std::move(*opened), std::move(space), std::move(lock)));
   SKEIN_TRY(await_status([&store](DoneStatus done) {
     store->thread_.read([&store](Database& db) { return count_files(db, store->budget_); },
                         std::move(done));
@@ -155,7 +155,8 @@ bool Store::exists(const std::string& state_dir) {
   return std::filesystem::exists(state_dir + kDatabase, error);
 }
 
-Store::Store(StoreOptions options, Opened opened, std::unique_ptr<StateSpace> space, OwnedFd lock)
+Store::Store(const StoreOptions& options, Opened opened, std::unique_ptr<StateSpace> space,
+             OwnedFd lock)
     : lock_(std::move(lock)),
       salt_key_(opened.salt_key),
       unix_time_s_(options.unix_time_s),

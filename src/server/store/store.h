@@ -76,7 +76,8 @@ class Store {
     HashKey salt_key;
   };
   static Result<Opened> open_database(const StoreOptions& options);
-  Store(StoreOptions options, Opened opened, std::unique_ptr<StateSpace> space, OwnedFd lock);
+  Store(const StoreOptions& options, Opened opened, std::unique_ptr<StateSpace> space,
+        OwnedFd lock);
   StoreThread::Options thread_options(const StoreOptions& options);
   bool make_room(Database& db);
 
