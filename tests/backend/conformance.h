@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <functional>
+#include <ostream>
 #include <string>
 
 #include "backend/backend_memory.h"
@@ -47,6 +48,10 @@ struct BackendParam {
   size_t threads;
   Precision precision = Precision::kF32;
 };
+
+inline void PrintTo(const BackendParam& param, std::ostream* out) {
+  *out << param.backend.name << ", " << param.threads << " threads";
+}
 
 inline std::vector<BackendParam> backend_params() {
   std::vector<BackendParam> params;
