@@ -1,7 +1,6 @@
 #include "server/batch_executor.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -12,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/patience.h"
-#include "server/answer/generate.h"
+#include "server/answer/answer_job.h"
 #include "server/api/batch_request.h"
 #include "server/store/batch_runner.h"
 
@@ -33,20 +32,13 @@ LineResult failed_line(const api::Error& error) {
 
 // The engine has no room for it, or the key has used up its minute: nothing that the line can help.
 // One that asks for more than the key's whole minute is told no time to come again.
-bool may_pass(const http::Response& response) {
-  const bool has_time =
-      std::any_of(response.headers.begin(), response.headers.end(), [](const http::Header& header) {
-        return http::equals_ignoring_case(header.name, "Retry-After");
-      });
-  return response.status == 503 || (response.status == 429 && has_time);
+bool may_pass(const api::Error& error) {
+  if (error.is_final) return false;
+  return error.status == 503 || (error.status == 429 && error.retry_after_s);
 }
 
-TimeUs rest_of(const http::Response& response) {
-  int64_t seconds = 0;
-  for (const http::Header& header : response.headers) {
-    if (!http::equals_ignoring_case(header.name, "Retry-After")) continue;
-    std::from_chars(header.value.data(), header.value.data() + header.value.size(), seconds);
-  }
+TimeUs rest_us(const api::Error& error) {
+  const auto seconds = static_cast<TimeUs>(error.retry_after_s.value_or(0));
   return std::clamp(seconds * kUsPerSecond, kMinRestUs, kMaxRestUs);
 }
 
@@ -149,6 +141,35 @@ class RunningLines {
   bool closed_ = false;
 };
 
+// The answer of a line.
+class LineSink final : public AnswerSink {
+ public:
+  LineSink(std::shared_ptr<RunningLines> lines, LineKey line)
+      : lines_(std::move(lines)), line_(std::move(line)) {}
+
+  bool is_background() const override { return true; }
+  void send(const std::string& id, std::string body) override {
+    lines_->finish(line_, {200, id, std::move(body)});
+  }
+  bool fail(const std::string& id, const api::Error& error, std::string_view) override {
+    if (may_pass(error)) {
+      lines_->give_back(line_, rest_us(error));
+    } else {
+      lines_->finish(line_, {error.status, id, api::error_body(api::Dialect::kOpenAi, error)});
+    }
+    return false;
+  }
+  // Lines ask for no stream, and are cancelled by the executor.
+  void on_hangup(std::function<void()>) override {}
+  void start(http::StreamHead, std::function<void()>) override {}
+  http::WriteResult write(std::string_view) override { return http::WriteResult::kGone; }
+  void finish() override {}
+
+ private:
+  const std::shared_ptr<RunningLines> lines_;
+  const LineKey line_;
+};
+
 }  // namespace
 
 class BatchExecutor::Impl {
@@ -197,39 +218,29 @@ class BatchExecutor::Impl {
     lines_->begin(key);
     PrincipalPtr owner = context_.keys.find(line.owner);
     if (owner == nullptr) return lines_->finish(key, failed_line(api::unauthorized()));
-    const Caller caller{.principal = std::move(owner),
-                        .priority = Priority::LOW,
-                        .route = "/v1/batches",
-                        .request_id = fmt::format("{}-{}", line.batch, line.line),
-                        .timeout_us = {}};
+    Call call{.route = match_route("POST", "/v1/batches").route,
+              .id = {},
+              .principal = std::move(owner),
+              .priority = Priority::LOW};
+    call.request.request_id = fmt::format("{}-{}", line.batch, line.line);
     const auto endpoint = api::BatchEndpoint::kChatCompletions;
     if (line.endpoint == api::batch_url(endpoint)) {
-      generate(key, caller, read_line(line.text, endpoint, read_chat));
+      answer(key, std::move(call), api::AnswerForm::kChat,
+             read_line(line.text, endpoint, read_chat));
     } else {
-      generate(
-          key, caller,
-          read_line(line.text, api::BatchEndpoint::kCompletions, api::read_completion_request));
+      answer(key, std::move(call), api::AnswerForm::kCompletion,
+             read_line(line.text, api::BatchEndpoint::kCompletions, api::read_completion_request));
     }
   }
 
   template <class Request>
-  void generate(const LineKey& key, const Caller& caller, api::Parsed<Request> request) {
+  void answer(const LineKey& key, Call call, api::AnswerForm form, api::Parsed<Request> request) {
     if (!request.ok()) return lines_->finish(key, failed_line(request.error()));
-    LineDone done = [lines = lines_, key](const http::Response& response, std::string id,
-                                          bool is_final) {
-      if (!is_final && may_pass(response)) return lines->give_back(key, rest_of(response));
-      lines->finish(key, {response.status, std::move(id), response.body});
-    };
-    lines_->set_request(key, submit(caller, std::move(*request), std::move(done)));
-  }
-
-  std::shared_ptr<LiveRequest> submit(const Caller& caller, api::ChatRequest request,
-                                      LineDone done) {
-    return generate_chat(context_, caller, std::move(request), std::move(done));
-  }
-  std::shared_ptr<LiveRequest> submit(const Caller& caller, api::CompletionRequest request,
-                                      LineDone done) {
-    return generate_completion(context_, caller, std::move(request), std::move(done));
+    const auto job =
+        std::make_shared<AnswerJob>(context_, std::move(call), form, std::move(*request),
+                                    std::make_unique<LineSink>(lines_, key));
+    job->begin();
+    lines_->set_request(key, job);
   }
 
   ServerContext& context_;

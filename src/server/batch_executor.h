@@ -1,7 +1,7 @@
 // BatchExecutor: runs the lines of batches at class LOW, in what capacity is left.
 //
 // A thread of its own asks the BatchRunner for lines, as many as may run at a time, and hands them
-// to generate_*(). Everything durable is the store's: a kill at any moment loses no finished line
+// to AnswerJob. Everything durable is the store's: a kill at any moment loses no finished line
 // and gives no line two results.
 #pragma once
 

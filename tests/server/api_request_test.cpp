@@ -196,8 +196,11 @@ TEST(ChatRequest, Defaults) {
   EXPECT_FALSE(generation.stream);
   EXPECT_TRUE(request->tools.is_null());
   EXPECT_TRUE(request->add_generation_prompt);
-  const SamplingParams params =
-      generation.sampling_params({.temperature = 0.5F, .top_p = 0.9F}, 77, {3, 1});
+  SamplingParams defaults;
+  defaults.temperature = 0.5F;
+  defaults.top_p = 0.9F;
+  defaults.stop_ids = {3, 1};
+  const SamplingParams params = generation.sampling_params(defaults, 77);
   EXPECT_EQ(params.temperature, 0.5F);
   EXPECT_EQ(params.top_p, 0.9F);
   EXPECT_EQ(params.seed, 77U);
@@ -222,7 +225,9 @@ TEST(ChatRequest, EveryFieldArrives) {
   EXPECT_EQ(g.stop, std::vector<std::string>{"END"});
   EXPECT_TRUE(g.stream && g.include_usage && g.continuous_usage && g.return_token_ids);
   EXPECT_EQ(g.timeout_us, 1'500'000);
-  const SamplingParams params = g.sampling_params({}, 0, {4});
+  SamplingParams defaults;
+  defaults.stop_ids = {4};
+  const SamplingParams params = g.sampling_params(defaults, 0);
   EXPECT_EQ(params.temperature, 0);
   EXPECT_GT(params.top_p, 0) << "0 is the likeliest token alone";
   EXPECT_EQ(params.top_k, 0U);

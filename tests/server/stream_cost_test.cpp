@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <thread>
 
-#include "server/api/openai_stream.h"
+#include "engine/models.h"
+#include "engine/tiny_model.h"
+#include "server/api/answer_writer.h"
 #include "server/test_application.h"
 
 namespace skein {
@@ -125,15 +127,20 @@ TEST(StreamCost, ATokenIsCheap) {
   test.start();
   clients.open(test.server.port(), kStreams);
   ASSERT_TRUE(eventually([&] { return streams.count() == kStreams; }, 20s));
-  const api::OpenAiStream writer(api::OpenAiStream::Kind::kChat,
-                                 {"chatcmpl-0123456789abcdef", 1'700'000'000, "some/model"}, {});
+  const api::Identity identity{"chatcmpl-0123456789abcdef", 1'700'000'000, "some/model"};
+  api::Generation wanted;
+  wanted.stream = true;
+  const testing::TestFolder folder;
+  const LoadedTokenizer loaded = testing::load(testing::write_tiny_model(folder));
+  const auto writer =
+      api::make_writer({api::AnswerForm::kChat, identity, wanted, loaded.tokenizer});
   std::string frame;
   size_t lost = 0;
   const double before = cpu_us();
   for (size_t token = 0; token < kTokens; ++token) {  // one step of an engine each
     for (const http::Responder& responder : streams.open) {
       frame.clear();
-      writer.text(frame, {.index = 0, .text = " token"});
+      writer->content(frame, 0, {" token", {}, {}}, {});
       http::WriteResult result = responder.write(frame);
       while (result == http::WriteResult::kFull) {  // the clients are slower than the engine here
         std::this_thread::sleep_for(1ms);

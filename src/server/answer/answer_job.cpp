@@ -1,4 +1,3 @@
-// From a parsed request to the engine.
 #include "server/answer/answer_job.h"
 
 #include <algorithm>
@@ -8,302 +7,350 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/api/message_stream.h"
+#include "base/patience.h"
 #include "server/store/random.h"
 
 namespace skein {
 namespace {
 
-std::string_view id_prefix(AnswerForm form) {
-  switch (form) {
-    case AnswerForm::kChat:
-      return "chatcmpl-";
-    case AnswerForm::kCompletion:
-      return "cmpl-";
-    case AnswerForm::kMessage:
-      return "msg_";
-  }
-  return "";
+api::Error cancelled_error() {
+  return {.status = 499, .message = "The request was cancelled.", .code = "cancelled"};
 }
 
-api::SamplingDefaults defaults_of(const SamplingParams& params) {
-  api::SamplingDefaults defaults;
-  defaults.temperature = params.temperature;
-  defaults.top_p = params.top_p;
-  defaults.top_k = params.top_k;
-  defaults.min_p = params.min_p;
-  defaults.repetition_penalty = params.repetition_penalty;
-  return defaults;
+api::Generation take_generation(AnswerRequest& request) {
+  return std::visit([](auto& of_kind) { return std::move(of_kind.generation); }, request);
+}
+
+FinishedRequest describe(const Call& call, const std::string& id, bool stream) {
+  FinishedRequest about;
+  about.id = id;
+  about.request_id = call.request.request_id;
+  about.route = call.route->pattern;
+  about.key_name = call.principal->name;
+  about.priority = call.priority;
+  about.streamed = stream;
+  return about;
 }
 
 }  // namespace
 
-api::Error AnswerJob::cancelled_error() {
-  return {.status = 499, .message = "The request was cancelled.", .code = "cancelled"};
-}
-
-AnswerJob::AnswerJob(ServerContext& context, Caller caller, AnswerSpec spec)
+AnswerJob::AnswerJob(ServerContext& context, Call call, api::AnswerForm form, AnswerRequest request,
+                     std::unique_ptr<AnswerSink> sink)
     : context_(context),
-      caller_(std::move(caller)),
-      spec_(std::move(spec)),
-      arrived_(context.clock.now()),
-      memory_(context.memory, caller_.principal->key_id) {
-  identity_.id = std::string(id_prefix(spec_.form)) + random_hex(16);
-  identity_.created = static_cast<int64_t>(std::time(nullptr));
-  if (spec_.generation.seed) {
-    seed_ = *spec_.generation.seed;
+      call_(std::move(call)),
+      form_(form),
+      is_background_(sink->is_background()),
+      wanted_(take_generation(request)),
+      request_(std::move(request)),
+      memory_(std::move(call_.request.memory)),
+      identity_{std::string(api::id_prefix(form)) + random_hex(16),
+                static_cast<int64_t>(std::time(nullptr)),
+                {}},
+      arrived_us_(context.clock.now()),
+      account_({context.clock, context.limiter, context.metrics, context.store.usage(),
+                context.log_request},
+               call_.principal, describe(call_, identity_.id, wanted_.stream)),
+      output_(std::move(sink), form, wanted_.stream, context.memory, call_.principal->key_id) {
+  call_.request = {};
+  if (wanted_.seed) {
+    seed_ = *wanted_.seed;
   } else {
     fill_random(std::as_writable_bytes(std::span(&seed_, 1)));
   }
 }
 
-void AnswerJob::begin(http::Responder responder) {
-  responder_ = std::move(responder);
-  start();
-}
-
-void AnswerJob::begin(LineDone done) {
-  done_ = std::move(done);
-  start();
-}
-
-void AnswerJob::start() try {
-  if (!find_model()) return;
-  if (responder_) start_answer();
-  acquire();
-} catch (const std::exception& error) {  // memory is short
-  log_error("{}: {}", identity_.id, error.what());
-  give_up();
-}
-
-void AnswerJob::start_answer() {
-  if (spec_.generation.stream) {
-    // Keepalives go out while the model loads or the workers are busy, and from then on an error
-    // has to be a frame.
-    writer_ = make_stream_writer(writer_options());
-    http::StreamHead head;
-    head.headers = {{"Cache-Control", "no-cache"}};
-    head.keepalive =
-        spec_.form == AnswerForm::kMessage ? std::string(api::kPingEvent) : ": keepalive\n\n";
-    head.keepalive_interval = context_.keepalive_interval;
-    responder_->start(std::move(head));
-    // The responder outlives its callbacks, and this must not outlive itself through them.
-    responder_->on_ready([self = weak_from_this()] {
-      if (auto job = self.lock()) job->context_.delivery.post(job);
-    });
-  }
-  responder_->on_hangup([self = weak_from_this()] {
-    if (auto job = self.lock()) job->cancel();
-  });
-}
-
-// False: there is none, and the client knows.
-bool AnswerJob::find_model() {
-  api::Parsed<std::string> model = model_for(context_, *caller_.principal, spec_.generation.model);
-  if (!model.ok()) return fail(model.error()), false;
+void AnswerJob::begin() try {
+  api::Parsed<std::string> model = model_for(context_, *call_.principal, wanted_.model);
+  if (!model.ok()) return fail(model.error());
   identity_.model = std::move(*model);
-  return true;
-}
-
-void AnswerJob::acquire() {
-  context_.live.add(identity_.id, caller_.principal->key_id, weak_from_this());
+  account_.set_model(identity_.model);
+  // The sink outlives its callbacks, and this must not outlive itself through them.
+  output_.open(
+      context_.keepalive_interval,
+      [self = weak_from_this()] {
+        if (auto job = self.lock()) job->cancel();
+      },
+      [self = weak_from_this()] {
+        if (auto job = self.lock()) job->context_.delivery.post(job);
+      });
+  context_.live.add(identity_.id, call_.principal->key_id, weak_from_this());
   const auto here = std::this_thread::get_id();
   context_.models.acquire(identity_.model,
                           [self = shared_from_this(), here](Result<ModelLease> lease) {
                             self->on_model(std::move(lease), std::this_thread::get_id() == here);
                           });
-}
-
-void AnswerJob::on_model(Result<ModelLease> lease, bool at_once) try {
-  if (!lease.ok()) {
-    context_.metrics.on_rejected(identity_.model, Rejection::kUnavailable);
-    return fail(api::model_load_failed(identity_.model, lease.status()));
-  }
-  auto held = std::make_shared<ModelLease>(std::move(*lease));
-  if (at_once && responder_) return submit(held);
-  // The threads that load models and that run batches have other work: text goes elsewhere.
-  const auto drop = [self = shared_from_this()] { self->fail(self->context_.no_worker()); };
-  const auto run = [self = shared_from_this(), held] { self->submit(held); };
-  if (!context_.workers.post(caller_.priority, run, drop)) drop();
 } catch (const std::exception& error) {  // memory is short
   log_error("{}: {}", identity_.id, error.what());
   give_up();
 }
 
-void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) {
-  try {
-    make_requests(std::move(*lease));
-  } catch (const std::exception& error) {  // memory is short
-    log_error("{}: {}", identity_.id, error.what());
-    give_up();
+void AnswerJob::on_model(Result<ModelLease> lease, bool at_once) try {
+  if (!lease.ok()) {
+    account_.reject(Rejection::kUnavailable);
+    return fail(api::model_load_failed(identity_.model, lease.status()));
   }
+  auto held = std::make_shared<ModelLease>(std::move(*lease));
+  if (at_once && !is_background_) return submit(held);
+  // The threads that load models and that run batches have other work: text goes elsewhere.
+  const auto drop = [self = shared_from_this()] { self->fail(self->context_.no_worker()); };
+  const auto run = [self = shared_from_this(), held] { self->submit(held); };
+  if (!context_.workers.post(call_.priority, run, drop)) drop();
+} catch (const std::exception& error) {  // memory is short
+  log_error("{}: {}", identity_.id, error.what());
+  give_up();
 }
 
-void AnswerJob::make_requests(ModelLease lease) {
+void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) try {
   bool cancelled = false;
   {
     const std::lock_guard lock(mutex_);
-    lease_ = std::move(lease);
+    lease_ = std::move(*lease);
     cancelled = cancelled_;
   }
   if (cancelled) return fail(cancelled_error());
-  api::Parsed<std::vector<PromptTokens>> prompts = spec_.make_prompts(**lease_);
+  const ServedModel& served = **lease_;
+  api::Parsed<std::vector<PromptTokens>> prompts = make_prompts(context_, served, request_);
   if (!prompts.ok()) return fail(prompts.error());
-  if (auto error = check_ids()) return fail(*error);
-  if (auto error = check_size(*prompts)) {
-    context_.metrics.on_rejected(identity_.model, Rejection::kTooLarge);
-    return fail(*error);
-  }
-  if (auto error = check_rate(*prompts)) {
-    context_.metrics.on_rejected(identity_.model, Rejection::kRateLimit);
-    return fail(*error);
-  }
-  for (const PromptTokens& prompt : *prompts) prompt_tokens_ += prompt.ids.size();
-  if (!spec_.generation.stream) {
-    AnswerWriter::Options options = writer_options();
-    if (spec_.generation.return_token_ids) options.prompt_token_ids = prompts->front().ids;
-    writer_ = make_whole_writer(std::move(options), prompts->size() * spec_.generation.n);
-  }
-  if (const Status status = submit_choices(std::move(*prompts)); !status.ok()) {
+  wanted_choices_ = static_cast<uint32_t>(prompts->size() * wanted_.n);
+  if (const auto error = check(*prompts)) return fail(*error);
+  output_.set_writer(api::make_writer({.form = form_,
+                                       .identity = identity_,
+                                       .wanted = wanted_,
+                                       .tokenizer = served.model().tokenizer()->tokenizer,
+                                       .choices = wanted_choices_,
+                                       .prompt_ids = prompts->front().ids}));
+  if (const Status status = submit_choices(*prompts); !status.ok()) {
     return fail(submit_error(status));
   }
-  spec_.make_prompts = nullptr;  // and the text that it holds
-  caller_.memory.reset();
+  request_ = {};
+  memory_.reset();
   submitted_ = true;
   context_.delivery.post(shared_from_this());
+} catch (const std::exception& error) {  // memory is short
+  log_error("{}: {}", identity_.id, error.what());
+  give_up();
 }
 
-AnswerWriter::Options AnswerJob::writer_options() const {
-  const api::Generation& wanted = spec_.generation;
-  AnswerWriter::Options options;
-  options.form = spec_.form;
-  options.identity = identity_;
-  options.extras = {wanted.include_usage, wanted.continuous_usage, wanted.return_token_ids};
-  options.logprobs = wanted.sampling.logprobs;
-  options.token_ids = wanted.return_token_ids;
-  return options;
-}
-
-// Token ids can be checked only now that the vocabulary is known.
-std::optional<api::Error> AnswerJob::check_ids() const {
-  const uint32_t vocab = (*lease_)->vocab();
-  const auto unknown = [&](const char* field, TokenId id) {
-    return api::invalid_field(
-        field, fmt::format("The vocabulary has {} tokens; {} is not one of them.", vocab, id));
-  };
-  const SamplingParams& sampling = spec_.generation.sampling;
-  for (const auto& [id, bias] : sampling.logit_bias) {
-    if (static_cast<uint32_t>(id) >= vocab) return unknown("logit_bias", id);
-  }
-  for (const TokenId id : sampling.stop_ids) {
-    if (static_cast<uint32_t>(id) >= vocab) return unknown("stop_token_ids", id);
-  }
-  return std::nullopt;
-}
-
-// Before anything is queued: what can never fit says so with both numbers.
-std::optional<api::Error> AnswerJob::check_size(const std::vector<PromptTokens>& prompts) const {
-  const uint64_t limit = (*lease_)->max_request_tokens();
-  const uint64_t answer = spec_.generation.max_tokens.value_or(1);
-  for (const PromptTokens& prompt : prompts) {
-    if (prompt.ids.size() + answer > limit) {
-      api::Error error = api::context_length_exceeded(prompt.ids.size(), answer, limit);
-      if (spec_.form == AnswerForm::kCompletion) error.param = "prompt";
-      return error;
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<api::Error> AnswerJob::check_rate(const std::vector<PromptTokens>& prompts) {
-  const std::optional<uint32_t> max_tokens = spec_.generation.max_tokens;
-  const uint64_t choices = uint64_t{spec_.generation.n} * prompts.size();
-  uint64_t prompt_tokens = 0;
-  for (const PromptTokens& prompt : prompts) prompt_tokens += prompt.ids.size();
-  const Admission admission =
-      context_.limiter.admit(*caller_.principal, prompt_tokens + choices * max_tokens.value_or(1),
-                             max_tokens ? RateLimiter::Take::kExactly : RateLimiter::Take::kAll);
-  if (!admission.admitted()) return rate_limit_error(admission);
-  reserved_tokens_ = admission.reserved;
-  if (reserved_tokens_ > 0 && !max_tokens) {
-    const uint64_t share = (reserved_tokens_ - prompt_tokens) / choices;
-    share_tokens_ = static_cast<uint32_t>(std::min<uint64_t>(share, UINT32_MAX));
-  }
-  return std::nullopt;
-}
-
-Status AnswerJob::submit_choices(std::vector<PromptTokens> prompts) {
+// Before anything is queued: what can never fit says so with both numbers, and the key must have
+// the tokens.
+std::optional<api::Error> AnswerJob::check(const std::vector<PromptTokens>& prompts) {
   const ServedModel& served = **lease_;
-  const api::Generation& wanted = spec_.generation;
-  const SamplingParams& defaults = served.model().sampling_defaults();
-  SamplingParams sampling = wanted.sampling_params(defaults_of(defaults), seed_, defaults.stop_ids);
-  wanted_choices_ = static_cast<uint32_t>(prompts.size() * wanted.n);
-  std::optional<TimeUs> timeout_us = wanted.timeout_us;
-  if (!timeout_us) timeout_us = caller_.timeout_us;
-  for (size_t p = 0; p < prompts.size(); ++p) {
-    for (uint32_t c = 0; c < wanted.n; ++c) {
-      GenerationRequest request;
-      request.prompt = prompts[p].ids;
-      request.sampling = sampling;
-      request.sampling.choice = static_cast<uint32_t>(p * wanted.n + c);
-      request.max_tokens = wanted.max_tokens;
-      const bool on_account =
-          share_tokens_ && prompts[p].ids.size() + *share_tokens_ < served.max_request_tokens();
-      if (on_account) request.max_tokens = share_tokens_;
-      request.priority = caller_.priority;
-      if (!context_.share_prefixes) request.salt = caller_.principal->salt;
-      request.tenant = tenant();
-      request.background = done_ != nullptr;
-      request.sibling = request.sampling.choice;
-      request.siblings = wanted_choices_;
-      if (timeout_us) request.timeout_us = *timeout_us - (context_.clock.now() - arrived_);
-      request.reports_progress = wanted.return_progress && wanted.stream;
-      ReadOptions read{{.skip_special = wanted.skip_special_tokens}, wanted.stop, prompts[p].echo};
-      SKEIN_ASSIGN(auto completion, Completion::start(**lease_, std::move(request), std::move(read),
-                                                      [self = shared_from_this()] {
-                                                        self->context_.delivery.post(self);
-                                                      }));
-      const std::lock_guard lock(mutex_);
-      Choice& choice = choices_.emplace_back();
-      choice.completion = std::move(completion);
-      choice.on_account = on_account;
-      choice.result.index = static_cast<uint32_t>(choices_.size() - 1);
-      choice.prompt = static_cast<uint32_t>(p);
-      ++unfinished_;
-      if (cancelled_) choice.completion->cancel();
-    }
+  if (auto error = check_ids(wanted_.sampling, served.vocab())) return error;
+  const uint64_t limit = served.max_request_tokens();
+  const uint64_t answer = wanted_.max_tokens.value_or(1);
+  uint64_t prompt_tokens = 0;
+  for (const PromptTokens& prompt : prompts) {
+    prompt_tokens += prompt.ids.size();
+    if (prompt.ids.size() + answer <= limit) continue;
+    account_.reject(Rejection::kTooLarge);
+    api::Error error = api::context_length_exceeded(prompt.ids.size(), answer, limit);
+    if (form_ == api::AnswerForm::kCompletion) error.param = "prompt";
+    return error;
+  }
+  return account_.reserve(prompt_tokens, wanted_choices_, wanted_.max_tokens);
+}
+
+Status AnswerJob::submit_choices(const std::vector<PromptTokens>& prompts) {
+  ServedModel& served = **lease_;
+  const SamplingParams sampling =
+      wanted_.sampling_params(served.model().sampling_defaults(), seed_);
+  const std::optional<uint32_t> share = account_.answer_tokens();
+  for (uint32_t index = 0; index < wanted_choices_; ++index) {
+    const PromptTokens& prompt = prompts[index / wanted_.n];
+    const bool on_account = share && prompt.ids.size() + *share < served.max_request_tokens();
+    SKEIN_ASSIGN(
+        auto completion,
+        Completion::start(served, request_of(prompt, index, sampling, on_account),
+                          {.decode = {.skip_special = wanted_.skip_special_tokens},
+                           .stops = wanted_.stop,
+                           .prefix = prompt.echo},
+                          [self = shared_from_this()] { self->context_.delivery.post(self); }));
+    const std::lock_guard lock(mutex_);
+    Choice& choice = choices_.emplace_back();
+    choice.completion = std::move(completion);
+    choice.index = index;
+    choice.counts_prompt = index % wanted_.n == 0;
+    choice.on_account = on_account;
+    account_.begin_choice();
+    ++unfinished_;
+    if (cancelled_) choice.completion->cancel();
   }
   return {};
+}
+
+GenerationRequest AnswerJob::request_of(const PromptTokens& prompt, uint32_t index,
+                                        const SamplingParams& sampling, bool on_account) const {
+  GenerationRequest request;
+  request.prompt = prompt.ids;
+  request.sampling = sampling;
+  request.sampling.choice = index;
+  request.max_tokens = on_account ? account_.answer_tokens() : wanted_.max_tokens;
+  request.priority = call_.priority;
+  if (!context_.share_prefixes) request.salt = call_.principal->salt;
+  request.tenant = tenant();
+  request.background = is_background_;
+  request.sibling = index;
+  request.siblings = wanted_choices_;
+  if (wanted_.timeout_us) {
+    request.timeout_us = *wanted_.timeout_us - (context_.clock.now() - arrived_us_);
+  }
+  request.reports_progress = wanted_.return_progress && wanted_.stream;
+  return request;
 }
 
 // Of the key's identity, whoever shares its prefixes. Lines of its batches are another tenant: they
 // take nothing of what the key itself may have waiting.
 uint64_t AnswerJob::tenant() const {
-  const uint64_t key = caller_.principal->salt.low;
-  return done_ ? ~key : key;
+  const uint64_t key = call_.principal->salt.low;
+  return is_background_ ? ~key : key;
 }
 
-// What the engine said at its door, in the client's words.
+void AnswerJob::advance() {
+  if (!submitted_ || closed_) return;
+  // A reader that is behind leaves its tokens, as ids, in the engine's streams.
+  if (output_.is_stalled() && !output_.flush()) return;
+  for (Choice& choice : choices_) {
+    if (choice.has_finished) continue;
+    if (!advance_choice(choice)) return;
+    if (!output_.flush_many()) break;
+  }
+  if (!output_.has_memory()) return fail(output_.memory_error());
+  if (output_.is_stalled()) return;
+  if (unfinished_ == 0 && used_up_) {
+    const Usage& used = account_.usage();
+    return fail(api::rate_limit_used_up({used.prompt_tokens, used.completion_tokens}));
+  }
+  if (unfinished_ == 0) return complete();
+  output_.flush();
+  if (!output_.has_memory()) fail(output_.memory_error());
+}
+
+// False when the whole answer has ended with this.
+bool AnswerJob::advance_choice(Choice& choice) {
+  while (!choice.has_finished && choice.completion->take(events_)) {
+    // Its figures are known from here on, also for the content that comes with it.
+    const auto* end = events_.empty() ? nullptr : std::get_if<AnswerEnd>(&events_.back());
+    if (end != nullptr) account_.end_choice(choice.index, end->how, choice.counts_prompt);
+    for (const AnswerEvent& event : events_) {
+      if (const auto* progress = std::get_if<AnswerProgress>(&event)) {
+        output_.progress(progress->computed_tokens, account_.usage().prompt_tokens);
+      } else if (const auto* content = std::get_if<AnswerContent>(&event)) {
+        account_.add_tokens(choice.index, content->tokens.size());
+        api::Figures now{account_.usage()};
+        if (wanted_.timings_per_token) now.timings = account_.timings();
+        output_.content(choice.index, *content, now);
+      } else if (!finish_choice(choice, std::get<AnswerEnd>(event))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// False when it did not end well, and with it the whole answer.
+bool AnswerJob::finish_choice(Choice& choice, const AnswerEnd& end) {
+  if (const auto error = failure(end.how)) return fail(*error), false;
+  choice.has_finished = true;
+  choice.reason = end.how.reason;
+  --unfinished_;
+  if (choice.on_account && choice.reason == FinishReason::kLength) {
+    used_up_ = true;  // no end of its own: the answer's is an error
+  } else {
+    output_.finish(choice.index, end, {account_.usage()});
+  }
+  return true;
+}
+
+// Why a choice did not end well; nothing when it did.
+std::optional<api::Error> AnswerJob::failure(const GenerationEnd& end) {
+  switch (end.reason) {
+    case FinishReason::kStop:
+    case FinishReason::kLength:
+    case FinishReason::kToolCalls:
+      return std::nullopt;
+    case FinishReason::kTimedOut:
+      return api::deadline_exceeded();
+    case FinishReason::kDrained:
+      return api::draining(1);
+    case FinishReason::kClient:
+      return cancelled_error();
+    case FinishReason::kError:
+      break;
+  }
+  log_error("{} failed: {}", identity_.id, end.status.message());
+  return submit_error(end.status);
+}
+
+// What the engine refused or failed with, in the client's words.
 api::Error AnswerJob::submit_error(const Status& status) {
+  ServedModel& served = **lease_;
   if (status.code() == Code::kResourceExhausted) {
-    if (const auto retry_us = (*lease_)->share_retry_us(tenant(), wanted_choices_)) {
-      context_.metrics.on_rejected(identity_.model, Rejection::kTenantShare);
+    if (const auto retry_us = served.share_retry_us(tenant(), wanted_choices_)) {
+      account_.reject(Rejection::kTenantShare);
       const auto retry_s = static_cast<uint64_t>((*retry_us + kUsPerSecond - 1) / kUsPerSecond);
       return api::share_full(status.message(), std::clamp<uint64_t>(retry_s, 1, 60));
     }
-    context_.metrics.on_rejected(identity_.model, Rejection::kQueueFull);
-    const EngineSnapshot snapshot = (*lease_)->snapshot();
+    account_.reject(Rejection::kQueueFull);
     uint32_t waiting = 0;
-    for (const uint32_t of_class : snapshot.scheduler.waiting) waiting += of_class;
+    for (const uint32_t of_class : served.snapshot().scheduler.waiting) waiting += of_class;
     return api::queue_full(context_.metrics.retry_after_s(identity_.model, waiting));
   }
   if (status.code() == Code::kUnavailable) {
-    context_.metrics.on_rejected(identity_.model, Rejection::kUnavailable);
-    if ((*lease_)->snapshot().state == EngineState::kHung) return api::engine_hung(1);
+    account_.reject(Rejection::kUnavailable);
+    if (served.snapshot().state == EngineState::kHung) return api::engine_hung(1);
   }
   // The engine's time ran out, not the client's: a step hangs.
   if (status.code() == Code::kDeadlineExceeded) return api::engine_hung(1);
   return api::from_status(status);
+}
+
+void AnswerJob::complete() {
+  output_.end({account_.usage(), account_.timings()});
+  account_.settle(choices_.front().reason);
+  if (!output_.flush()) {  // the rest goes when the reader has caught up
+    if (!output_.has_memory()) fail(output_.memory_error());
+    return;
+  }
+  output_.complete(identity_.id);
+  close(200);
+}
+
+// The end of the whole answer, badly: a plain error while nothing has left, else a last frame.
+void AnswerJob::fail(const api::Error& error) {
+  if (closed_) return;
+  cancel();
+  FinishReason reason = FinishReason::kError;
+  if (error.status == 408) reason = FinishReason::kTimedOut;
+  if (error.status == 499) reason = FinishReason::kClient;
+  account_.settle(reason);
+  const bool in_stream = output_.fail(identity_.id, error);
+  close(in_stream ? 200 : error.status);
+}
+
+void AnswerJob::give_up() noexcept {
+  const PatientScope patient;  // a line of a batch waits for its end
+  try {
+    fail(api::overloaded(1));
+  } catch (const std::exception&) {
+    output_.abandon();  // not even that can be said
+    try {
+      close(500);
+    } catch (const std::exception&) {  // everything was released, and could not be logged
+    }
+  }
+}
+
+void AnswerJob::close(int status) {
+  if (std::exchange(closed_, true)) return;
+  context_.live.remove(identity_.id);
+  output_.release();
+  memory_.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    choices_.clear();  // and with them the streams that hold this
+    lease_.reset();
+  }
+  account_.log(status);
 }
 
 void AnswerJob::explain(std::function<void(RequestExplanation)> done) {
@@ -323,7 +370,7 @@ void AnswerJob::explain(std::function<void(RequestExplanation)> done) {
   // One message for all choices, and the engine's thread only passes on what it said.
   served->explain(ids, [self = shared_from_this(), ids, explanation = std::move(explanation),
                         done = std::move(done)](Result<std::vector<Explanation>> found) mutable {
-    explanation.status = found.status();
+    if (!found.ok()) explanation.error = api::from_status(found.status());
     const auto tell = [ids = std::move(ids), explanation = std::move(explanation), done,
                        found = std::move(found)]() mutable {
       // One that has ended meanwhile has nothing to explain.
@@ -333,12 +380,12 @@ void AnswerJob::explain(std::function<void(RequestExplanation)> done) {
       }
       done(std::move(explanation));
     };
-    const auto refuse = [done] {
+    const auto refuse = [self, done] {
       RequestExplanation refused;
-      refused.status = unavailable("the workers are busy");
+      refused.error = self->context_.no_worker();
       done(std::move(refused));
     };
-    if (!self->context_.workers.post(self->caller_.priority, tell, refuse)) refuse();
+    if (!self->context_.workers.post(self->call_.priority, tell, refuse)) refuse();
   });
 }
 

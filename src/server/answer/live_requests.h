@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/status.h"
 #include "sched/types.h"
+#include "server/api/errors.h"
 
 namespace skein {
 
@@ -24,9 +24,9 @@ struct ChoiceExplanation {
 struct RequestExplanation {
   std::string id;
   std::string model;
-  std::string state;  // "loading" before the model is there, then "live"
-  uint64_t seed = 0;  // as given or drawn
-  Status status;      // not ok: the engine could not say what the choices are doing
+  std::string state;                // "loading" before the model is there, then "live"
+  uint64_t seed = 0;                // as given or drawn
+  std::optional<api::Error> error;  // nobody could say what the choices are doing
   std::vector<ChoiceExplanation> choices;
 };
 

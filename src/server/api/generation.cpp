@@ -136,8 +136,8 @@ void read_generation(const Fields& fields, Generation& generation) {
   }
 }
 
-SamplingParams Generation::sampling_params(const SamplingDefaults& defaults, uint64_t drawn_seed,
-                                           const std::vector<TokenId>& model_stop_ids) const {
+SamplingParams Generation::sampling_params(const SamplingParams& defaults,
+                                           uint64_t drawn_seed) const {
   SamplingParams params = sampling;
   params.temperature = temperature.value_or(defaults.temperature);
   // 0 asks for the likeliest token alone, which any share above 0 does.
@@ -146,7 +146,7 @@ SamplingParams Generation::sampling_params(const SamplingDefaults& defaults, uin
   params.min_p = min_p.value_or(defaults.min_p);
   params.repetition_penalty = repetition_penalty.value_or(defaults.repetition_penalty);
   params.seed = seed.value_or(drawn_seed);
-  params.stop_ids.insert(params.stop_ids.end(), model_stop_ids.begin(), model_stop_ids.end());
+  params.stop_ids.insert(params.stop_ids.end(), defaults.stop_ids.begin(), defaults.stop_ids.end());
   std::sort(params.stop_ids.begin(), params.stop_ids.end());
   params.stop_ids.erase(std::unique(params.stop_ids.begin(), params.stop_ids.end()),
                         params.stop_ids.end());

@@ -18,15 +18,6 @@ inline constexpr size_t kMaxStopIds = 1024;
 inline constexpr size_t kMaxLogitBias = 1024;
 inline constexpr size_t kMaxNameBytes = 512;  // of models, users, ids
 
-// What a model's files say where a request says nothing.
-struct SamplingDefaults {
-  float temperature = 1;
-  float top_p = 1;
-  uint32_t top_k = 0;
-  float min_p = 0;
-  float repetition_penalty = 1;
-};
-
 struct Generation {
   std::string model;  // empty: the first
   std::optional<uint32_t> max_tokens;
@@ -51,9 +42,9 @@ struct Generation {
   // All else of the sampling; stop_ids are the request's own, unsorted ids of no known vocabulary.
   SamplingParams sampling;
 
-  // Ready for validate(): the defaults filled in, a drawn seed, the model's stop tokens.
-  SamplingParams sampling_params(const SamplingDefaults& defaults, uint64_t drawn_seed,
-                                 const std::vector<TokenId>& model_stop_ids) const;
+  // Ready for validate(): with the model's `defaults` where the request says nothing, a drawn seed,
+  // and the model's stop tokens.
+  SamplingParams sampling_params(const SamplingParams& defaults, uint64_t drawn_seed) const;
 };
 
 // Sampling, stop, seed, n, stream, stream_options, timeout, model: OpenAI's names and the usual

@@ -108,4 +108,10 @@ std::string apply_template_answer(std::string_view prompt) {
   return out.append("}");
 }
 
+std::string count_tokens_answer(uint64_t tokens) {
+  std::string out = "{";
+  json::append_member(out, "input_tokens", tokens);
+  return out.append("}");
+}
+
 }  // namespace skein::api

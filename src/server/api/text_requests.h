@@ -43,6 +43,8 @@ Parsed<EmbeddingsRequest> parse_embeddings_request(std::string_view body);
 // {"tokens":[...],"count":2,"max_model_len":4096}, with "token_strs" where pieces are given.
 std::string tokenize_answer(const std::vector<TokenId>& tokens, uint64_t max_context,
                             const std::vector<std::string>* pieces);
+// {"input_tokens":2}
+std::string count_tokens_answer(uint64_t tokens);
 // {"prompt":"...","content":"..."}
 std::string detokenize_answer(std::string_view text);
 // {"prompt":"..."}

@@ -1,54 +1,95 @@
 // POST /v1/chat/completions, /v1/completions and /v1/messages, and the first two under /v1/batch/.
+#include <charconv>
 #include <utility>
 
-#include "server/answer/generate.h"
+#include "server/answer/answer_job.h"
 #include "server/endpoints/endpoints.h"
+#include "server/endpoints/reply.h"
 
 namespace skein {
 namespace {
 
-void refuse(const Call& call, http::Responder& responder, const api::Error& error) {
-  responder.send(error_response(call.route->dialect, error));
-}
+// An answer that goes to a client of HTTP.
+class HttpSink final : public AnswerSink {
+ public:
+  HttpSink(http::Responder responder, api::Dialect dialect)
+      : responder_(std::move(responder)), dialect_(dialect) {}
 
-void serve_chat(ServerContext& context, Call& call, http::Responder responder) {
-  auto request = api::parse_chat_request(call.request.body);
-  if (!request.ok()) return refuse(call, responder, request.error());
-  call.request.body = std::string();  // what it said is in the request
-  if (const auto problem = api::find_unsupported(*request)) {
-    return refuse(call, responder, *problem);
+  bool is_background() const override { return false; }
+  void on_hangup(std::function<void()> hung_up) override {
+    responder_.on_hangup(std::move(hung_up));
   }
-  generate_chat(context, caller_of(call), std::move(*request), std::move(responder));
-}
-
-void serve_message(ServerContext& context, Call& call, http::Responder responder) {
-  auto request = api::parse_messages_request(call.request.body, false);
-  if (!request.ok()) return refuse(call, responder, request.error());
-  call.request.body = std::string();  // what it said is in the request
-  if (const auto problem = api::find_unsupported(*request)) {
-    return refuse(call, responder, *problem);
+  void start(http::StreamHead head, std::function<void()> ready) override {
+    has_started_ = true;
+    responder_.start(std::move(head));
+    responder_.on_ready(std::move(ready));
   }
-  generate_message(context, caller_of(call), std::move(*request), std::move(responder));
+  http::WriteResult write(std::string_view frames) override { return responder_.write(frames); }
+  void finish() override { responder_.finish(); }
+  void send(const std::string&, std::string body) override {
+    send_json(responder_, std::move(body));
+  }
+  bool fail(const std::string&, const api::Error& error, std::string_view frame) override {
+    if (responder_.send(error_response(dialect_, error)) || !has_started_) return false;
+    responder_.finish_with(frame);  // or the client is gone
+    return true;
+  }
+
+ private:
+  const http::Responder responder_;
+  const api::Dialect dialect_;
+  bool has_started_ = false;
+};
+
+std::optional<TimeUs> header_timeout_us(const http::RequestHead& head) {
+  const std::string* header = head.header("x-request-timeout-ms");
+  if (header == nullptr) return std::nullopt;
+  int64_t ms = 0;
+  const char* end = header->data() + header->size();
+  const auto parsed = std::from_chars(header->data(), end, ms);
+  constexpr int64_t kDayMs = int64_t{24} * 3600 * 1000;
+  const bool is_whole = parsed.ec == std::errc() && parsed.ptr == end;
+  if (!is_whole || ms <= 0 || ms > kDayMs) return std::nullopt;
+  return ms * kUsPerMs;
 }
 
-void serve_completion(ServerContext& context, Call& call, http::Responder responder) {
-  auto request = api::parse_completion_request(call.request.body);
-  if (!request.ok()) return refuse(call, responder, request.error());
-  call.request.body = std::string();  // what it said is in the request
-  generate_completion(context, caller_of(call), std::move(*request), std::move(responder));
+api::Parsed<api::ChatRequest> parse_chat(std::string_view body) {
+  auto request = api::parse_chat_request(body);
+  if (!request.ok()) return request;
+  if (auto problem = api::find_unsupported(*request)) return std::move(*problem);
+  return request;
+}
+
+api::Parsed<api::ChatRequest> parse_message(std::string_view body) {
+  auto request = api::parse_messages_request(body, false);
+  if (!request.ok()) return request;
+  if (auto problem = api::find_unsupported(*request)) return std::move(*problem);
+  return request;
+}
+
+template <class Request>
+EndpointFunction answer_endpoint(ServerContext& context, api::AnswerForm form,
+                                 api::Parsed<Request> (*parse)(std::string_view body)) {
+  return [&context, form, parse](Call call, const http::Responder& responder) {
+    auto request = parse(call.request.body);
+    if (!request.ok()) return send_error(call, responder, request.error());
+    std::optional<TimeUs>& timeout_us = request->generation.timeout_us;
+    if (!timeout_us) timeout_us = header_timeout_us(call.request.head);
+    auto sink = std::make_unique<HttpSink>(responder, call.route->dialect);
+    std::make_shared<AnswerJob>(context, std::move(call), form, std::move(*request),
+                                std::move(sink))
+        ->begin();
+  };
 }
 
 }  // namespace
 
 void bind_generation(Router& router, ServerContext& context) {
-  const auto bind = [&](Endpoint endpoint, auto serve) {
-    router.bind(endpoint, [&context, serve](Call call, http::Responder responder) {
-      serve(context, call, std::move(responder));
-    });
-  };
-  bind(Endpoint::kChatCompletions, serve_chat);
-  bind(Endpoint::kMessages, serve_message);
-  bind(Endpoint::kCompletions, serve_completion);
+  using api::AnswerForm;
+  router.bind(Endpoint::kChatCompletions, answer_endpoint(context, AnswerForm::kChat, parse_chat));
+  router.bind(Endpoint::kMessages, answer_endpoint(context, AnswerForm::kMessage, parse_message));
+  router.bind(Endpoint::kCompletions,
+              answer_endpoint(context, AnswerForm::kCompletion, api::parse_completion_request));
 }
 
 }  // namespace skein

@@ -2,23 +2,26 @@
 #include <utility>
 #include <vector>
 
-#include "server/answer/generate.h"
-#include "server/api/answers.h"
+#include "server/answer/prompts.h"
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/reply.h"
+#include "server/json/append.h"
 
 namespace skein {
 namespace {
 
-std::vector<api::ModelInfo> models_of(const ServerContext& context, const Principal& who,
-                                      int64_t created_s) {
-  std::vector<api::ModelInfo> infos;
-  for (const ModelStatus& model : context.models.models()) {
-    if (!who.may_use(model.config.id)) continue;
-    const uint64_t tokens = model.served ? model.served->max_request_tokens() : 0;
-    infos.push_back({model.config.id, created_s, tokens});
-  }
-  return infos;
+using json::append_member;
+
+std::string model_answer(const ModelStatus& model, int64_t created_s) {
+  std::string out = "{";
+  append_member(out, "id", model.config.id);
+  append_member(out, "object", "model");
+  append_member(out, "created", created_s);
+  append_member(out, "owned_by", "skein");
+  // Not known before it is loaded.
+  const uint64_t tokens = model.served ? model.served->max_request_tokens() : 0;
+  if (tokens > 0) append_member(out, "max_model_len", tokens);
+  return out.append("}");
 }
 
 }  // namespace
@@ -26,16 +29,23 @@ std::vector<api::ModelInfo> models_of(const ServerContext& context, const Princi
 void bind_models(Router& router, ServerContext& context) {
   // Files have many dates; for a client that sorts by `created`, one that never moves will do.
   const int64_t created_s = context.store.unix_time_s();
-  router.bind(Endpoint::kModels, [&context, created_s](const Call& call,
-                                                       const http::Responder& responder) {
-    send_json(responder, api::model_list_answer(models_of(context, *call.principal, created_s)));
-  });
+  router.bind(
+      Endpoint::kModels, [&context, created_s](const Call& call, const http::Responder& responder) {
+        std::vector<ModelStatus> models = context.models.models();
+        std::erase_if(models, [&](const auto& m) { return !call.principal->may_use(m.config.id); });
+        std::string out = "{\"object\":\"list\",\"data\":";
+        json::append_list(out, models, [&](const ModelStatus& model) {
+          out.append(model_answer(model, created_s));
+        });
+        send_json(responder, out.append("}"));
+      });
   router.bind(Endpoint::kModel,
               [&context, created_s](const Call& call, const http::Responder& responder) {
                 const auto id = model_for(context, *call.principal, call.id);
                 if (!id.ok()) return send_error(call, responder, id.error());
-                for (const api::ModelInfo& model : models_of(context, *call.principal, created_s)) {
-                  if (model.id == call.id) return send_json(responder, api::model_answer(model));
+                for (const ModelStatus& model : context.models.models()) {
+                  if (model.config.id != call.id) continue;
+                  return send_json(responder, model_answer(model, created_s));
                 }
                 send_error(call, responder, api::model_not_found(call.id));
               });

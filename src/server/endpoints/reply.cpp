@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/answer/generate.h"
+#include "server/answer/prompts.h"
 #include "server/json/append.h"
 
 namespace skein {

@@ -8,31 +8,21 @@
 namespace skein {
 namespace {
 
-void append_count(std::string& out, std::string_view name, uint64_t count) {
-  out.append(",\"").append(name).append("\":");
-  json::append_int(out, static_cast<int64_t>(count));
-}
-
-void append_text(std::string& out, std::string_view name, std::string_view text) {
-  out.append(",\"").append(name).append("\":");
-  json::append_string(out, text);
-}
-
 // The members, each with a comma before it.
 void append_explanation(std::string& out, const Explanation& explanation) {
-  append_text(out, "state", name_of(explanation.status));
-  append_text(out, "class", name_of(explanation.priority));
+  json::append_member(out, "state", name_of(explanation.status));
+  json::append_member(out, "class", name_of(explanation.priority));
   out.append(R"(,"effective_priority":)");
   json::append_number(out, static_cast<double>(explanation.effective_priority_milli) / 1000);
-  append_count(out, "queue_position", explanation.queue_position);
-  append_count(out, "prompt_tokens", explanation.prompt_tokens);
-  append_count(out, "generated_tokens", explanation.generated_tokens);
-  append_count(out, "computed_tokens", explanation.computed_tokens);
-  append_count(out, "cached_tokens", explanation.cached_tokens);
-  append_count(out, "blocks", explanation.blocks);
-  append_count(out, "preemptions", explanation.preemptions);
-  append_text(out, "wait_reason", name_of(explanation.wait));
-  append_text(out, "explanation", explanation.describe());
+  json::append_member(out, "queue_position", explanation.queue_position);
+  json::append_member(out, "prompt_tokens", explanation.prompt_tokens);
+  json::append_member(out, "generated_tokens", explanation.generated_tokens);
+  json::append_member(out, "computed_tokens", explanation.computed_tokens);
+  json::append_member(out, "cached_tokens", explanation.cached_tokens);
+  json::append_member(out, "blocks", explanation.blocks);
+  json::append_member(out, "preemptions", explanation.preemptions);
+  json::append_member(out, "wait_reason", name_of(explanation.wait));
+  json::append_member(out, "explanation", explanation.describe());
   out.append(R"(,"timings":{"since_arrival_ms":)");
   json::append_number(out, static_cast<double>(explanation.waited_us) / kUsPerMs);
   out.push_back('}');
@@ -42,12 +32,12 @@ void append_explanation(std::string& out, const Explanation& explanation) {
 std::string request_answer(const RequestExplanation& request) {
   std::string out = R"({"id":)";
   json::append_string(out, request.id);
-  append_text(out, "object", "request");
-  append_text(out, "model", request.model);
+  json::append_member(out, "object", "request");
+  json::append_member(out, "model", request.model);
   out.append(R"(,"seed":)");
   json::append_int(out, static_cast<int64_t>(request.seed));  // as the request's field is read
   if (request.choices.empty()) {
-    append_text(out, "state", request.state);
+    json::append_member(out, "state", request.state);
   } else {
     append_explanation(out, request.choices.front().explanation);
   }
@@ -77,9 +67,7 @@ void bind_requests(Router& router, ServerContext& context) {
     const auto request = find(context, call, responder);
     if (request == nullptr) return;
     request->explain([call, responder](const RequestExplanation& explanation) {
-      if (!explanation.status.ok()) {
-        return send_error(call, responder, api::from_status(explanation.status));
-      }
+      if (explanation.error) return send_error(call, responder, *explanation.error);
       send_json(responder, request_answer(explanation));
     });
   });

@@ -4,8 +4,8 @@
 // cost the workers as much as a prompt does.
 #include <utility>
 
-#include "server/answer/generate.h"
-#include "server/api/answers.h"
+#include "server/answer/answer_account.h"
+#include "server/answer/prompts.h"
 #include "server/api/text_requests.h"
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/reply.h"

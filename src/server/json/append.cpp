@@ -80,4 +80,14 @@ void append_number(std::string& out, double number) {
   }
 }
 
+void append_name(std::string& out, std::string_view name) {
+  if (out.back() != '{') out.push_back(',');
+  out.append("\"").append(name).append("\":");
+}
+
+void append_member(std::string& out, std::string_view name, std::string_view text) {
+  append_name(out, name);
+  append_string(out, text);
+}
+
 }  // namespace skein::json

@@ -1,11 +1,8 @@
-#include "server/answer/generate.h"
+#include "server/answer/prompts.h"
 
-#include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "base/log.h"
-#include "server/answer/answer_job.h"
 
 namespace skein {
 namespace {
@@ -78,45 +75,14 @@ Prompts completion_prompts(const ServerContext& context, const ServedModel& serv
   return prompts;
 }
 
-std::shared_ptr<AnswerJob> chat_job(ServerContext& context, Caller caller, AnswerForm form,
-                                    api::ChatRequest request) {
-  AnswerSpec spec;
-  spec.form = form;
-  spec.generation = request.generation;
-  spec.make_prompts = [&context, request = std::move(request)](const ServedModel& served) {
-    return chat_prompt(context, served, request);
-  };
-  return std::make_shared<AnswerJob>(context, std::move(caller), std::move(spec));
-}
-
-std::shared_ptr<AnswerJob> completion_job(ServerContext& context, Caller caller,
-                                          api::CompletionRequest request) {
-  AnswerSpec spec;
-  spec.form = AnswerForm::kCompletion;
-  spec.generation = request.generation;
-  spec.make_prompts = [&context, request = std::move(request)](const ServedModel& served) {
-    return completion_prompts(context, served, request);
-  };
-  return std::make_shared<AnswerJob>(context, std::move(caller), std::move(spec));
-}
-
 }  // namespace
 
-Caller caller_of(const Call& call) {
-  Caller caller;
-  caller.principal = call.principal;
-  caller.priority = call.priority;
-  caller.route = call.route->pattern;
-  caller.request_id = call.request.request_id;
-  caller.memory = call.request.memory;
-  if (const std::string* header = call.request.head.header("x-request-timeout-ms")) {
-    int64_t ms = 0;
-    const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), ms);
-    constexpr int64_t kDayMs = int64_t{24} * 3600 * 1000;
-    const bool whole = error == std::errc() && end == header->data() + header->size();
-    if (whole && ms > 0 && ms <= kDayMs) caller.timeout_us = ms * kUsPerMs;
+Prompts make_prompts(const ServerContext& context, const ServedModel& served,
+                     const AnswerRequest& request) {
+  if (const auto* chat = std::get_if<api::ChatRequest>(&request)) {
+    return chat_prompt(context, served, *chat);
   }
-  return caller;
+  return completion_prompts(context, served, std::get<api::CompletionRequest>(request));
 }
 
 std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer, bool chat) {
@@ -132,15 +98,22 @@ std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer
   return std::nullopt;
 }
 
-PromptBuilder prompts_of(const ServerContext& context, const ServedModel& served) {
-  return PromptBuilder(served.model(), served.max_request_tokens(), context.clock);
+std::optional<api::Error> check_ids(const SamplingParams& sampling, uint32_t vocab) {
+  const auto unknown = [&](const char* field, TokenId id) {
+    return api::invalid_field(
+        field, fmt::format("The vocabulary has {} tokens; {} is not one of them.", vocab, id));
+  };
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (static_cast<uint32_t>(id) >= vocab) return unknown("logit_bias", id);
+  }
+  for (const TokenId id : sampling.stop_ids) {
+    if (static_cast<uint32_t>(id) >= vocab) return unknown("stop_token_ids", id);
+  }
+  return std::nullopt;
 }
 
-api::Error rate_limit_error(const Admission& admission) {
-  if (admission.never) return api::rate_limit_too_small(admission.wanted, admission.per_minute);
-  constexpr TimeUs kSecond = kUsPerSecond;
-  const TimeUs seconds = (admission.retry_after_us + kSecond - 1) / kSecond;
-  return api::rate_limited(static_cast<uint64_t>(std::max<TimeUs>(1, seconds)));
+PromptBuilder prompts_of(const ServerContext& context, const ServedModel& served) {
+  return PromptBuilder(served.model(), served.max_request_tokens(), context.clock);
 }
 
 api::Parsed<std::string> model_for(const ServerContext& context, const Principal& who,
@@ -149,37 +122,6 @@ api::Parsed<std::string> model_for(const ServerContext& context, const Principal
   if (!context.models.has(id)) return api::model_not_found(id);
   if (!who.may_use(id)) return api::forbidden("This key may not use this model.");
   return id;
-}
-
-void generate_chat(ServerContext& context, Caller caller, api::ChatRequest request,
-                   http::Responder responder) {
-  chat_job(context, std::move(caller), AnswerForm::kChat, std::move(request))
-      ->begin(std::move(responder));
-}
-
-void generate_message(ServerContext& context, Caller caller, api::ChatRequest request,
-                      http::Responder responder) {
-  chat_job(context, std::move(caller), AnswerForm::kMessage, std::move(request))
-      ->begin(std::move(responder));
-}
-
-void generate_completion(ServerContext& context, Caller caller, api::CompletionRequest request,
-                         http::Responder responder) {
-  completion_job(context, std::move(caller), std::move(request))->begin(std::move(responder));
-}
-
-std::shared_ptr<LiveRequest> generate_chat(ServerContext& context, Caller caller,
-                                           api::ChatRequest request, LineDone done) {
-  const auto job = chat_job(context, std::move(caller), AnswerForm::kChat, std::move(request));
-  job->begin(std::move(done));
-  return job;
-}
-
-std::shared_ptr<LiveRequest> generate_completion(ServerContext& context, Caller caller,
-                                                 api::CompletionRequest request, LineDone done) {
-  const auto job = completion_job(context, std::move(caller), std::move(request));
-  job->begin(std::move(done));
-  return job;
 }
 
 }  // namespace skein

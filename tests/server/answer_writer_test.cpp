@@ -1,0 +1,261 @@
+// What clients get, byte for byte, in both dialects.
+#include "server/api/answer_writer.h"
+
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/models.h"
+#include "engine/tiny_model.h"
+#include "server/json/parse.h"
+
+namespace skein::api {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Tokenizer& tokenizer() {  // its first 256 ids are the bytes
+  static const testing::TestFolder folder;
+  static const LoadedTokenizer loaded = testing::load(testing::write_tiny_model(folder));
+  return loaded.tokenizer;
+}
+
+const Identity kIdentity{"id-1", 17, "org/\"model\""};
+const Figures kFigures{{10, 4, 8}, {}};
+
+// Writes an answer event by event.
+class Written {
+ public:
+  Written(AnswerForm form, const Generation& wanted, uint32_t choices = 1) {
+    const std::vector<TokenId> prompt = {1, 2};
+    writer_ = make_writer({form, kIdentity, wanted, tokenizer(), choices, prompt});
+  }
+
+  Written& content(std::string_view text, std::vector<TokenId> tokens = {'a'},
+                   std::vector<TokenLogprob> logprobs = {}, uint32_t choice = 0,
+                   Figures now = kFigures) {
+    writer_->content(out, choice, {text, tokens, logprobs}, now);
+    return *this;
+  }
+  Written& finish(FinishReason reason, std::string_view stop = {}, uint32_t choice = 0) {
+    AnswerEnd end{{}, stop};
+    end.how.reason = reason;
+    writer_->finish(out, choice, end, kFigures);
+    return *this;
+  }
+  std::string end(std::optional<Timings> timings = {}) {
+    writer_->end(out, {kFigures.usage, timings});
+    return std::move(out);
+  }
+  AnswerWriter& writer() { return *writer_; }
+
+  std::string out;
+
+ private:
+  std::unique_ptr<AnswerWriter> writer_;
+};
+
+Generation streamed() {
+  Generation wanted;
+  wanted.stream = true;
+  return wanted;
+}
+
+const std::string kChunk =
+    R"(data: {"id":"id-1","object":"chat.completion.chunk","created":17,"model":"org/\"model\"",)";
+const std::string kRole =
+    kChunk +
+    R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})"
+    "\n\n";
+const std::string kUsage =
+    R"("usage":{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14,"prompt_tokens_details":{"cached_tokens":8}})";
+
+TEST(OpenAiAnswer, AStreamedChat) {
+  Written chat(AnswerForm::kChat, streamed());
+  EXPECT_EQ(chat.content("h\"i\xff").finish(FinishReason::kLength).end(),
+            kRole + kChunk +
+                R"("choices":[{"index":0,"delta":{"content":"h\"i)"
+                "\xef\xbf\xbd"
+                R"("},"logprobs":null,"finish_reason":null}]})"
+                "\n\n" +
+                kChunk +
+                R"("choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}]})"
+                "\n\ndata: [DONE]\n\n");
+}
+
+TEST(OpenAiAnswer, TokensThatShowNothingAreNoChunk) {
+  Written chat(AnswerForm::kChat, streamed());
+  EXPECT_EQ(chat.content("").out, "");
+  Generation ids = streamed();
+  ids.return_token_ids = true;
+  EXPECT_THAT(Written(AnswerForm::kChat, ids).content("", {5, 6}).out,
+              HasSubstr(R"("finish_reason":null,"token_ids":[5,6]}]})"));
+  EXPECT_EQ(Written(AnswerForm::kChat, streamed()).finish(FinishReason::kStop).out.find(kRole), 0U)
+      << "an answer without text has a role";
+}
+
+TEST(OpenAiAnswer, TheUsageOfAStream) {
+  Generation wanted = streamed();
+  wanted.include_usage = true;
+  Written last(AnswerForm::kChat, wanted);
+  last.writer().progress(last.out, 3, 10);
+  EXPECT_EQ(last.out,
+            kChunk + R"("choices":[],"prompt_progress":{"total":10,"processed":3},"usage":null})"
+                     "\n\n");
+  last.content("x");
+  EXPECT_THAT(last.out, HasSubstr(R"("finish_reason":null}],"usage":null})"));
+  EXPECT_THAT(last.end(Timings{1, 2.0004, 3, 4, 5}),
+              HasSubstr(kChunk + R"("choices":[],)" + kUsage +
+                        R"(,"timings":{"queue_ms":1,"prefill_ms":2,"decode_ms":3,)"
+                        R"("prompt_per_second":4,"predicted_per_second":5}})"
+                        "\n\ndata: [DONE]\n\n"));
+  wanted.continuous_usage = true;
+  Written all(AnswerForm::kChat, wanted);
+  all.content("x", {'x'}, {}, 0, {kFigures.usage, Timings{}});
+  EXPECT_THAT(all.out, HasSubstr(R"(,"timings":{"queue_ms":0,)"));
+  EXPECT_THAT(all.out, HasSubstr(kUsage + "}\n\n"));
+}
+
+const std::vector<TokenLogprob> kLogprobs = {{0xc3, -1.5F}, {'a', -0.5F}, {'b', -INFINITY},
+                                             {'c', -2},     {'c', -2},    {'"', -3}};
+
+TEST(OpenAiAnswer, LogprobsOfAChat) {
+  Generation wanted = streamed();
+  wanted.sampling.logprobs = true;
+  wanted.sampling.top_logprobs = 2;
+  EXPECT_THAT(
+      Written(AnswerForm::kChat, wanted).content("x", {0xc3, 'c'}, kLogprobs).out,
+      HasSubstr(
+          R"("logprobs":{"content":[{"token":")"
+          "\xef\xbf\xbd"
+          R"(","logprob":-1.5,"bytes":[195],"top_logprobs":[{"token":"a","logprob":-0.5,"bytes":[97]},)"
+          R"({"token":"b","logprob":-9999,"bytes":[98]}]},{"token":"c","logprob":-2,"bytes":[99],)"
+          R"("top_logprobs":[{"token":"c","logprob":-2,"bytes":[99]},{"token":"\"","logprob":-3,"bytes":[34]}]}],)"
+          R"("refusal":null},"finish_reason")"));
+}
+
+TEST(OpenAiAnswer, LogprobsOfACompletionCountCharactersThroughTheStream) {
+  Generation wanted = streamed();
+  wanted.sampling.logprobs = true;
+  wanted.sampling.top_logprobs = 2;
+  Written stream(AnswerForm::kCompletion, wanted, 2);
+  stream.content("x", {0xc3, 'c'}, kLogprobs);
+  EXPECT_THAT(stream.out,
+              HasSubstr(R"("token_logprobs":[-1.5,-2],"top_logprobs":[{"a":-0.5,"b":-9999},)"
+                        R"({"c":-2,"\"":-3}],"text_offset":[0,1]})"));
+  stream.content("x", {0xc3, 'c'}, kLogprobs);
+  EXPECT_THAT(stream.out, HasSubstr(R"("text_offset":[2,3]})"));
+  stream.content("x", {0xc3, 'c'}, kLogprobs, 1);
+  EXPECT_EQ(stream.out.rfind(R"("text_offset":[0,1]})"), stream.out.rfind(R"("text_offset")"))
+      << "each choice has its own";
+  wanted.stream = false;
+  Written whole(AnswerForm::kCompletion, wanted);
+  whole.content("x", {0xc3, 'c'}, kLogprobs).content("x", {0xc3, 'c'}, kLogprobs);
+  EXPECT_THAT(whole.end(), HasSubstr(R"("text_offset":[0,1,2,3]})"));
+}
+
+TEST(OpenAiAnswer, Whole) {
+  Generation wanted;
+  wanted.return_token_ids = true;
+  Written chat(AnswerForm::kChat, wanted);
+  EXPECT_EQ(
+      chat.content("h", {7}).content("i\n", {8}).finish(FinishReason::kStop).end(),
+      R"({"id":"id-1","object":"chat.completion","created":17,"model":"org/\"model\"","choices":[{"index":0,)"
+      R"("message":{"role":"assistant","content":"hi\n","refusal":null},"logprobs":null,"finish_reason":"stop",)"
+      R"("token_ids":[7,8]}],)" +
+          kUsage + R"(,"prompt_token_ids":[1,2]})");
+  Written completion(AnswerForm::kCompletion, {}, 2);
+  completion.content("b", {'b'}, {}, 1).content("a").finish(FinishReason::kLength, {}, 1);
+  EXPECT_THAT(
+      completion.finish(FinishReason::kStop).end(),
+      HasSubstr(R"("object":"text_completion","created":17,"model":"org/\"model\"","choices":[)"
+                R"({"index":0,"text":"a","logprobs":null,"finish_reason":"stop"},)"
+                R"({"index":1,"text":"b","logprobs":null,"finish_reason":"length"}],"usage")"));
+}
+
+TEST(OpenAiAnswer, AWholeAnswerSaysWhatItHolds) {
+  Generation wanted;
+  wanted.sampling.logprobs = true;
+  Written whole(AnswerForm::kChat, wanted);
+  EXPECT_EQ(whole.writer().held_bytes(), 0U);
+  whole.content(std::string(1000, 'x'), {'x'}, {{'x', -1}});
+  EXPECT_GE(whole.writer().held_bytes(), 2000U);
+  const uint64_t held = whole.writer().held_bytes();
+  EXPECT_GE(held, whole.end().size() / 2) << "it is bounded before it becomes JSON";
+  Written stream(AnswerForm::kChat, streamed());
+  EXPECT_EQ(stream.content(std::string(1000, 'x')).writer().held_bytes(), 0U);
+}
+
+TEST(AnthropicAnswer, AStreamedMessage) {
+  Written message(AnswerForm::kMessage, streamed());
+  EXPECT_EQ(message.content("").out, "");
+  EXPECT_EQ(message.content("hi").finish(FinishReason::kStop, "END").end(),
+            R"(event: message_start
+data: {"type":"message_start","message":{"id":"id-1","type":"message","role":"assistant","model":"org/\"model\"","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":2,"cache_creation_input_tokens":0,"cache_read_input_tokens":8,"output_tokens":0}}}
+
+event: content_block_start
+data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hi"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":0}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"END"},"usage":{"output_tokens":4}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+)");
+}
+
+TEST(AnthropicAnswer, Whole) {
+  Written message(AnswerForm::kMessage, {});
+  EXPECT_EQ(
+      message.content("h").content("i").finish(FinishReason::kLength).end(Timings{}),
+      R"({"id":"id-1","type":"message","role":"assistant","model":"org/\"model\"","content":[{"type":"text","text":"hi"}],)"
+      R"("stop_reason":"max_tokens","stop_sequence":null,"usage":{"input_tokens":2,"cache_creation_input_tokens":0,)"
+      R"("cache_read_input_tokens":8,"output_tokens":4}})");
+  EXPECT_EQ(message.writer().held_bytes(), 4U);
+  Written stopped(AnswerForm::kMessage, {});
+  EXPECT_THAT(stopped.finish(FinishReason::kStop, "END").end(),
+              HasSubstr(R"("stop_reason":"stop_sequence","stop_sequence":"END")"));
+  Written ended(AnswerForm::kMessage, {});
+  EXPECT_THAT(ended.finish(FinishReason::kStop).end(), HasSubstr(R"("stop_reason":"end_turn")"));
+}
+
+TEST(AnswerErrors, AreFramesOfTheirDialect) {
+  EXPECT_THAT(error_frame(AnswerForm::kChat, deadline_exceeded()),
+              ::testing::StartsWith(R"(data: {"error":{)"));
+  EXPECT_THAT(error_frame(AnswerForm::kMessage, queue_full(2)),
+              ::testing::StartsWith("event: error\ndata: {\"type\":\"error\""));
+  EXPECT_EQ(keepalive_frame(AnswerForm::kCompletion), ": keepalive\n\n");
+  EXPECT_EQ(keepalive_frame(AnswerForm::kMessage), "event: ping\ndata: {\"type\":\"ping\"}\n\n");
+}
+
+TEST(AnswerErrors, OfBothDialects) {
+  const Error error{.status = 429, .message = "m", .param = "p", .code = "c"};
+  EXPECT_EQ(error_body(Dialect::kOpenAi, error),
+            R"({"error":{"message":"m","type":"rate_limit_error","param":"p","code":"c"}})");
+  EXPECT_EQ(error_body(Dialect::kAnthropic, error),
+            R"({"type":"error","error":{"type":"rate_limit_error","message":"p: m"}})");
+  const std::pair<int, std::string_view> types[] = {{400, "invalid_request_error"},
+                                                    {401, "authentication_error"},
+                                                    {403, "permission_error"},
+                                                    {404, "not_found_error"},
+                                                    {413, "request_too_large"},
+                                                    {429, "rate_limit_error"},
+                                                    {500, "api_error"},
+                                                    {503, "overloaded_error"},
+                                                    {529, "overloaded_error"}};
+  for (const auto& [status, type] : types) {
+    EXPECT_EQ(error_type(Dialect::kAnthropic, status), type);
+  }
+  EXPECT_EQ(from_status(data_loss("/secret/path at 0x7fff")).message, "The server failed.");
+  EXPECT_EQ(from_status(out_of_range("both numbers")).code, "context_length_exceeded");
+}
+
+}  // namespace
+}  // namespace skein::api
