@@ -138,7 +138,8 @@ Result<FinishReason> DirectInference::decode(RequestSampler& sampler, uint32_t l
   const std::span<const float> row = std::span(logits_).first(model_->vocab());
   while (true) {
     if (is_set(cancel)) return FinishReason::kClient;
-    SKEIN_ASSIGN(const SampledToken token, sampler.sample(row, generated, scratch_));
+    SKEIN_ASSIGN(const SampledToken token,
+                 sampler.sample(row, static_cast<uint32_t>(cached_.size()), scratch_));
     if (token.stop) return FinishReason::kStop;
     sampler.accept(token.token);
     ++generated;

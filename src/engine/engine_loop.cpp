@@ -140,9 +140,7 @@ void EngineCore::run_step() {
   tasks_.clear();
   for (const PlanRow& row : plan_.rows) {
     const Live& live = live_.at(row.request);
-    tasks_.push_back(row.samples
-                         ? RowTask{&live.sampler, row.start + row.count - live.end.prompt_tokens}
-                         : RowTask{});
+    tasks_.push_back(row.samples ? RowTask{&live.sampler, row.start + row.count} : RowTask{});
   }
   const TimeUs started = clock_.now();
   begin_step(started);

@@ -34,7 +34,7 @@ Result<Peak> peak_of(std::span<const float> row, const VocabularyScan& scan) {
 
 RequestSampler::RequestSampler(SamplingParams params, uint32_t vocab,
                                std::span<const TokenId> prompt)
-    : params_(std::move(params)), vocab_(vocab) {
+    : params_(std::move(params)), vocab_(vocab), first_stop_(prompt.size() + params_.min_tokens) {
   sort_unique(params_.allowed);
   sort_unique(params_.banned);
   sort_unique(params_.stop_ids);
@@ -98,7 +98,7 @@ Status RequestSampler::add_top_logprobs(std::span<const float> logits, SamplerSc
 // The row as the draw sees it: `logits` itself when nothing changes it.
 std::span<const float> RequestSampler::edited(std::span<const float> logits, uint32_t position,
                                               SamplerScratch& scratch) const {
-  const bool holds_off_stops = position < params_.min_tokens && !params_.ignore_eos;
+  const bool holds_off_stops = position < first_stop_ && !params_.ignore_eos;
   if (params_.allowed.empty() && params_.banned.empty() && params_.logit_bias.empty() &&
       !holds_off_stops && counts_.entries().empty()) {
     return logits;

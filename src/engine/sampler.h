@@ -1,7 +1,10 @@
 // Sampler: logits of one row to one token.
 //
 // Deterministic: the token depends on the logits, the parameters, the tokens before it and the
-// number (seed, choice, position), and on nothing else. Greedy is exact: the largest logit, the
+// number (seed, choice, position), and on nothing else. The position counts from the first token of
+// the prompt, so an answer that is cut and whose prompt and tokens so far become the prompt of
+// another request goes on as it would have; but presence and frequency penalties and min_tokens
+// count the answer's tokens alone. Greedy is exact: the largest logit, the
 // lowest id among equals. The order of what is applied: allowed, banned, bias and min_tokens;
 // penalties; temperature; typical_p, top_k, top_p, min_p; the draw.
 //
@@ -66,7 +69,7 @@ class RequestSampler {
 
   const SamplingParams& params() const { return params_; }
 
-  // The token at `position` (0: the first of the answer), which is not remembered until accept().
+  // The token at `position` of prompt and answer, which is not remembered until accept().
   // kInternal, naming token and value, for a logit that is NaN or +inf where it counts: of a token
   // that may be drawn, or of any with logprobs. kInvalidArgument when the parameters leave no token
   // to draw.
@@ -84,6 +87,7 @@ class RequestSampler {
 
   SamplingParams params_;
   uint32_t vocab_;
+  uint64_t first_stop_;  // position from which on stop tokens may be drawn
   TokenCounts counts_;
 };
 

@@ -15,7 +15,7 @@ namespace skein {
 
 struct RowTask {
   const RequestSampler* sampler = nullptr;  // nullptr: the row does not sample
-  uint32_t position = 0;                    // of the sampled token in the answer
+  uint32_t position = 0;                    // of the sampled token, from the prompt's first one on
 };
 
 struct RowOutput {

@@ -60,9 +60,9 @@ class EngineTest : public ::testing::Test {
     }
   }
 
-  static std::vector<TokenId> expected(uint64_t id, uint32_t count) {
+  static std::vector<TokenId> expected(uint64_t id, uint32_t prompt, uint32_t count) {
     std::vector<TokenId> tokens;
-    for (uint32_t i = 0; i < count; ++i) tokens.push_back(FakeModel::token(id, i));
+    for (uint32_t i = 0; i < count; ++i) tokens.push_back(FakeModel::token(id, prompt + i));
     return tokens;
   }
 
@@ -96,7 +96,7 @@ TEST_F(EngineTest, AnswersManyAtOnceInSharedSteps) {
   hang(false);
   for (RequestHandle& handle : handles) {
     const Answer answer = read(handle);
-    EXPECT_EQ(answer.tokens, expected(handle.id().value, 20));
+    EXPECT_EQ(answer.tokens, expected(handle.id().value, 5, 20));
     EXPECT_EQ(answer.end.reason, FinishReason::kLength);
     EXPECT_TRUE(answer.end.status.ok());
     EXPECT_EQ(answer.end.prompt_tokens, 5U);
@@ -213,7 +213,7 @@ TEST_F(EngineTest, OneBadRowEndsAlone) {
       EXPECT_EQ(answer.end.reason, FinishReason::kError);
       EXPECT_THAT(answer.end.status.message(), ::testing::HasSubstr("nan"));
     } else {
-      EXPECT_EQ(answer.tokens, expected(handle.id().value, 10));
+      EXPECT_EQ(answer.tokens, expected(handle.id().value, 4, 10));
       EXPECT_EQ(answer.end.reason, FinishReason::kLength);
     }
   }
@@ -233,7 +233,7 @@ TEST_F(EngineTest, StepThatThrowsIsRunAgainRowByRow) {
       EXPECT_EQ(answer.end.reason, FinishReason::kError);
       EXPECT_THAT(answer.end.status.message(), ::testing::HasSubstr("planted fault"));
     } else {
-      EXPECT_EQ(answer.tokens, expected(handle.id().value, 10));
+      EXPECT_EQ(answer.tokens, expected(handle.id().value, 4, 10));
     }
   }
   EXPECT_GE(engine_->snapshot().reruns, 1U);
@@ -246,7 +246,7 @@ TEST_F(EngineTest, RequestWhoseReaderCannotBeToldEndsAlone) {
   auto bad = engine_->submit(request(4, 10), [] { throw std::bad_alloc(); });
   auto sound = engine_->submit(request(4, 10), {});
   hang(false);
-  EXPECT_EQ(read(*sound).tokens, expected(sound->id().value, 10));
+  EXPECT_EQ(read(*sound).tokens, expected(sound->id().value, 4, 10));
   EXPECT_EQ(read(*bad).end.reason, FinishReason::kClient);
   EXPECT_EQ(engine_->snapshot().state, EngineState::kRunning);
 }
@@ -350,7 +350,7 @@ TEST_F(EngineTest, WatchdogEndsWhatRunsAndWaitsInAHungStepAndTheEngineComesBack)
   }
   auto later = engine_->submit(request(4, 3), {});
   ASSERT_TRUE(later.ok()) << later.message();
-  EXPECT_EQ(read(*later).tokens, expected(later->id().value, 3));
+  EXPECT_EQ(read(*later).tokens, expected(later->id().value, 4, 3));
   EXPECT_EQ(engine_->snapshot().live, 0U);
   EXPECT_EQ(engine_->snapshot().scheduler.held_blocks, 0U);
   std::vector<uint64_t> ran;
@@ -374,7 +374,7 @@ TEST_F(EngineTest, OwnDeadlineCountsWhileAStepHangs) {
   }
   EXPECT_EQ(engine_->snapshot().state, EngineState::kRunning) << "far from the step timeout";
   hang(false);
-  EXPECT_EQ(read(*patient).tokens, expected(patient->id().value, 3));
+  EXPECT_EQ(read(*patient).tokens, expected(patient->id().value, 4, 3));
   EXPECT_EQ(engine_->snapshot().live, 0U);
 }
 
@@ -590,7 +590,7 @@ TEST_F(EngineTest, QueueOfTenThousand) {
     handles.push_back(std::move(handle).value());
   }
   for (RequestHandle& handle : handles) {
-    EXPECT_EQ(read(handle).tokens, expected(handle.id().value, 2));
+    EXPECT_EQ(read(handle).tokens, expected(handle.id().value, 3, 2));
   }
   EXPECT_EQ(engine_->snapshot().scheduler.held_blocks, 0U);
 }

@@ -140,6 +140,21 @@ TEST_F(DirectInferenceTest, SeedsDecide) {
   EXPECT_NE(generate(*direct, numbers(10), params, 40).tokens, one);
 }
 
+TEST_F(DirectInferenceTest, AnAnswerThatIsCutGoesOnWithTheSameTokens) {
+  const auto direct = make();
+  const auto other = make();
+  SamplingParams params;
+  params.seed = 3;
+  params.repetition_penalty = 1.1F;
+  Tokens prompt = numbers(20);
+  const Tokens whole = generate(*direct, prompt, params, 30).tokens;
+  const Tokens head = generate(*direct, prompt, params, 11).tokens;
+  prompt.insert(prompt.end(), head.begin(), head.end());
+  const Tokens tail = generate(*other, prompt, params, 19).tokens;
+  EXPECT_EQ(head, Tokens(whole.begin(), whole.begin() + 11));
+  EXPECT_EQ(tail, Tokens(whole.begin() + 11, whole.end()));
+}
+
 TEST_F(DirectInferenceTest, AStopTokenEndsAndIsNoPartOfTheAnswer) {
   const auto direct = make();
   const Tokens free = generate(*direct, numbers(30), greedy(), 12).tokens;

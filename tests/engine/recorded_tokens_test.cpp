@@ -71,7 +71,22 @@ void expect_recorded(const std::string& group, const Lists& got) {
 struct Ask {
   std::string name;
   Tokens prompt;
+  SamplingParams sampling;
 };
+
+Ask greedy(std::string name, Tokens prompt) {
+  Ask ask{std::move(name), std::move(prompt), {}};
+  ask.sampling.temperature = 0;
+  return ask;
+}
+
+Ask seeded(std::string name, Tokens prompt) {
+  Ask ask{std::move(name), std::move(prompt), {}};
+  ask.sampling.seed = 20261116;
+  ask.sampling.top_p = 0.95F;
+  ask.sampling.repetition_penalty = 1.1F;
+  return ask;
+}
 
 void answer(const std::string& path, const std::string& name, Precision precision,
             const std::vector<Ask>& asks, ComputePool& pool, Lists& lists) {
@@ -84,12 +99,10 @@ void answer(const std::string& path, const std::string& name, Precision precisio
   const auto direct = DirectInference::create(**model, clock);
   ASSERT_TRUE(direct.ok()) << direct.message();
   for (const Ask& ask : asks) {
-    SamplingParams params;
-    params.temperature = 0;
     Tokens& tokens =
         lists[fmt::format("{} {} {}", name, kPrecisions[static_cast<int>(precision)], ask.name)];
     const auto outcome =
-        (*direct)->generate({ask.prompt, params, kLength}, [&](const SampledToken& token) {
+        (*direct)->generate({ask.prompt, ask.sampling, kLength}, [&](const SampledToken& token) {
           tokens.push_back(token.token);
           return true;
         });
@@ -106,8 +119,10 @@ TEST(RecordedTokens, OfAllFamilies) {
   size_t families = 0;
   for (const testing::Golden& golden : testing::goldens()) {
     ++families;
-    const std::vector<Ask> asks = {{"greedy", golden.cases.back().prompt}};
+    const Tokens& prompt = golden.cases.back().prompt;
     for (const Precision precision : kPrecisions) {
+      std::vector<Ask> asks = {greedy("greedy", prompt)};
+      if (precision == Precision::kDefault) asks.push_back(seeded("seeded", prompt));
       const std::string name = "goldens/" + golden.name;
       answer(golden.folder, name, precision, asks, pool, lists);
       if (golden.has("model.gguf")) {
@@ -128,8 +143,9 @@ TEST(RecordedTokens, OfTheDefaultModel) {
   for (const Precision precision : kPrecisions) {
     std::vector<Ask> asks;
     for (const size_t i : {20, 0, 39}) {
-      asks.push_back({fmt::format("greedy-{}", i), cases[i]["ids"]});
+      asks.push_back(greedy(fmt::format("greedy-{}", i), cases[i]["ids"]));
       if (precision != Precision::kDefault) break;  // they are slow
+      asks.push_back(seeded(fmt::format("seeded-{}", i), cases[i]["ids"]));
     }
     answer(testing::default_model_path(), "default-model", precision, asks, pool, lists);
   }

@@ -216,6 +216,9 @@ TEST_F(SamplerTest, StopTokensEndUnlessTheyAreHeldOffOrIgnored) {
   EXPECT_EQ(out.token, 3);
   EXPECT_FALSE(out.stop);
   EXPECT_EQ(token(params, row, 3), 2);
+  const RequestSampler after_prompt(params, 5, prompt_);
+  EXPECT_EQ(after_prompt.sample(row, 5, scratch_)->token, 3) << "the prompt's tokens do not count";
+  EXPECT_EQ(after_prompt.sample(row, 6, scratch_)->token, 2);
   params.ignore_eos = true;
   out = sample(params, row, 0).value();
   EXPECT_EQ(out.token, 2);

@@ -292,6 +292,24 @@ TEST_F(ManagerTest, SchedulerThatCannotBeBuiltDegradesToDirectInference) {
   EXPECT_EQ(manager_->stats().direct_requests, 1U);
 }
 
+// On another engine, and at every place where it may be cut.
+TEST_F(ManagerTest, SeededAnswerThatIsCutGoesOnElsewhereWithTheSameTokens) {
+  start();
+  ModelLease first = manager_->acquire("a").value();
+  ModelLease second = manager_->acquire("b").value();
+  const GenerationRequest whole = request(20, 16, 5);
+  RequestHandle handle = first->submit(whole, {}).value();
+  const std::vector<TokenId> expected = read(handle).tokens;
+  ASSERT_EQ(expected.size(), 16U);
+  for (uint32_t cut = 1; cut < 16; ++cut) {
+    GenerationRequest rest = whole;
+    rest.prompt.insert(rest.prompt.end(), expected.begin(), expected.begin() + cut);
+    rest.max_tokens = 16 - cut;
+    RequestHandle goes_on = second->submit(std::move(rest), {}).value();
+    EXPECT_EQ(read(goes_on).tokens, std::vector<TokenId>(expected.begin() + cut, expected.end()));
+  }
+}
+
 // Loses its runner at the step it is told to.
 class LosingRunner final : public StepRunner {
  public:
