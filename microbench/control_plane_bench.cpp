@@ -39,10 +39,11 @@ void BM_PlanCommit(benchmark::State& state) {
   };
   const auto step = [&] {
     scheduler->plan(now, plan);
-    result.step = plan.step;
-    result.rows.resize(plan.rows.size());
-    for (size_t i = 0; i < plan.rows.size(); ++i)
-      result.rows[i] = {RowOutcome::kOk, static_cast<TokenId>(i % 100)};
+    result.reset(plan.step);
+    for (size_t i = 0; i < plan.rows.size(); ++i) {
+      const auto token = static_cast<TokenId>(i % 100);
+      result.add(RowOutcome::kOk, std::span(&token, plan.rows[i].samples));
+    }
     now += 1000;
     scheduler->commit(result, now, effects);
   };

@@ -21,7 +21,6 @@ EXCEPTIONS = {
     "src/server/http/connection.cpp": 408,
     "tests/engine/batch_inference_engine_test.cpp": 599,
     "tests/engine/pressure.cpp:PressureLoad::run": 75,
-    "tests/sched/scheduler_test.cpp": 406,
     "tests/server/store/batch_test.cpp": 401,
 }
 # What precedes a brace that opens no function.

@@ -99,14 +99,12 @@ class VirtualRun {
     now_ += elapsed;
     ++steps_;
     rows_ += plan_.rows.size();
-    result_.step = plan_.step;
+    result_.reset(plan_.step);
     result_.elapsed_us = elapsed;
-    result_.rows.assign(plan_.rows.size(), {});
-    for (size_t i = 0; i < plan_.rows.size(); ++i) {
-      const PlanRow& row = plan_.rows[i];
-      if (!row.samples) continue;
-      result_.rows[i].token = static_cast<TokenId>(
-          random_at(row.request.value, row.start + row.count) % load_.scheduler.vocab_size);
+    for (const PlanRow& row : plan_.rows) {
+      const auto token = static_cast<TokenId>(random_at(row.request.value, row.start + row.count) %
+                                              load_.scheduler.vocab_size);
+      result_.add(RowOutcome::kOk, std::span(&token, row.samples));
     }
     scheduler_.commit(result_, now_, effects_);
     for (const TokenEvent& token : effects_.tokens) {

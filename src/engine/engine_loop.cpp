@@ -205,21 +205,19 @@ bool EngineCore::end_step() {
 }
 
 void EngineCore::commit(TimeUs started, TimeUs ended) {
-  result_.step = plan_.step;
+  result_.reset(plan_.step);
   result_.elapsed_us = ended - started;
-  result_.rows.clear();
   for (size_t i = 0; i < plan_.rows.size(); ++i) {
     const RowOutput& output = outputs_[i];
-    RowResult row;
     if (!output.status.ok()) {
-      row.outcome = RowOutcome::kFault;
+      result_.add(RowOutcome::kFault);
       ++counters_.faults;
       log_error("request {} failed: {}", plan_.rows[i].request.value, output.status.message());
-    } else if (plan_.rows[i].samples) {
-      row.outcome = output.sampled.stop ? RowOutcome::kStop : RowOutcome::kOk;
-      row.token = output.sampled.token;
+    } else if (plan_.rows[i].samples > 0 && output.sampled.stop) {
+      result_.add(RowOutcome::kStop);
+    } else {
+      result_.add(RowOutcome::kOk, std::span(&output.sampled.token, plan_.rows[i].samples));
     }
-    result_.rows.push_back(row);
   }
   scheduler_->commit(result_, ended, effects_);
   counters_.last_step_us = result_.elapsed_us;

@@ -22,15 +22,22 @@ struct RequestSpec {
   std::optional<uint32_t> max_new_tokens;  // absent: to the end of context and pool
   TimeUs deadline = kNever;
   Hash128 salt;  // tenant: requests with different salts never share KV
+  // It samples nothing and is complete when its prompt is computed; max_new_tokens does not count.
+  bool ends_when_computed = false;
+  // False: how its next token is sampled depends on the last one (a constraint, drafts), so no step
+  // samples it before that token is known.
+  bool plans_ahead = true;
 };
 
 // The scheduler's record. One idea carries it: *computed tokens catch up with tokens*. Prefill,
 // chunks, prefix hits, decode and resume after preemption are all the same gap being closed.
 //
-//   0 <= computed <= planned <= tokens.size() + pending_samples
+//   0 <= computed <= planned <= tokens.size() + pending_samples + drafts_in_flight
 //
 // `computed` counts tokens whose KV is in the blocks and committed; `planned` adds those of plans
-// in flight; `pending_samples` counts tokens that plans in flight will sample.
+// in flight; `pending_samples` counts tokens that plans in flight will sample for certain. While a
+// plan in flight has drafts, nobody knows how many tokens it will sample, and the request is in no
+// other one; its commit takes `planned` back to the drafts that came true.
 struct BatchRequest {
   RequestId id;
   Priority priority = Priority::NORMAL;
@@ -45,15 +52,20 @@ struct BatchRequest {
   std::vector<TokenId> tokens;  // prompt, then what was generated; never reallocates after submit
   uint32_t prompt_tokens = 0;
   uint32_t limit_tokens = 0;  // it ends with kLength when tokens.size() gets here
+  bool ends_when_computed = false;
+  bool plans_ahead = true;
+  std::vector<TokenId> drafts;  // guesses at what follows the tokens; never reallocates either
 
   BlockTable table;
   uint32_t computed = 0;
   uint32_t planned = 0;
   uint32_t pending_samples = 0;
+  uint32_t drafts_in_flight = 0;
   uint32_t rows_in_flight = 0;
 
   // The plan being made.
   uint32_t step_tokens = 0;   // tokens of its row; 0 = none
+  uint32_t step_drafts = 0;   // and how many drafts follow them
   uint64_t held_in_step = 0;  // it gets no row in that step
   WaitReason wait = WaitReason::kNone;
 

@@ -106,10 +106,11 @@ Status ContinuousBatchingScheduler::check_invariants() const {
     const BatchRequest& r = *request;
     if (!r.runs())
       return internal_error("request {} is in the batch but {}", r.id.value, name_of(r.status));
-    if (r.computed > r.planned || r.planned > r.total() || r.total() > r.limit_tokens ||
+    const uint32_t total = r.total() + r.drafts_in_flight;
+    if (r.computed > r.planned || r.planned > total || total > r.limit_tokens ||
         r.planned > uint64_t{r.table.size()} * kBlockTokens) {
       return internal_error("request {}: computed {}, planned {}, total {}, limit {}, blocks {}",
-                            r.id.value, r.computed, r.planned, r.total(), r.limit_tokens,
+                            r.id.value, r.computed, r.planned, total, r.limit_tokens,
                             r.table.size());
     }
     rows += r.rows_in_flight;

@@ -15,6 +15,11 @@ uint32_t blocks_to_come(const BatchRequest& request) {
   return static_cast<uint32_t>(wanted - held) + (grows ? 1 : 0);
 }
 
+// The place of its next token is known, and so is what that token depends on.
+bool can_be_planned(const BatchRequest& r) {
+  return r.pending_samples == 0 || (r.plans_ahead && r.drafts_in_flight == 0);
+}
+
 }  // namespace
 
 void ContinuousBatchingScheduler::plan(TimeUs now, StepPlan& plan) {
@@ -26,11 +31,13 @@ void ContinuousBatchingScheduler::plan(TimeUs now, StepPlan& plan) {
   admitted_.clear();
   expire(plan);
   const StepLoad decodes = plan_decodes();
-  plan_prefills(StepBudget(cost_,
-                           {.tokens = config_.step_tokens,
-                            .target_us = config_.inter_token_target_us,
-                            .slowdown_percent = config_.max_slowdown_percent},
-                           decodes));
+  StepBudget budget(cost_,
+                    {.tokens = config_.step_tokens,
+                     .target_us = config_.inter_token_target_us,
+                     .slowdown_percent = config_.max_slowdown_percent},
+                    decodes);
+  plan_prefills(budget);
+  if (config_.step_drafts > 0) plan_drafts(budget);
   emit(plan);
 }
 
@@ -46,13 +53,14 @@ void ContinuousBatchingScheduler::expire(StepPlan& plan) {
 StepLoad ContinuousBatchingScheduler::plan_decodes() {
   StepLoad load;
   prefills_.clear();
-  for (BatchRequest* request : by_key_) request->step_tokens = 0;
+  for (BatchRequest* request : by_key_) request->step_tokens = request->step_drafts = 0;
   // By index: growing may preempt from the back.
   for (size_t i = 0; i < by_key_.size(); ++i) {
     BatchRequest& request = *by_key_[i];
     request.wait = WaitReason::kNone;
+    if (!can_be_planned(request)) continue;
     if (!request.decodes()) {
-      prefills_.push_back(&request);
+      if (request.planned < request.total()) prefills_.push_back(&request);
     } else if (request.held_in_step == step_) {
       request.wait = WaitReason::kHeldBack;
     } else if (!request.at_limit() && grow_or_preempt(request, uint64_t{request.planned} + 1)) {
@@ -65,7 +73,7 @@ StepLoad ContinuousBatchingScheduler::plan_decodes() {
 
 // Running prefills and the head of the queue compete for the budget by key, so that a long prompt
 // of a low class does not keep a short one of a better class from starting.
-void ContinuousBatchingScheduler::plan_prefills(StepBudget budget) {
+void ContinuousBatchingScheduler::plan_prefills(StepBudget& budget) {
   const auto takes_part = [&](const BatchRequest* r) {
     return r->status == RequestStatus::PREFILLING && r->step_tokens == 0 &&
            r->held_in_step != step_;
@@ -121,6 +129,24 @@ void ContinuousBatchingScheduler::plan_chunk(BatchRequest& request, StepBudget& 
   request.step_tokens = end - start;
   budget.spend(start, end - start);
   if (shareable) under_way_.push_back({key, step_});
+}
+
+// Guesses get what nobody else wants: tokens that the step has left, in blocks that their request
+// holds anyway, up to the last token it may have.
+void ContinuousBatchingScheduler::plan_drafts(StepBudget& budget) {
+  uint32_t left = config_.step_drafts;
+  for (BatchRequest* request : by_key_) {
+    BatchRequest& r = *request;
+    if (r.drafts.empty() || r.pending_samples > 0 || r.step_tokens == 0) continue;
+    const uint32_t start = r.planned + r.step_tokens;
+    const uint32_t room = r.table.size() * kBlockTokens - start;
+    const auto offered = static_cast<uint32_t>(r.drafts.size());
+    const uint32_t to_limit = r.limit_tokens - r.total() - 1;
+    const uint32_t wanted = std::min({offered, left, room, to_limit});
+    r.step_drafts = budget.fit(start, wanted);
+    budget.spend(start, r.step_drafts);
+    left -= r.step_drafts;
+  }
 }
 
 // Takes whatever the prefix cache has for the tokens that come next; returns the tokens saved.
@@ -236,6 +262,7 @@ bool ContinuousBatchingScheduler::grow_or_preempt(BatchRequest& request, uint64_
 void ContinuousBatchingScheduler::preempt(BatchRequest& request) {
   kv_.release(request.table);
   request.computed = request.planned = request.step_tokens = 0;
+  request.drafts.clear();
   ++request.preemptions;
   ++counters_.preemptions;
   preempted_.push_back(request.id);
@@ -260,25 +287,31 @@ void ContinuousBatchingScheduler::emit(StepPlan& plan) {
   record.load = {};
   record.rows.clear();
   for (BatchRequest* request : batch_) {
-    const uint32_t count = request->step_tokens;
-    if (count == 0) continue;
+    if (request->step_tokens == 0) continue;
     const uint32_t start = request->planned;
+    const uint32_t drafts = request->step_drafts;
+    const uint32_t count = request->step_tokens + drafts;
+    const bool to_the_end = start + request->step_tokens == request->total();
     PlanRow row;
     row.request = request->id;
     row.start = start;
     row.count = count;
-    row.samples = start + count == request->total();
+    row.samples = to_the_end && !request->ends_when_computed ? 1 + drafts : 0;
+    row.ends = to_the_end && request->ends_when_computed;
     row.writes_kv = start >= request->table.linked_tokens();
     row.token_from_previous = start >= request->tokens.size();
-    if (!row.token_from_previous) row.tokens = std::span(request->tokens).subspan(start, count);
+    if (!row.token_from_previous)
+      row.tokens = std::span(request->tokens).subspan(start, request->step_tokens);
+    row.drafts = std::span(request->drafts).first(drafts);
     row.blocks = request->table.blocks();
     plan.rows.push_back(row);
     plan.tokens += count;
 
     record.load.add(start, count);
-    record.rows.push_back({request, start, count, row.samples});
+    record.rows.push_back({request, start, count, row.samples, drafts, row.ends});
     request->planned += count;
-    request->pending_samples += row.samples ? 1 : 0;
+    request->pending_samples += row.samples > 0 ? 1 : 0;
+    request->drafts_in_flight += drafts;
     ++request->rows_in_flight;
   }
   if (plan.empty()) return;

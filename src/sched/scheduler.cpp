@@ -20,6 +20,7 @@ Result<std::unique_ptr<ContinuousBatchingScheduler>> ContinuousBatchingScheduler
   SKEIN_TRY(at_least("max_context", config.max_context, 2, kMaxContext));
   SKEIN_TRY(at_least("vocab_size", config.vocab_size, 1, INT32_MAX));
   SKEIN_TRY(at_least("depth", config.depth, 1, 2));
+  SKEIN_TRY(at_least("step_drafts", config.step_drafts, 0, kMaxStepTokens));
   SKEIN_TRY(
       at_least("us_per_class", static_cast<uint64_t>(config.us_per_class), 1, kMaxUsPerClass));
   SKEIN_TRY(at_least("max_slowdown_percent", config.max_slowdown_percent, 0, kMaxSlowdownPercent));
@@ -64,14 +65,16 @@ Status ContinuousBatchingScheduler::check_spec(const SchedulerConfig& config,
                             static_cast<uint32_t>(spec.priority), kPriorities);
   }
   if (spec.prompt.empty()) return invalid_argument("the prompt has 0 tokens; it needs at least 1");
-  if (spec.max_new_tokens == 0U) return invalid_argument("max_tokens is 0; it must be at least 1");
+  const bool samples = !spec.ends_when_computed;
+  if (samples && spec.max_new_tokens == 0U)
+    return invalid_argument("max_tokens is 0; it must be at least 1");
   for (size_t i = 0; i < spec.prompt.size(); ++i) {
     if (spec.prompt[i] < 0 || static_cast<uint32_t>(spec.prompt[i]) >= config.vocab_size) {
       return invalid_argument("prompt token {} has id {}; the vocabulary has {}", i, spec.prompt[i],
                               config.vocab_size);
     }
   }
-  const uint64_t answer = spec.max_new_tokens.value_or(1);
+  const uint64_t answer = samples ? spec.max_new_tokens.value_or(1) : 0;
   const uint64_t pool = uint64_t{config.pool_blocks} * kBlockTokens;
   const auto never_fits = [&](std::string_view what, uint64_t holds) {
     return out_of_range("prompt of {} tokens plus {} to generate is {}; the {} holds {}",
@@ -106,14 +109,11 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
     }
     reserve_one_more(unused_slots_, slots_.size());
     request = take_slot();
-    const uint64_t room =
-        std::min<uint64_t>(config_.max_context, uint64_t{config_.pool_blocks} * kBlockTokens);
-    const uint64_t prompt = spec.prompt.size();
-    request->prompt_tokens = static_cast<uint32_t>(prompt);
-    request->limit_tokens =
-        static_cast<uint32_t>(spec.max_new_tokens ? prompt + *spec.max_new_tokens : room);
+    request->prompt_tokens = static_cast<uint32_t>(spec.prompt.size());
+    request->limit_tokens = limit_of(spec);
     request->tokens = std::move(spec.prompt);
     request->tokens.reserve(request->limit_tokens);
+    request->drafts.reserve(config_.step_drafts);
     request->table.reset(spec.salt, request->limit_tokens);
     queue_.reserve_one_more(by_id_.size());
     deadlines_.reserve_one_more(by_id_.size());
@@ -126,6 +126,8 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
   request->id = spec.id;
   request->priority = spec.priority;
   request->salt = spec.salt;
+  request->ends_when_computed = spec.ends_when_computed;
+  request->plans_ahead = spec.plans_ahead;
   request->arrival = now_;
   request->deadline = spec.deadline;
   request->key = queue_.key_for(now_, spec.priority);
@@ -134,6 +136,15 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
   if (request->deadline != kNever) deadlines_.add(*request);
   ++counters_.submitted;
   return {};
+}
+
+// How many tokens it may come to have.
+uint32_t ContinuousBatchingScheduler::limit_of(const RequestSpec& spec) const {
+  const uint64_t prompt = spec.prompt.size();
+  const uint64_t room =
+      std::min<uint64_t>(config_.max_context, uint64_t{config_.pool_blocks} * kBlockTokens);
+  if (spec.ends_when_computed) return static_cast<uint32_t>(prompt);
+  return static_cast<uint32_t>(spec.max_new_tokens ? prompt + *spec.max_new_tokens : room);
 }
 
 BatchRequest* ContinuousBatchingScheduler::take_slot() {
@@ -207,7 +218,7 @@ void ContinuousBatchingScheduler::cancel_all(FinishReason reason, std::vector<En
 void ContinuousBatchingScheduler::commit(const StepResult& result, TimeUs now,
                                          StepEffects& effects) {
   advance(now);
-  effects.reset(config_.max_batch);
+  effects.reset(config_.max_batch, config_.step_drafts);
   SKEIN_CHECK(in_flight_count_ > 0, "commit of step {} with no plan in flight", result.step);
   InFlight& plan = in_flight_[in_flight_first_];
   SKEIN_CHECK(plan.step == result.step, "commit of step {}, oldest in flight is {}", result.step,
@@ -215,8 +226,15 @@ void ContinuousBatchingScheduler::commit(const StepResult& result, TimeUs now,
   SKEIN_CHECK(plan.rows.size() == result.rows.size(), "step {} has {} rows, its result {}",
               plan.step, plan.rows.size(), result.rows.size());
   cost_.observe(plan.load, result.elapsed_us);
+  std::span<const TokenId> tokens = result.tokens, drafts = result.drafts;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
-    commit_row(*plan.rows[i].request, plan.rows[i], result.rows[i], effects);
+    const RowResult& row = result.rows[i];
+    SKEIN_CHECK(row.tokens <= tokens.size() && row.drafts <= drafts.size(),
+                "step {}: the result lacks tokens of row {}", plan.step, i);
+    commit_row(*plan.rows[i].request, plan.rows[i],
+               {row.outcome, tokens.first(row.tokens), drafts.first(row.drafts)}, effects);
+    tokens = tokens.subspan(row.tokens);
+    drafts = drafts.subspan(row.drafts);
   }
   committed_step_ = plan.step;
   std::erase_if(under_way_, [&](const UnderWay& u) { return u.step <= committed_step_; });
@@ -231,40 +249,71 @@ void ContinuousBatchingScheduler::commit(const StepResult& result, TimeUs now,
 }
 
 void ContinuousBatchingScheduler::commit_row(BatchRequest& request, const InFlight::Row& row,
-                                             const RowResult& result, StepEffects& effects) {
+                                             const Sampled& sampled, StepEffects& effects) {
   --request.rows_in_flight;
-  if (row.samples) --request.pending_samples;
+  if (row.samples > 0) --request.pending_samples;
+  request.drafts_in_flight -= row.drafts;
   if (request.ended()) {
-    counters_.wasted_tokens += row.samples ? 1 : 0;
+    counters_.wasted_tokens += sampled.tokens.size();
     return;
   }
-  if (result.outcome == RowOutcome::kFault) {
+  if (!is_sound(request, row, sampled)) {
     effects.ended.push_back({request.id, FinishReason::kError});
     end(request, FinishReason::kError);
     return;
   }
-  request.computed = row.start + row.count;
+  request.tokens.insert(request.tokens.end(), sampled.tokens.begin(), sampled.tokens.end());
+  // Of the drafts, those count as computed after which a token was sampled: they came true.
+  const auto more = static_cast<uint32_t>(sampled.tokens.size());
+  const uint32_t right = sampled.outcome == RowOutcome::kStop ? more : std::max(more, 1U) - 1;
+  request.computed = row.start + row.count - row.drafts + right;
+  if (row.drafts > 0) request.planned = request.computed;
   kv_.publish(request.table, request.tokens, request.computed);
-  if (row.samples) accept_sample(request, result, effects);
+  if (row.samples > 0) accept_tokens(request, sampled, effects);
+  if (row.ends) {
+    effects.ended.push_back({request.id, FinishReason::kStop});
+    end(request, FinishReason::kStop);
+  }
+  take_drafts(request, sampled.drafts);
 }
 
-void ContinuousBatchingScheduler::accept_sample(BatchRequest& request, const RowResult& result,
+// Whether this can be what came of that row: tokens of the vocabulary, no more than samples, all
+// but the last of them drafts.
+bool ContinuousBatchingScheduler::is_sound(const BatchRequest& request, const InFlight::Row& row,
+                                           const Sampled& sampled) const {
+  if (sampled.outcome == RowOutcome::kFault) return false;
+  const std::span<const TokenId> tokens = sampled.tokens;
+  if (row.samples == 0) return tokens.empty();
+  const size_t samples = tokens.size() + (sampled.outcome == RowOutcome::kStop ? 1 : 0);
+  if (samples == 0 || samples > row.samples) return false;
+  return std::all_of(tokens.begin(), tokens.end(), [&](TokenId t) { return in_vocabulary(t); }) &&
+         std::equal(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(samples - 1),
+                    request.drafts.begin());
+}
+
+void ContinuousBatchingScheduler::accept_tokens(BatchRequest& request, const Sampled& sampled,
                                                 StepEffects& effects) {
-  const auto finish = [&](FinishReason reason) {
-    effects.ended.push_back({request.id, reason});
-    end(request, reason);
-  };
-  if (result.outcome == RowOutcome::kStop) return finish(FinishReason::kStop);
-  if (result.outcome == RowOutcome::kToolCalls) return finish(FinishReason::kToolCalls);
-  if (result.token < 0 || static_cast<uint32_t>(result.token) >= config_.vocab_size) {
-    return finish(FinishReason::kError);
-  }
-  const auto index = static_cast<uint32_t>(request.tokens.size()) - request.prompt_tokens;
-  request.tokens.push_back(result.token);
+  auto index =
+      static_cast<uint32_t>(request.tokens.size() - sampled.tokens.size()) - request.prompt_tokens;
+  for (const TokenId token : sampled.tokens) effects.tokens.push_back({request.id, index++, token});
+  counters_.generated_tokens += sampled.tokens.size();
   request.status = RequestStatus::RUNNING;
-  effects.tokens.push_back({request.id, index, result.token});
-  ++counters_.generated_tokens;
-  if (request.tokens.size() >= request.limit_tokens) finish(FinishReason::kLength);
+  const bool complete = sampled.outcome != RowOutcome::kOk;
+  if (!complete && request.tokens.size() < request.limit_tokens) return;
+  const FinishReason reason = complete ? FinishReason::kStop : FinishReason::kLength;
+  effects.ended.push_back({request.id, reason});
+  end(request, reason);
+}
+
+// Where a plan is ahead of the token that they guess, its commit brings others.
+void ContinuousBatchingScheduler::take_drafts(BatchRequest& request,
+                                              std::span<const TokenId> drafts) const {
+  request.drafts.clear();
+  if (request.status != RequestStatus::RUNNING) return;
+  for (const TokenId token : drafts.first(std::min<size_t>(drafts.size(), config_.step_drafts))) {
+    if (!in_vocabulary(token)) break;
+    request.drafts.push_back(token);
+  }
 }
 
 }  // namespace skein

@@ -21,6 +21,9 @@
 // key gives way; its full blocks stay cached. A waiting request of strictly better class and key
 // may take the place of running ones.
 //
+// A result may bring drafts, guesses at a request's next tokens. They are checked in its next step
+// with what that step has left, and never cost anybody a token or a block.
+//
 // plan() and commit() allocate nothing once the arrays of the caller have grown to their size.
 #pragma once
 
@@ -61,6 +64,7 @@ struct SchedulerConfig {
   uint32_t max_context = 0;    // tokens of one request, prompt and answer
   uint32_t vocab_size = 0;     // token ids are below this
   uint32_t depth = 1;          // plans in flight at a time
+  uint32_t step_drafts = 0;    // drafts of a step, out of its tokens; 0: none are looked at
   TimeUs us_per_class = 10 * kUsPerSecond;  // 1 / aging rate; the bound on waiting per class
   TimeUs inter_token_target_us = 0;         // 0: no target
   // How long prompts may make a step, of what its streams would take alone; 0: no limit.
@@ -107,7 +111,9 @@ class ContinuousBatchingScheduler {
       BatchRequest* request;
       uint32_t start;
       uint32_t count;
-      bool samples;
+      uint32_t samples;
+      uint32_t drafts;
+      bool ends;
     };
     uint64_t step = 0;
     StepLoad load;
@@ -127,21 +133,35 @@ class ContinuousBatchingScheduler {
 
   // scheduler.cpp: life and death
   Status validate(const RequestSpec& spec) const;
+  uint32_t limit_of(const RequestSpec& spec) const;
   BatchRequest* take_slot();
   void enqueue(BatchRequest& request);
   void end(BatchRequest& request, FinishReason reason);
   void retire(BatchRequest& request);
   void drop_ended_from_batch();
-  void commit_row(BatchRequest& request, const InFlight::Row& row, const RowResult& result,
+  // What a StepResult says of one row.
+  struct Sampled {
+    RowOutcome outcome;
+    std::span<const TokenId> tokens;
+    std::span<const TokenId> drafts;
+  };
+  void commit_row(BatchRequest& request, const InFlight::Row& row, const Sampled& sampled,
                   StepEffects& effects);
-  void accept_sample(BatchRequest& request, const RowResult& result, StepEffects& effects);
+  bool is_sound(const BatchRequest& request, const InFlight::Row& row,
+                const Sampled& sampled) const;
+  void accept_tokens(BatchRequest& request, const Sampled& sampled, StepEffects& effects);
+  void take_drafts(BatchRequest& request, std::span<const TokenId> drafts) const;
+  bool in_vocabulary(TokenId token) const {
+    return token >= 0 && static_cast<uint32_t>(token) < config_.vocab_size;
+  }
   TimeUs advance(TimeUs now);
 
   // plan.cpp: one step
   void expire(StepPlan& plan);
   StepLoad plan_decodes();
-  void plan_prefills(StepBudget budget);
+  void plan_prefills(StepBudget& budget);
   void plan_chunk(BatchRequest& request, StepBudget& budget);
+  void plan_drafts(StepBudget& budget);
   bool admit_head(StepBudget& budget);
   bool make_room_for_head(BatchRequest& head);
   bool choose_victims(const BatchRequest& head, const Room& short_of);

@@ -12,16 +12,20 @@
 
 namespace skein {
 
-// One request's share of a step: `count` tokens from position `start` on.
+// One request's segment of a step: `count` tokens from position `start` on, drafts last.
 struct PlanRow {
   RequestId request;
   uint32_t start = 0;
   uint32_t count = 0;
-  bool samples = false;              // the last token's logits are sampled
+  uint32_t samples = 0;              // its last tokens whose logits are sampled: 0, or 1 + drafts
+  bool ends = false;                 // it samples nothing, and its request is done with it
   bool writes_kv = true;             // false: the blocks are shared and hold the same bits already
   bool token_from_previous = false;  // its token is the one this request samples in the plan before
   // The tokens to compute; empty with token_from_previous. Valid until this plan commits.
   std::span<const TokenId> tokens;
+  // Guesses at what follows them. One that is sampled in its place is part of the answer, and the
+  // token after it is sampled too. Valid until this plan commits.
+  std::span<const TokenId> drafts;
   // The request's whole table, covering start + count tokens. Valid until this plan commits.
   std::span<const BlockId> blocks;
 };
@@ -58,21 +62,41 @@ struct StepPlan {
 };
 
 enum class RowOutcome : uint8_t {
-  kOk,         // computed; `token` is the sample where the row samples
-  kStop,       // sampled a stop token, which is not part of the answer
-  kToolCalls,  // sampled the end of a tool call
-  kFault,      // this row failed (NaN, throw); no other row is concerned
+  kOk,     // computed; with samples, at least one token
+  kLast,   // likewise, and the last of the tokens is the last of the answer
+  kStop,   // a stop token was sampled after the tokens; it is not part of the answer
+  kFault,  // this row failed (NaN, throw); no other row is concerned
 };
 
+// A row without samples has no tokens. The others have one for each draft that came true and one
+// more, or less where the answer ends.
 struct RowResult {
   RowOutcome outcome = RowOutcome::kOk;
-  TokenId token = kNoToken;
+  uint32_t tokens = 0;  // how many of StepResult::tokens are its own
+  uint32_t drafts = 0;  // how many of StepResult::drafts
 };
 
 struct StepResult {
   uint64_t step = 0;
   std::vector<RowResult> rows;  // as in the plan
+  std::vector<TokenId> tokens;  // sampled, row after row
+  std::vector<TokenId> drafts;  // guesses at what follows the tokens, row after row
   TimeUs elapsed_us = 0;        // feeds the cost model
+
+  void reset(uint64_t number) {
+    step = number;
+    rows.clear();
+    tokens.clear();
+    drafts.clear();
+  }
+  // The next row.
+  void add(RowOutcome outcome, std::span<const TokenId> sampled = {},
+           std::span<const TokenId> guesses = {}) {
+    rows.push_back(
+        {outcome, static_cast<uint32_t>(sampled.size()), static_cast<uint32_t>(guesses.size())});
+    tokens.insert(tokens.end(), sampled.begin(), sampled.end());
+    drafts.insert(drafts.end(), guesses.begin(), guesses.end());
+  }
 };
 
 struct TokenEvent {
@@ -85,10 +109,10 @@ struct StepEffects {
   std::vector<TokenEvent> tokens;
   std::vector<EndEvent> ended;
 
-  // Empty, with room for a batch: from the second time on nothing allocates.
-  void reset(uint32_t batch) {
+  // Empty, with room for what a step can bring: from the second time on nothing allocates.
+  void reset(uint32_t batch, uint32_t drafts) {
     tokens.clear();
-    tokens.reserve(batch);
+    tokens.reserve(size_t{batch} + drafts);
     ended.clear();
     ended.reserve(batch);
   }

@@ -19,7 +19,7 @@ enum class RequestStatus : uint8_t {
   WAITING,     // in the queue: new, or preempted
   PREFILLING,  // runs; its known tokens are not all computed yet
   RUNNING,     // runs; one token a step
-  COMPLETED,   // ended with stop, length or tool_calls
+  COMPLETED,   // ended with stop, length or tool_calls, or computed as far as it asked for
   CANCELLED,   // ended by the client, a deadline, an error or a drain
 };
 

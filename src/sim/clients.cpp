@@ -22,9 +22,12 @@ void Simulator::submit_one() {
   spec.priority = r.priority;
   spec.prompt = r.tokens;
   spec.salt = tenant_salt(r.tenant);
+  spec.ends_when_computed = r.ends_when_computed;
+  spec.plans_ahead = !r.constrained;
   if (r.limit_tokens != 0) spec.max_new_tokens = r.limit_tokens - r.prompt_tokens;
-  const uint64_t least = r.limit_tokens != 0 ? r.limit_tokens : r.prompt_tokens + 1;
+  uint64_t least = r.limit_tokens != 0 ? r.limit_tokens : r.prompt_tokens + 1;
   if (r.limit_tokens == 0) r.limit_tokens = static_cast<uint32_t>(room_tokens());
+  if (r.ends_when_computed) least = r.limit_tokens = r.prompt_tokens;
   if (config_.faults.has(Fault::kDeadlines) && rng_.chance(1, 4)) {
     spec.deadline = r.deadline = now_ + static_cast<TimeUs>(rng_.below(200'000));
   }

@@ -6,7 +6,7 @@ namespace skein::sim {
 
 Status OracleModel::run_row(const PlanRow& row, SimRequest& request) {
   request.extend_digests();
-  const uint32_t end = row.start + row.count;
+  const uint32_t end = row.start + row.count - static_cast<uint32_t>(row.drafts.size());
   if (end > request.digests.size()) {
     return internal_error("request {} computes up to {} but has {} tokens", row.request.value, end,
                           request.digests.size());
@@ -27,6 +27,11 @@ Status OracleModel::run_row(const PlanRow& row, SimRequest& request) {
                             p, row.blocks[p / kBlockTokens].value);
     }
     cell(row, p) = request.digests[p];
+  }
+  uint64_t digest = request.digests[end - 1];
+  for (size_t i = 0; i < row.drafts.size(); ++i) {
+    digest = next_digest(digest, row.drafts[i]);
+    cell(row, end + static_cast<uint32_t>(i)) = digest;
   }
   return {};
 }

@@ -12,11 +12,15 @@ void Simulator::check_plan(const StepPlan& plan) {
     return fail("{} rows in a batch of {}", plan.rows.size(), config_.scheduler.max_batch);
   }
   uint32_t tokens = 0;
+  size_t drafts = 0;
   for (const PlanRow& row : plan.rows) {
     tokens += row.count;
+    drafts += row.drafts.size();
     check_row(row);
     if (failed()) return;
   }
+  if (drafts > config_.scheduler.step_drafts)
+    return fail("{} drafts planned, at most {}", drafts, config_.scheduler.step_drafts);
   const uint64_t most = uint64_t{config_.scheduler.step_tokens} + plan.rows.size();
   if (tokens != plan.tokens || tokens > most)
     return fail("{} tokens planned ({} said), at most {}", tokens, plan.tokens, most);
@@ -32,6 +36,7 @@ void Simulator::check_moves(const StepPlan& plan) {
     if (r->rows_in_flight > 0)
       return fail("request {} was preempted with a row in flight", id.value);
     r->planned = r->table_blocks = 0;
+    r->drafts.clear();
     r->in_batch = false;
     ++r->preemptions;
   }
@@ -74,22 +79,26 @@ void Simulator::check_row(const PlanRow& row) {
   SimRequest& r = *request;
   if (!r.in_batch) return fail("request {} has a row but waits", r.id.value);
   const uint32_t end = row.start + row.count;
+  const uint32_t sure = end - static_cast<uint32_t>(row.drafts.size());
   const auto known = static_cast<uint32_t>(r.tokens.size());
   const uint32_t total = known + r.pending_samples;
-  if (row.count == 0 || end > total)
+  if (sure <= row.start || sure > total)
     return fail("request {}: row {}+{} of {} tokens", r.id.value, row.start, row.count, total);
   if (row.start < r.planned)
     return fail("request {} goes back from {} to {}", r.id.value, r.planned, row.start);
-  if (row.samples != (end == total))
-    return fail("request {}: row ends at {} of {}, samples {}", r.id.value, end, total,
-                row.samples);
+  const size_t samples = sure == total && !r.ends_when_computed ? 1 + row.drafts.size() : 0;
+  if (row.samples != samples || row.ends != (sure == total && r.ends_when_computed)) {
+    return fail("request {}: row ends at {} of {}, samples {}, ends {}", r.id.value, sure, total,
+                row.samples, row.ends);
+  }
   if (row.token_from_previous != (row.start >= known))
     return fail("request {}: token {} from the wrong place", r.id.value, row.start);
   if (!row.token_from_previous &&
       !std::equal(row.tokens.begin(), row.tokens.end(), r.tokens.begin() + row.start,
-                  r.tokens.begin() + end)) {
+                  r.tokens.begin() + sure)) {
     return fail("request {} would compute the wrong tokens at {}", r.id.value, row.start);
   }
+  check_drafts(row, r);
   if (row.blocks.size() < blocks_for(end))
     return fail("request {}: {} blocks for {} tokens", r.id.value, row.blocks.size(), end);
   // What came into the table and is not below the row was not found in the cache: it is fresh.
@@ -99,8 +108,35 @@ void Simulator::check_row(const PlanRow& row) {
   }
   r.table_blocks = static_cast<uint32_t>(row.blocks.size());
   r.planned = end;
-  r.pending_samples += row.samples ? 1 : 0;
+  r.pending_samples += row.samples > 0 ? 1 : 0;
+  r.drafts_in_flight += static_cast<uint32_t>(row.drafts.size());
   ++r.rows_in_flight;
+}
+
+// Drafts are what the last result guessed, and never more than the answer may have; and who depends
+// on the last token is not planned ahead of it.
+void Simulator::check_drafts(const PlanRow& row, const SimRequest& request) {
+  if (row.samples > 0 && request.pending_samples > 0) {
+    if (request.constrained)
+      return fail("request {} is planned ahead of its constraint", request.id.value);
+    if (request.drafts_in_flight > 0)
+      return fail("request {} is planned ahead of its drafts", request.id.value);
+  }
+  if (request.constrained && config_.scheduler.depth == 2) saw(Path::k_not_planned_ahead);
+  if (request.drafts.size() > row.drafts.size())
+    saw(request.pending_samples > 0 ? Path::k_drafts_too_late : Path::k_drafts_cut);
+  const std::span<const TokenId> drafts = row.drafts;
+  if (drafts.empty()) return;
+  if (drafts.size() > request.drafts.size() ||
+      !std::equal(drafts.begin(), drafts.end(), request.drafts.begin())) {
+    return fail("request {} has drafts that nobody made", request.id.value);
+  }
+  const auto vocab = static_cast<TokenId>(config_.scheduler.vocab_size);
+  if (std::any_of(drafts.begin(), drafts.end(), [&](TokenId t) { return t < 0 || t >= vocab; }))
+    return fail("request {} would compute a draft outside the vocabulary", request.id.value);
+  if (request.tokens.size() + row.samples > request.limit_tokens)
+    return fail("request {}: {} tokens and {} samples are beyond its limit of {}", request.id.value,
+                request.tokens.size(), row.samples, request.limit_tokens);
 }
 
 // Nobody writes a block that anyone else has in a row of this plan or of one in flight.
@@ -160,7 +196,7 @@ void Simulator::check_starvation() {
     const SimRequest& r = *request;
     if (r.ended) continue;
     if (r.in_batch)
-      to_come += r.limit_tokens - r.planned + 1;
+      to_come += r.limit_tokens - (r.planned - r.drafts_in_flight) + 1;
     else if (top == nullptr || std::pair(r.key, r.id) < std::pair(top->key, top->id))
       top = &r;
   }
@@ -187,9 +223,8 @@ void Simulator::log_plan(const StepPlan& plan) {
   std::string& log = report_.plan_log;
   log += fmt::format("{}:", plan.step);
   for (const PlanRow& row : plan.rows) {
-    log += fmt::format(" {}@{}+{}{}{}{}[", row.request.value, row.start, row.count,
-                       row.samples ? "s" : "", row.writes_kv ? "" : "r",
-                       row.token_from_previous ? "p" : "");
+    log += fmt::format(" {}@{}+{}s{}{}{}[", row.request.value, row.start, row.count, row.samples,
+                       row.writes_kv ? "" : "r", row.token_from_previous ? "p" : "");
     for (const BlockId id : row.blocks) log += fmt::format("{} ", id.value);
     log += ']';
   }

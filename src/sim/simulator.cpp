@@ -30,16 +30,18 @@ SimReport Simulator::run() {
     turn();
     const bool drains = config_.faults.has(Fault::kDrain) && rng_.chance(1, 1500);
     const bool unloads = config_.faults.has(Fault::kUnload) && rng_.chance(1, 1500);
-    if (!drains && !unloads) continue;
+    const bool loses = config_.faults.has(Fault::kLost) && rng_.chance(1, 1500);
+    if (!drains && !unloads && !loses) continue;
+    if (loses) lose_runner();
     if (drains) {
       saw(Path::k_drained);
       scheduler_->drain();
       submit_one();  // refused now
       for (int i = 0; i < 60 && !scheduler_->idle() && !failed(); ++i) turn();
-    } else {
+    } else if (unloads) {
       saw(Path::k_unloaded);
     }
-    end_life();
+    if (!failed()) end_life();
     if (!failed() && !start_scheduler()) break;
   }
   if (!failed()) run_to_rest("the last arrival");
@@ -101,6 +103,24 @@ void Simulator::end_life() {
   collect_stats();
 }
 
+// The steps under way never come back. Whoever is live is told, and the scheduler goes as it is.
+void Simulator::lose_runner() {
+  if (finished_ < planned_) saw(Path::k_step_lost);
+  for (uint64_t i = finished_; i < planned_; ++i) {
+    for (const PlanRow& row : plans_[i % plans_.size()].rows) {
+      SimRequest& request = *by_id_.at(row.request.value);
+      --request.rows_in_flight;
+      forget_if_done(request);
+    }
+  }
+  finished_ = planned_;
+  while (!requests_.empty() && !failed()) mark_ended(*requests_.back(), FinishReason::kError);
+  if (const Status status = scheduler_->check_invariants(); !status.ok())
+    return fail("{}", status.message());
+  collect_stats();
+  (void)start_scheduler();
+}
+
 void Simulator::collect_stats() {
   const SchedulerStats stats = scheduler_->stats();
   const auto add = [&](Path path, uint64_t n) { report_.paths[static_cast<size_t>(path)] += n; };
@@ -159,6 +179,8 @@ void Simulator::forget_if_done(SimRequest& request) {
 
 void Simulator::turn() {
   if (failed()) return;
+  if (planned_ - finished_ >= config_.scheduler.depth) finish_oldest();  // it was late
+  if (failed()) return;
   StepPlan& plan = plans_[planned_ % plans_.size()];
   scheduler_->plan(clock(), plan);
   for (const EndEvent& event : plan.ended) {
@@ -186,7 +208,10 @@ void Simulator::turn() {
   check_starvation();
   ++planned_;
   if (failed()) return;
-  if (planned_ - finished_ >= config_.scheduler.depth) finish_oldest();
+  const bool late = config_.faults.has(Fault::kStepLate) && rng_.chance(1, 20);
+  if (late) saw(Path::k_step_late);
+  if (late) now_ += static_cast<TimeUs>(rng_.below(100'000));
+  if (!late && planned_ - finished_ >= config_.scheduler.depth) finish_oldest();
   if (!failed()) check_door();
   if (const Status status = scheduler_->check_invariants(); !status.ok())
     fail("{}", status.message());
@@ -194,12 +219,20 @@ void Simulator::turn() {
 
 void Simulator::finish_oldest() {
   const StepPlan& plan = plans_[finished_ % plans_.size()];
-  result_.step = plan.step;
-  result_.rows.clear();
+  result_.reset(plan.step);
+  told_.clear();
   StepLoad load;
+  const bool fails = config_.faults.has(Fault::kStepFails) && rng_.chance(1, 200);
+  if (fails) saw(Path::k_step_failed);
   for (const PlanRow& row : plan.rows) {
     load.add(row.start, row.count);
-    result_.rows.push_back(run_row(row));
+    if (fails) {
+      oracle_.run_orphan(row);
+      result_.add(RowOutcome::kFault);
+      told_.push_back({RowOutcome::kFault, {}});
+    } else {
+      run_row(row);
+    }
     if (failed()) return;
   }
   const auto faulty = [](const RowResult& r) { return r.outcome == RowOutcome::kFault; };
@@ -218,33 +251,64 @@ void Simulator::finish_oldest() {
   if (failed()) return;
   scheduler_->commit(result_, clock(), effects_);
   ++finished_;
-  check_effects(plan, result_);
+  check_effects(plan);
 }
 
-RowResult Simulator::run_row(const PlanRow& row) {
+// Appends what came of a row, and what of it the scheduler is told.
+void Simulator::run_row(const PlanRow& row) {
   SimRequest* request = find(row.request);
   if (request == nullptr) {
     oracle_.run_orphan(row);
-    return {RowOutcome::kOk, 0};
+    told_.emplace_back();
+    const std::vector<TokenId> tokens(row.samples, 0);
+    return result_.add(RowOutcome::kOk, tokens, tokens);
   }
-  if (const Status status = oracle_.run_row(row, *request); !status.ok()) {
-    fail("{}", status.message());
-    return {};
+  if (const Status status = oracle_.run_row(row, *request); !status.ok())
+    return fail("{}", status.message());
+  told_.push_back(sample_row(row, *request));
+  const Told& told = told_.back();
+  if (told.outcome == RowOutcome::kFault) return report_fault(row, *request);
+  const auto drafts = oracle_drafts(
+      config_, request->seed, request->generated() + static_cast<uint32_t>(told.tokens.size()));
+  result_.add(told.outcome, told.tokens, drafts);
+}
+
+Simulator::Told Simulator::sample_row(const PlanRow& row, const SimRequest& request) {
+  Told told;
+  for (uint32_t i = 0; i < row.samples; ++i) {
+    const OracleSample sample = oracle_sample(config_, request.seed, request.generated() + i);
+    told.outcome = sample.outcome;
+    if (sample.outcome == RowOutcome::kStop && i > 0) saw(Path::k_stop_after_draft);
+    if (sample.outcome == RowOutcome::kFault) told.tokens.clear();
+    if (sample.token == kNoToken) break;
+    told.tokens.push_back(sample.token);
+    if (sample.outcome == RowOutcome::kLast || i == row.drafts.size()) break;
+    const bool right = sample.token == row.drafts[i];
+    saw(right ? Path::k_draft_right : Path::k_draft_wrong);
+    if (!right) break;
   }
-  if (!row.samples) return {};
-  const auto index = static_cast<uint32_t>(request->tokens.size()) - request->prompt_tokens;
-  const OracleSample sample = oracle_sample(config_, request->seed, index);
-  if (sample.outcome == RowOutcome::kFault) {
-    saw(Path::k_row_fault);
-    // Some faults are a token outside the vocabulary instead of a reported one.
-    if (request->seed % 2 == 0)
-      return {RowOutcome::kOk, static_cast<TokenId>(config_.scheduler.vocab_size)};
+  return told;
+}
+
+// Some faults are reported; others are a result that cannot be.
+void Simulator::report_fault(const PlanRow& row, const SimRequest& request) {
+  saw(Path::k_row_fault);
+  const std::vector<TokenId> outside = {static_cast<TokenId>(config_.scheduler.vocab_size)};
+  const std::vector<TokenId> too_many(row.samples + 1, 0);
+  switch (request.seed % 4) {
+    case 0:
+      return result_.add(RowOutcome::kOk, outside);
+    case 1:
+      return result_.add(RowOutcome::kOk, too_many, too_many);
+    case 2:
+      return result_.add(RowOutcome::kOk);
+    default:
+      return result_.add(RowOutcome::kFault);
   }
-  return {sample.outcome, sample.token};
 }
 
 // The effects must be exactly what the rows of live requests amount to, in their order.
-void Simulator::check_effects(const StepPlan& plan, const StepResult& result) {
+void Simulator::check_effects(const StepPlan& plan) {
   size_t tokens = 0;
   size_t ends = 0;
   const auto expect_end = [&](SimRequest& request, FinishReason reason) {
@@ -255,33 +319,33 @@ void Simulator::check_effects(const StepPlan& plan, const StepResult& result) {
     ++ends;
     mark_ended(request, reason);
   };
+  size_t draft = 0;
   for (size_t i = 0; i < plan.rows.size() && !failed(); ++i) {
     const PlanRow& row = plan.rows[i];
+    const Told& told = told_[i];
     SimRequest* request = by_id_.at(row.request.value);
     --request->rows_in_flight;
-    if (row.samples) --request->pending_samples;
+    if (row.samples > 0) --request->pending_samples;
+    request->drafts_in_flight -= static_cast<uint32_t>(row.drafts.size());
+    const std::span drafts = std::span(result_.drafts).subspan(draft, result_.rows[i].drafts);
+    draft += drafts.size();
     if (request->ended) {
       forget_if_done(*request);
       continue;
     }
-    const auto [outcome, token] = result.rows[i];
-    if (outcome == RowOutcome::kFault ||
-        token >= static_cast<TokenId>(config_.scheduler.vocab_size)) {
+    request->drafts.assign(drafts.begin(), drafts.end());
+    if (told.outcome == RowOutcome::kFault) {
       expect_end(*request, FinishReason::kError);
-    } else if (row.samples && outcome == RowOutcome::kStop) {
+      continue;
+    }
+    check_tokens(row, *request, told, tokens);
+    if (failed()) return;
+    if (row.ends) saw(Path::k_ends_unsampled);
+    if (told.outcome == RowOutcome::kLast) saw(Path::k_last_token);
+    if (row.ends || told.outcome != RowOutcome::kOk) {
       expect_end(*request, FinishReason::kStop);
-    } else if (row.samples && outcome == RowOutcome::kToolCalls) {
-      expect_end(*request, FinishReason::kToolCalls);
-    } else if (row.samples) {
-      const auto index = static_cast<uint32_t>(request->tokens.size()) - request->prompt_tokens;
-      if (tokens >= effects_.tokens.size() || effects_.tokens[tokens].request != request->id ||
-          effects_.tokens[tokens].index != index || effects_.tokens[tokens].token != token) {
-        return fail("request {} did not get its token {}", request->id.value, index);
-      }
-      ++tokens;
-      request->tokens.push_back(token);
-      if (request->tokens.size() >= request->limit_tokens)
-        expect_end(*request, FinishReason::kLength);
+    } else if (request->tokens.size() >= request->limit_tokens && row.samples > 0) {
+      expect_end(*request, FinishReason::kLength);
     }
   }
   if (failed()) return;
@@ -289,6 +353,22 @@ void Simulator::check_effects(const StepPlan& plan, const StepResult& result) {
     fail("{} tokens and {} ends were due, {} and {} came", tokens, ends, effects_.tokens.size(),
          effects_.ended.size());
   }
+}
+
+// The token events from number `at` on are those of this row.
+void Simulator::check_tokens(const PlanRow& row, SimRequest& request, const Told& told,
+                             size_t& at) {
+  for (const TokenId token : told.tokens) {
+    const TokenEvent* event = at < effects_.tokens.size() ? &effects_.tokens[at++] : nullptr;
+    if (event == nullptr || event->request != request.id || event->index != request.generated() ||
+        event->token != token) {
+      return fail("request {} did not get its token {}", request.id.value, request.generated());
+    }
+    request.tokens.push_back(token);
+  }
+  if (row.drafts.empty()) return;
+  // Its next row goes on after the last draft that came true.
+  request.planned = static_cast<uint32_t>(request.tokens.size()) - 1;
 }
 
 }  // namespace skein::sim

@@ -55,6 +55,7 @@ class Simulator {
   bool start_scheduler();
   void run_to_rest(const char* after);
   void end_life();
+  void lose_runner();
   void collect_stats();
 
   // clients.cpp
@@ -81,14 +82,23 @@ class Simulator {
   // One turn of the engine's loop
   void turn();
   void finish_oldest();
-  RowResult run_row(const PlanRow& row);
-  void check_effects(const StepPlan& plan, const StepResult& result);
+  // What came of a row: the truth, which its result may hide.
+  struct Told {
+    RowOutcome outcome = RowOutcome::kOk;
+    std::vector<TokenId> tokens;
+  };
+  void run_row(const PlanRow& row);
+  Told sample_row(const PlanRow& row, const SimRequest& request);
+  void report_fault(const PlanRow& row, const SimRequest& request);
+  void check_effects(const StepPlan& plan);
+  void check_tokens(const PlanRow& row, SimRequest& request, const Told& told, size_t& at);
 
   // plan_checks.cpp
   void check_plan(const StepPlan& plan);
   void check_moves(const StepPlan& plan);
   void check_gave_way(const SimRequest& preempted, const StepPlan& plan);
   void check_row(const PlanRow& row);
+  void check_drafts(const PlanRow& row, const SimRequest& request);
   void check_writes(const StepPlan& plan);
   void check_overtaking(const SimRequest& admitted);
   void check_starvation();
@@ -133,6 +143,7 @@ class Simulator {
   uint64_t planned_ = 0;  // plans with rows
   uint64_t finished_ = 0;
   StepResult result_;
+  std::vector<Told> told_;  // by row of the result
   StepEffects effects_;
 
   RequestId top_;  // who has been first in the queue, for how long, and how long it may be

@@ -9,9 +9,16 @@ namespace {
 constexpr uint64_t kTokenStream = 1;
 constexpr uint64_t kOutcomeStream = 2;
 constexpr uint64_t kTurnStream = 3;
+constexpr uint64_t kDraftStream = 4;
+constexpr uint64_t kKindStream = 5;
 
 uint32_t pick(Rng& rng, std::initializer_list<uint32_t> values) {
   return values.begin()[rng.below(values.size())];
+}
+
+TokenId oracle_token(const SimConfig& config, uint64_t request_seed, uint32_t index) {
+  return static_cast<TokenId>(random_at(request_seed, kTokenStream, index) %
+                              config.scheduler.vocab_size);
 }
 
 }  // namespace
@@ -47,18 +54,35 @@ SimConfig random_config(uint64_t seed, uint32_t steps) {
   s.max_slowdown_percent = pick(rng, {0, 110, 250});
   c.door = rng.chance(1, 2);
   c.background = rng.chance(1, 2) && c.tenants > 1;
+  s.step_drafts = pick(rng, {0, 1, 3, 40});
+  c.draft_percent = pick(rng, {0, 50, 95});
+  c.unsampled_percent = pick(rng, {0, 10, 50});
+  c.constrained_percent = pick(rng, {0, 30, 100});
   return c;
 }
 
 OracleSample oracle_sample(const SimConfig& config, uint64_t request_seed, uint32_t index) {
   const uint64_t dice = random_at(request_seed, kOutcomeStream, index);
   if (dice % 1000 < config.stop_permille) {
-    return {dice >> 32 & 1 ? RowOutcome::kStop : RowOutcome::kToolCalls, kNoToken};
+    if ((dice >> 32 & 1) != 0) return {RowOutcome::kStop, kNoToken};
+    return {RowOutcome::kLast, oracle_token(config, request_seed, index)};
   }
   const bool faulty = config.faults.has(Fault::kRowFault) || config.faults.has(Fault::kStepThrows);
   if (faulty && (dice >> 16) % 500 == 0) return {RowOutcome::kFault, kNoToken};
-  return {RowOutcome::kOk, static_cast<TokenId>(random_at(request_seed, kTokenStream, index) %
-                                                config.scheduler.vocab_size)};
+  return {RowOutcome::kOk, oracle_token(config, request_seed, index)};
+}
+
+std::vector<TokenId> oracle_drafts(const SimConfig& config, uint64_t request_seed, uint32_t index) {
+  Rng rng(random_at(request_seed, kDraftStream, index));
+  std::vector<TokenId> drafts(rng.below(rng.chance(1, 8) ? 200 : 8));
+  for (TokenId& draft : drafts) {
+    draft = oracle_token(config, request_seed, index++);
+    if (rng.below(100) < config.draft_percent) continue;
+    const auto vocab = static_cast<TokenId>(config.scheduler.vocab_size);
+    draft = rng.chance(1, 8) ? (rng.chance(1, 2) ? vocab : kNoToken)
+                             : static_cast<TokenId>(rng.below(config.scheduler.vocab_size));
+  }
+  return drafts;
 }
 
 Hash128 tenant_salt(uint32_t tenant) {
@@ -68,8 +92,12 @@ Hash128 tenant_salt(uint32_t tenant) {
 void SimRequest::extend_digests() {
   while (digests.size() < tokens.size()) {
     const uint64_t before = digests.empty() ? mix64(tenant) : digests.back();
-    digests.push_back(random_at(before, static_cast<uint64_t>(tokens[digests.size()])));
+    digests.push_back(next_digest(before, tokens[digests.size()]));
   }
+}
+
+uint64_t next_digest(uint64_t before, TokenId token) {
+  return random_at(before, static_cast<uint64_t>(token));
 }
 
 std::vector<TokenId> Workload::fresh_tokens(uint64_t seed, uint32_t count) const {
@@ -103,6 +131,8 @@ SimRequest Workload::next() {
     r.tokens.insert(r.tokens.end(), own.begin(), own.end());
   }
   r.prompt_tokens = static_cast<uint32_t>(r.tokens.size());
+  r.ends_when_computed = random_at(r.seed, kKindStream, 0) % 100 < config_.unsampled_percent;
+  r.constrained = random_at(r.seed, kKindStream, 1) % 100 < config_.constrained_percent;
   r.limit_tokens =
       rng_.chance(1, 10)
           ? 0

@@ -20,6 +20,9 @@ enum class Fault : uint32_t {
   kStalledReader,  // a reader stops reading and is cut after a while
   kRowFault,       // a row gives NaN
   kStepThrows,     // a step throws and is rerun row by row: one row is to blame
+  kStepFails,      // nothing of a step can be used
+  kStepLate,       // a step takes long, and the world goes on meanwhile
+  kLost,           // the runner is lost with all its steps, and the engine is made anew
   kNoMemory,       // operator new fails inside submit
   kClockSteps,     // the clock steps back, up to an hour
   kBadInput,       // empty and oversized prompts, ids out of range, duplicate ids
@@ -58,8 +61,11 @@ struct SimConfig {
   uint32_t system_prompt_tokens = 0;
   uint32_t max_prompt_tokens = 64;  // beyond the system prompt
   uint32_t max_answer_tokens = 64;
-  uint32_t stop_permille = 5;       // chance of a stop token at each sample
-  uint32_t follow_up_percent = 30;  // chance that an answer is followed by another turn
+  uint32_t stop_permille = 5;        // chance of an end at each sample
+  uint32_t draft_percent = 0;        // of the tokens that drafts guess, how many are right
+  uint32_t unsampled_percent = 0;    // requests that end when they are computed
+  uint32_t constrained_percent = 0;  // requests whose next token depends on the last one
+  uint32_t follow_up_percent = 30;   // chance that an answer is followed by another turn
   bool keep_plan_log = false;
   bool keep_transcripts = false;
 };
@@ -74,6 +80,10 @@ struct OracleSample {
 };
 OracleSample oracle_sample(const SimConfig& config, uint64_t request_seed, uint32_t index);
 
+// What a guesser that means no good says after `index` generated tokens: some are right, some are
+// wrong, some are no tokens at all, and there may be more than anybody can use.
+std::vector<TokenId> oracle_drafts(const SimConfig& config, uint64_t request_seed, uint32_t index);
+
 // A request as its client and the oracle know it.
 struct SimRequest {
   RequestId id;
@@ -85,7 +95,10 @@ struct SimRequest {
   TimeUs deadline = kNever;
   uint32_t prompt_tokens = 0;
   uint32_t limit_tokens = 0;
+  bool ends_when_computed = false;
+  bool constrained = false;
   std::vector<TokenId> tokens;    // prompt and what was received
+  std::vector<TokenId> drafts;    // what the last result guessed
   std::vector<uint64_t> digests;  // by position: of the tenant and all tokens up to there
 
   // The schedule as seen from outside.
@@ -95,12 +108,17 @@ struct SimRequest {
   uint32_t rows_in_flight = 0;
   uint32_t planned = 0;
   uint32_t pending_samples = 0;
+  uint32_t drafts_in_flight = 0;
   uint32_t table_blocks = 0;
   uint32_t preemptions = 0;
   uint64_t reader_stalled_until = 0;  // plan number; 0 = reads
 
   void extend_digests();
+  uint32_t generated() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
 };
+
+// The digest of a position, from the one before it.
+uint64_t next_digest(uint64_t before, TokenId token);
 
 Hash128 tenant_salt(uint32_t tenant);
 

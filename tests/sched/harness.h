@@ -73,10 +73,10 @@ class Harness {
   }
   void finish(const StepPlan& p, TimeUs elapsed) {
     StepResult result;
-    result.step = p.step;
+    result.reset(p.step);
     result.elapsed_us = elapsed;
     for (const PlanRow& row : p.rows)
-      result.rows.push_back({RowOutcome::kOk, row.samples ? kAnswer : kNoToken});
+      result.add(RowOutcome::kOk, std::vector<TokenId>(row.samples, kAnswer));
     commit(result);
   }
   void commit(const StepResult& result) {

@@ -96,8 +96,8 @@ TEST(Prefix, WhoComputesABlockMayFailAndTheNextTakesOver) {
   h.scheduler->plan(h.now, h.plan);
   ASSERT_EQ(h.plan.rows.size(), 1u);
   StepResult result;
-  result.step = h.plan.step;
-  result.rows = {{RowOutcome::kFault, kNoToken}};
+  result.reset(h.plan.step);
+  result.add(RowOutcome::kFault);
   h.commit(result);
   h.step();
   EXPECT_EQ(h.row_of(2)->start, 0u) << "nothing of the failed row is trusted";

@@ -167,29 +167,16 @@ TEST(Scheduler, AFaultEndsItsRowAlone) {
   for (uint64_t id : {1, 2, 3}) h.must_submit(id, text(10, static_cast<TokenId>(id)), 2);
   h.scheduler->plan(h.now, h.plan);
   StepResult result;
-  result.step = h.plan.step;
-  result.rows = {
-      {RowOutcome::kOk, kAnswer}, {RowOutcome::kFault, kNoToken}, {RowOutcome::kOk, 1'000'000}};
+  result.reset(h.plan.step);
+  result.add(RowOutcome::kOk, std::vector{kAnswer});
+  result.add(RowOutcome::kFault);
+  result.add(RowOutcome::kOk, std::vector{1'000'000});
   h.commit(result);
   EXPECT_EQ(h.ends.at(2), FinishReason::kError);
   EXPECT_EQ(h.ends.at(3), FinishReason::kError) << "a token outside the vocabulary";
   EXPECT_EQ(h.answers[1].size(), 1u);
   h.run_out();
   EXPECT_EQ(h.ends.at(1), FinishReason::kLength);
-}
-
-TEST(Scheduler, StopTokensEndWithoutBeingDelivered) {
-  Harness h;
-  h.must_submit(1, text(10, 1), 5);
-  h.must_submit(2, text(10, 2), 5);
-  h.scheduler->plan(h.now, h.plan);
-  StepResult result;
-  result.step = h.plan.step;
-  result.rows = {{RowOutcome::kStop, 2}, {RowOutcome::kToolCalls, 2}};
-  h.commit(result);
-  EXPECT_EQ(h.ends.at(1), FinishReason::kStop);
-  EXPECT_EQ(h.ends.at(2), FinishReason::kToolCalls);
-  EXPECT_TRUE(h.answers.empty());
 }
 
 TEST(Scheduler, DeadlinesEndQueuedAndRunningRequests) {
@@ -365,8 +352,8 @@ TEST(Scheduler, AtDepthTwoTheNextStepIsPlannedWhileOneRuns) {
   EXPECT_EQ(third.rows[0].start, 11u);
   // The sample of `second` is a stop: `third` was in vain.
   StepResult stop;
-  stop.step = second.step;
-  stop.rows = {{RowOutcome::kStop, kNoToken}};
+  stop.reset(second.step);
+  stop.add(RowOutcome::kStop);
   h.commit(stop);
   EXPECT_EQ(h.ends.at(1), FinishReason::kStop);
   EXPECT_GT(h.scheduler->stats().held_blocks, 0u) << "`third` is still being computed";

@@ -1,0 +1,146 @@
+// What a request's rows of one step may come to: no token, one, or several.
+#include <gtest/gtest.h>
+#include <vector>
+
+#include "sched/harness.h"
+
+namespace skein {
+namespace {
+
+SchedulerConfig with_drafts(uint32_t drafts, uint32_t depth = 1) {
+  SchedulerConfig c = Harness::small();
+  c.step_drafts = drafts;
+  c.depth = depth;
+  return c;
+}
+
+// Runs the prompt of the only request; the result guesses `drafts`.
+void first_token(Harness& h, const std::vector<TokenId>& drafts) {
+  h.scheduler->plan(h.now, h.plan);
+  StepResult result;
+  result.reset(h.plan.step);
+  result.add(RowOutcome::kOk, std::vector{kAnswer}, drafts);
+  h.commit(result);
+  h.scheduler->plan(h.now, h.plan);
+}
+
+TEST(Segments, DraftsThatComeTrueAreTokensAndTheRestIsComputedAgain) {
+  Harness h(with_drafts(4));
+  h.must_submit(1, text(10), 20);
+  first_token(h, {8, 9, 10});
+  ASSERT_EQ(h.plan.rows.size(), 1u);
+  EXPECT_EQ(h.plan.rows[0].start, 10u);
+  EXPECT_EQ(h.plan.rows[0].count, 4u);
+  EXPECT_EQ(h.plan.rows[0].samples, 4u);
+  EXPECT_EQ(h.plan.rows[0].tokens.size(), 1u);
+  StepResult result;
+  result.reset(h.plan.step);
+  result.add(RowOutcome::kOk, std::vector{8, 9, 11});
+  h.commit(result);
+  EXPECT_EQ(h.answers[1], (std::vector{kAnswer, 8, 9, 11}));
+  EXPECT_EQ(h.explain(1).computed_tokens, 13u);
+  h.step();
+  EXPECT_EQ(h.plan.rows[0].start, 13u);
+  EXPECT_EQ(h.plan.rows[0].count, 1u) << "the drafts have been used";
+  h.run_out();
+  EXPECT_EQ(h.answers[1].size(), 20u);
+}
+
+TEST(Segments, DraftsAreCutAtTheLimitTheBlockTheStepAndTheVocabulary) {
+  const std::vector<TokenId> many(100, 5);
+  const auto drafts = [&](uint32_t prompt, uint32_t max_new, uint32_t step_drafts,
+                          const std::vector<TokenId>& offered) {
+    Harness h(with_drafts(step_drafts));
+    h.must_submit(1, text(prompt), max_new);
+    first_token(h, offered);
+    return h.plan.rows[0].drafts.size();
+  };
+  EXPECT_EQ(drafts(10, 5, 50, many), 3u) << "a token more is sampled than drafts are right";
+  EXPECT_EQ(drafts(28, 50, 50, many), 3u) << "to the end of the block";
+  EXPECT_EQ(drafts(10, 50, 6, many), 6u);
+  EXPECT_EQ(drafts(10, 50, 6, {1, 2, -1, 3}), 2u);
+  EXPECT_EQ(drafts(10, 50, 6, {1, 1'000'000}), 1u);
+  EXPECT_EQ(drafts(10, 50, 0, many), 0u);
+}
+
+TEST(Segments, ResultsThatCannotBeEndTheirRequestAlone) {
+  using Tokens = std::vector<TokenId>;
+  const auto end_of = [](RowOutcome outcome, const Tokens& tokens) {
+    Harness h(with_drafts(4));
+    h.must_submit(1, text(10), 20);
+    first_token(h, {8, 9});
+    StepResult result;
+    result.reset(h.plan.step);
+    result.add(outcome, tokens);
+    h.commit(result);
+    return h.ends.contains(1) ? h.ends[1] : FinishReason::kClient;
+  };
+  EXPECT_EQ(end_of(RowOutcome::kOk, {8, 9, 3}), FinishReason::kClient) << "goes on";
+  EXPECT_EQ(end_of(RowOutcome::kOk, {3}), FinishReason::kClient) << "goes on";
+  EXPECT_EQ(end_of(RowOutcome::kStop, {8, 9}), FinishReason::kStop);
+  EXPECT_EQ(end_of(RowOutcome::kLast, {8, 3}), FinishReason::kStop);
+  EXPECT_EQ(end_of(RowOutcome::kOk, {}), FinishReason::kError);
+  EXPECT_EQ(end_of(RowOutcome::kLast, {}), FinishReason::kError);
+  EXPECT_EQ(end_of(RowOutcome::kOk, {8, 9, 3, 4}), FinishReason::kError) << "more than samples";
+  EXPECT_EQ(end_of(RowOutcome::kStop, {8, 9, 3}), FinishReason::kError);
+  EXPECT_EQ(end_of(RowOutcome::kOk, {9, 8}), FinishReason::kError) << "8 was not computed there";
+}
+
+TEST(Segments, AStopTokenIsNotDeliveredAndALastTokenIs) {
+  Harness h;
+  h.must_submit(1, text(10, 1), 5);
+  h.must_submit(2, text(10, 2), 5);
+  h.scheduler->plan(h.now, h.plan);
+  StepResult result;
+  result.reset(h.plan.step);
+  result.add(RowOutcome::kStop);
+  result.add(RowOutcome::kLast, std::vector{kAnswer});
+  h.commit(result);
+  EXPECT_EQ(h.ends.at(1), FinishReason::kStop);
+  EXPECT_EQ(h.ends.at(2), FinishReason::kStop);
+  EXPECT_FALSE(h.answers.contains(1));
+  EXPECT_EQ(h.answers.at(2), std::vector{kAnswer});
+}
+
+TEST(Segments, ARequestThatEndsWhenComputedSamplesNothing) {
+  SchedulerConfig c = Harness::small();
+  c.step_tokens = 32;
+  Harness h(c);
+  RequestSpec spec;
+  spec.id = RequestId{1};
+  spec.prompt = text(40);
+  spec.max_new_tokens = 0;
+  EXPECT_EQ(h.scheduler->submit(spec, 0).code(), Code::kInvalidArgument);
+  spec.ends_when_computed = true;
+  ASSERT_TRUE(h.scheduler->submit(spec, 0).ok());
+  h.step();
+  EXPECT_FALSE(h.plan.rows[0].ends);
+  h.step();
+  EXPECT_TRUE(h.plan.rows[0].ends);
+  EXPECT_EQ(h.plan.rows[0].samples, 0u);
+  EXPECT_EQ(h.ends.at(1), FinishReason::kStop);
+  EXPECT_TRUE(h.answers.empty());
+  EXPECT_TRUE(h.scheduler->idle());
+}
+
+TEST(Segments, WhoDependsOnItsLastTokenIsNotPlannedAheadOfIt) {
+  SchedulerConfig c = with_drafts(0, 2);
+  Harness h(c);
+  RequestSpec spec;
+  spec.id = RequestId{1};
+  spec.prompt = text(10);
+  spec.max_new_tokens = 3;
+  spec.plans_ahead = false;
+  ASSERT_TRUE(h.scheduler->submit(std::move(spec), 0).ok());
+  StepPlan first, second;
+  h.scheduler->plan(0, first);
+  h.scheduler->plan(0, second);
+  EXPECT_TRUE(second.empty());
+  h.finish(first, 10);
+  h.scheduler->plan(h.now, second);
+  ASSERT_EQ(second.rows.size(), 1u);
+  EXPECT_FALSE(second.rows[0].token_from_previous);
+}
+
+}  // namespace
+}  // namespace skein
