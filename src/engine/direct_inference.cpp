@@ -44,7 +44,7 @@ Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
                                                 const OnToken& on_token,
                                                 const std::atomic<bool>* cancel) {
   SKEIN_TRY(check(request));
-  RequestSampler sampler(request.sampling, model_->vocab(), request.prompt);
+  RequestSampler sampler(request.sampling, model_->vocab(), request.prompt, request.constraint);
   DirectOutcome outcome;
   outcome.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   const TimeUs started = clock_->now();
@@ -143,7 +143,7 @@ Result<FinishReason> DirectInference::decode(RequestSampler& sampler, uint32_t l
     if (token.stop) return FinishReason::kStop;
     sampler.accept(token.token);
     ++generated;
-    if (!on_token(token)) return FinishReason::kStop;
+    if (!on_token(token) || token.last) return FinishReason::kStop;
     if (generated >= limit) return FinishReason::kLength;
     forward(std::span(&token.token, 1), true);
   }

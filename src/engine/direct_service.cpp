@@ -316,11 +316,12 @@ Result<DirectOutcome> DirectService::Core::generate(Waiting& waiting,
     ++snapshot_.scheduler.generated_tokens;
     return !cut;
   };
+  if (request.wants_hidden) return unimplemented("there is no hidden state without batching");
   // Whatever goes wrong in one request, the others are served.
   try {
     return inference_->generate(
-        {request.prompt, request.sampling, request.max_tokens, request.salt}, on_token,
-        &stop_flag_);
+        {request.prompt, request.sampling, request.max_tokens, request.salt, request.constraint},
+        on_token, &stop_flag_);
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "out of memory");
   } catch (const std::exception& error) {
@@ -333,7 +334,6 @@ void DirectService::Core::serve(Waiting& waiting) {
   std::optional<FinishReason> cut;
   Status why;
   const Result<DirectOutcome> outcome = generate(waiting, cut, why);
-
   GenerationEnd end;
   end.prompt_tokens = static_cast<uint32_t>(waiting.request.request.prompt.size());
   end.queue_us = started - waiting.arrived;

@@ -33,11 +33,17 @@ EngineCore::EngineCore(std::unique_ptr<StepRunner> runner,
       mailbox_(mailbox_capacity(scheduler->config())),
       door_(door_config(options_.scheduler)),
       runner_(std::move(runner)),
-      scheduler_(std::move(scheduler)) {
+      scheduler_(std::move(scheduler)),
+      steps_(scheduler_->config().depth) {
   const uint32_t batch = scheduler_->config().max_batch;
-  tasks_.reserve(batch);
-  outputs_.resize(batch);
+  for (Step& step : steps_) {
+    step.live.reserve(batch);
+    step.tasks.reserve(batch);
+    step.outputs.resize(batch);
+    for (RowOutput& output : step.outputs) output.sampled.reserve(1);
+  }
   result_.rows.reserve(batch);
+  result_.tokens.reserve(batch);
   ended_.reserve(batch);
   open_slots_ = batch;
   counters_.scheduler = scheduler_->stats();
@@ -211,6 +217,7 @@ Result<std::unique_ptr<BatchInferenceEngine>> BatchInferenceEngine::create(
   // The door decides who may wait. The scheduler counts those that were preempted, too.
   SchedulerConfig config = options.scheduler;
   config.max_queue = queue_places(config.max_queue, Priority::HIGH) + config.max_batch;
+  config.depth = runner->depth();
   SKEIN_ASSIGN(auto scheduler, ContinuousBatchingScheduler::create(config));
   std::unique_ptr<BatchInferenceEngine> engine(
       new BatchInferenceEngine(std::make_shared<EngineCore>(std::move(runner), std::move(scheduler),

@@ -84,8 +84,22 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
     TimeUs started = kNever;  // first admitted
     TimeUs first_token = kNever;
     uint32_t computed_tokens = 0;  // by the model, up to the first token
+    TokenId last_token = kNoToken;
+
+    bool ended() const { return stream == nullptr; }
   };
-  using LiveMap = std::unordered_map<RequestId, Live>;
+  using LiveMap = std::unordered_map<RequestId, std::shared_ptr<Live>>;
+
+  // A step from its plan to its delivery. It keeps its requests: one of them may end while the step
+  // is under way, and the runner still looks at its sampler.
+  struct Step {
+    StepPlan plan;
+    std::vector<std::shared_ptr<Live>> live;  // by row, as are the others
+    std::vector<RowTask> tasks;
+    std::vector<RowOutput> outputs;
+    TimeUs started = 0;
+    bool runs = false;  // false: it is run row by row when its turn comes
+  };
 
   // The door's.
   Status enter(const GenerationRequest& request, TimeUs now);
@@ -100,14 +114,21 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
   void apply(Cancel& message, TimeUs now);
   void apply(Drain& message, TimeUs now);
   void answer_explains();
-  void note_plan(TimeUs now);
-  void run_step();
-  void run_rows();
-  void begin_step(TimeUs now);
-  bool end_step();  // true: the watchdog gave it up meanwhile
-  void commit(TimeUs started, TimeUs ended);
-  void deliver(TimeUs now);
-  void report_progress();
+  void note_plan(const StepPlan& plan, TimeUs now);
+  Step& step_under_way(uint32_t number) { return steps_[(first_step_ + number) % steps_.size()]; }
+  bool may_start();
+  bool start_step(TimeUs now);  // false: there is nothing to run
+  void start(Step& step);
+  void finish_step();
+  void collect(Step& step);
+  void take_back_later_steps();
+  void run_rows(Step& step);
+  void watch_from(TimeUs started);  // kNever: nothing is under way
+  bool given_up();                  // by the watchdog, since it was last asked
+  void commit(const Step& step, TimeUs ended);
+  void deliver(Step& step, TimeUs now);
+  void deliver_token(Live& live, const TokenEvent& event, const SampledToken& sampled, TimeUs now);
+  void report_progress(const Step& step);
   void finish(RequestId id, FinishReason reason, TimeUs now, Status status = {});
   void drop_given_up(TimeUs now);
   void publish();
@@ -145,7 +166,7 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
   std::mutex watched_mutex_;
   std::unordered_map<RequestId, Watched> watched_;
 
-  // The step that runs, for the watchdog.
+  // The oldest step under way, for the watchdog.
   std::mutex step_mutex_;
   TimeUs step_started_ = kNever;
   bool step_given_up_ = false;
@@ -155,10 +176,12 @@ class EngineCore final : public RequestCanceller, public std::enable_shared_from
   std::unique_ptr<ContinuousBatchingScheduler> scheduler_;
   LiveMap live_;
   std::vector<Message> messages_;
-  StepPlan plan_;
-  std::vector<RowTask> tasks_;
-  std::vector<RowOutput> outputs_;
+  std::vector<Step> steps_;  // a ring, as many as the runner takes at a time
+  uint32_t first_step_ = 0;  // the oldest one under way
+  uint32_t under_way_ = 0;
+  TimeUs last_finish_ = 0;
   StepResult result_;
+  std::vector<TokenId> sampled_;  // of one row
   StepEffects effects_;
   EngineSnapshot counters_;
   uint32_t open_slots_ = 0;  // as the door knows it

@@ -31,14 +31,14 @@ void EngineCore::shut() {
 // The runner is lost. What has sent nothing can go elsewhere; the rest ends here.
 void EngineCore::fail(const Status& why) {
   log_error("{}", why.message());
-  (void)end_step();
+  watch_from(kNever);
   const TimeUs now = clock_.now();
   std::vector<RequestId> ids;
   for (const auto& [id, live] : live_) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
   std::vector<Orphan> orphans;
   for (const RequestId id : ids) {
-    Live& live = live_.at(id);
+    Live& live = *live_.at(id);
     if (live.first_token != kNever || !options_.adopt || live.stream->ended()) {
       finish(id, FinishReason::kError, now, why);
       continue;

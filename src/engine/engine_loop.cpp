@@ -25,17 +25,18 @@ void EngineCore::run() {
       }
       answer_explains();
       const TimeUs now = clock_.now();
-      scheduler_->plan(now, plan_);
-      note_plan(now);
-      if (plan_.empty()) {
+      while (may_start() && start_step(clock_.now())) {
+      }
+      if (under_way_ == 0) {
         publish();
         mailbox_.wait(scheduler_->idle() ? kNever : kIdlePatienceUs);
         continue;
       }
-      run_step();
+      finish_step();
       counters_.loop_time_us += static_cast<uint64_t>(clock_.now() - now);
       publish();
     }
+    while (under_way_ > 0) finish_step();
     shut();
   } catch (const std::exception& error) {
     try {
@@ -51,7 +52,8 @@ void EngineCore::run() {
 
 EngineCore::Live::Live(Submit&& submit, uint32_t vocab)
     : stream(std::move(submit.stream)),
-      sampler(std::move(submit.request.sampling), vocab, submit.request.prompt),
+      sampler(std::move(submit.request.sampling), vocab, submit.request.prompt,
+              submit.request.constraint),
       request(std::move(submit.request)),
       arrived(submit.arrived) {
   end.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
@@ -73,10 +75,12 @@ void EngineCore::apply(Submit& message, TimeUs now) {
     spec.prompt = message.request.prompt;
     spec.max_new_tokens = message.request.max_tokens;
     spec.salt = message.request.salt;
+    spec.ends_when_computed = message.request.wants_hidden;
+    spec.plans_ahead = !message.request.constraint && options_.scheduler.step_drafts == 0;
     const TimeUs timeout_us = message.request.timeout_us;
     if (timeout_us < kNever - message.arrived) spec.deadline = message.arrived + timeout_us;
-    Live live(std::move(message), options_.scheduler.vocab_size);
-    live.deadline = spec.deadline;
+    auto live = std::make_shared<Live>(std::move(message), options_.scheduler.vocab_size);
+    live->deadline = spec.deadline;
     live_.emplace(id, std::move(live));
     status = scheduler_->submit(std::move(spec), now);
   } catch (const std::exception&) {
@@ -122,11 +126,11 @@ void EngineCore::apply(Drain&, TimeUs) {
 }
 
 // What the plan decided beside its rows.
-void EngineCore::note_plan(TimeUs now) {
-  for (const EndEvent& ended : plan_.ended) finish(ended.request, ended.reason, now);
-  for (const RequestId id : plan_.preempted) ++live_.at(id).end.preemptions;
-  for (const RequestId id : plan_.admitted) {
-    Live& live = live_.at(id);
+void EngineCore::note_plan(const StepPlan& plan, TimeUs now) {
+  for (const EndEvent& ended : plan.ended) finish(ended.request, ended.reason, now);
+  for (const RequestId id : plan.preempted) ++live_.at(id)->end.preemptions;
+  for (const RequestId id : plan.admitted) {
+    Live& live = *live_.at(id);
     if (live.started != kNever) continue;
     live.started = now;
     live.end.queue_us = now - live.arrived;
@@ -136,27 +140,60 @@ void EngineCore::note_plan(TimeUs now) {
   }
 }
 
-void EngineCore::run_step() {
-  tasks_.clear();
-  for (const PlanRow& row : plan_.rows) {
-    const Live& live = live_.at(row.request);
-    tasks_.push_back(row.samples ? RowTask{&live.sampler, row.start + row.count} : RowTask{});
+// Not behind a step that waits to be run row by row: it would take tokens from that one.
+bool EngineCore::may_start() {
+  if (under_way_ == 0) return true;
+  return under_way_ < steps_.size() && step_under_way(under_way_ - 1).runs;
+}
+
+bool EngineCore::start_step(TimeUs now) {
+  Step& step = step_under_way(under_way_);
+  scheduler_->plan(now, step.plan);
+  note_plan(step.plan, now);
+  if (step.plan.empty()) return false;
+  step.tasks.clear();
+  for (const PlanRow& row : step.plan.rows) {
+    const std::shared_ptr<Live>& live = step.live.emplace_back(live_.at(row.request));
+    const auto position = static_cast<uint32_t>(row.start + row.count - row.drafts.size());
+    step.tasks.push_back(row.samples > 0 ? RowTask{&live->sampler, position} : RowTask{});
   }
-  const TimeUs started = clock_.now();
-  begin_step(started);
-  run_rows();
+  step.started = clock_.now();
+  if (under_way_++ == 0) watch_from(step.started);
+  start(step);
+  return true;
+}
+
+void EngineCore::start(Step& step) {
+  step.runs = false;
+  try {
+    runner_->start(step.plan.rows, step.tasks);
+    step.runs = true;
+  } catch (const RunnerLost&) {
+    throw;
+  } catch (const std::exception& error) {
+    log_warning("step {} could not be started: {}", step.plan.step, error.what());
+    ++counters_.reruns;
+  }
+}
+
+void EngineCore::finish_step() {
+  Step& step = step_under_way(0);
+  collect(step);
   const TimeUs ended = clock_.now();
-  const bool given_up = end_step();
-  commit(started, ended);
-  deliver(ended);
-  if (given_up) drop_given_up(ended);
+  first_step_ = (first_step_ + 1) % static_cast<uint32_t>(steps_.size());
+  watch_from(--under_way_ > 0 ? ended : kNever);
+  const bool hung = given_up();
+  commit(step, ended);
+  deliver(step, ended);
+  step.live.clear();
+  if (hung) drop_given_up(ended);
 }
 
 // The watchdog has ended them; what the step brought for them is not delivered.
 void EngineCore::drop_given_up(TimeUs now) {
   std::vector<RequestId> ids;
   for (const auto& [id, live] : live_) {
-    if (live.stream->ended()) ids.push_back(id);
+    if (live->stream->ended()) ids.push_back(id);
   }
   std::sort(ids.begin(), ids.end());
   for (const RequestId id : ids) {
@@ -164,108 +201,146 @@ void EngineCore::drop_given_up(TimeUs now) {
   }
 }
 
-// All rows at once; if that throws, each alone.
-void EngineCore::run_rows() {
-  const std::span<const PlanRow> rows(plan_.rows);
-  const std::span<const RowTask> tasks(tasks_);
-  const std::span<RowOutput> outputs(outputs_.data(), rows.size());
-  for (RowOutput& output : outputs) output.status = {};
+// The outputs of the oldest step: of all rows at once or, if it fails, of each alone.
+void EngineCore::collect(Step& step) {
+  const std::span<RowOutput> outputs(step.outputs.data(), step.plan.rows.size());
+  for (RowOutput& output : outputs) output.reset();
+  if (!step.runs) return run_rows(step);
   try {
-    counters_.model_time_us += static_cast<uint64_t>(runner_->run(rows, tasks, outputs));
+    counters_.model_time_us += static_cast<uint64_t>(runner_->finish(outputs));
     return;
   } catch (const RunnerLost&) {
     throw;
   } catch (const std::exception& error) {
-    log_warning("step {} failed and is run again row by row: {}", plan_.step, error.what());
+    log_warning("step {} failed and is run again row by row: {}", step.plan.step, error.what());
     ++counters_.reruns;
   }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    outputs[i].status = {};
+  take_back_later_steps();
+  run_rows(step);
+}
+
+// They took tokens from a step that failed. They are over, and run again in their turn.
+void EngineCore::take_back_later_steps() {
+  for (uint32_t i = 1; i < under_way_; ++i) {
+    Step& later = step_under_way(i);
+    if (!std::exchange(later.runs, false)) continue;
     try {
-      counters_.model_time_us += static_cast<uint64_t>(
-          runner_->run(rows.subspan(i, 1), tasks.subspan(i, 1), outputs.subspan(i, 1)));
+      (void)runner_->finish({later.outputs.data(), later.plan.rows.size()});
+    } catch (const RunnerLost&) {
+      throw;
+    } catch (const std::exception&) {
+      // Nothing of it counts anyway.
+    }
+  }
+}
+
+// Each row alone. What was to be sampled by the step before is known by now.
+void EngineCore::run_rows(Step& step) {
+  for (size_t i = 0; i < step.plan.rows.size(); ++i) {
+    if (step.live[i]->ended()) continue;
+    RowOutput& output = step.outputs[i];
+    output.reset();
+    PlanRow row = step.plan.rows[i];
+    if (std::exchange(row.token_from_previous, false)) row.tokens = {&step.live[i]->last_token, 1};
+    try {
+      runner_->start({&row, 1}, {&step.tasks[i], 1});
+      counters_.model_time_us += static_cast<uint64_t>(runner_->finish({&output, 1}));
     } catch (const RunnerLost&) {
       throw;
     } catch (const std::exception& error) {
-      outputs[i].status = internal_error("{}", error.what());
+      output.status = internal_error("{}", error.what());
     }
   }
 }
 
-void EngineCore::begin_step(TimeUs now) {
+void EngineCore::watch_from(TimeUs started) {
   const std::lock_guard lock(step_mutex_);
-  step_started_ = now;
-  step_given_up_ = false;
+  step_started_ = started;
 }
 
-bool EngineCore::end_step() {
+bool EngineCore::given_up() {
   const std::lock_guard lock(step_mutex_);
-  step_started_ = kNever;
-  return step_given_up_;
+  return std::exchange(step_given_up_, false);
 }
 
-void EngineCore::commit(TimeUs started, TimeUs ended) {
-  result_.reset(plan_.step);
-  result_.elapsed_us = ended - started;
-  for (size_t i = 0; i < plan_.rows.size(); ++i) {
-    const RowOutput& output = outputs_[i];
+void EngineCore::commit(const Step& step, TimeUs ended) {
+  const std::vector<PlanRow>& rows = step.plan.rows;
+  result_.reset(step.plan.step);
+  // Without the time that it waited for the step before.
+  result_.elapsed_us = ended - std::max(step.started, std::exchange(last_finish_, ended));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const RowOutput& output = step.outputs[i];
     if (!output.status.ok()) {
       result_.add(RowOutcome::kFault);
       ++counters_.faults;
-      log_error("request {} failed: {}", plan_.rows[i].request.value, output.status.message());
-    } else if (plan_.rows[i].samples > 0 && output.sampled.stop) {
-      result_.add(RowOutcome::kStop);
-    } else {
-      result_.add(RowOutcome::kOk, std::span(&output.sampled.token, plan_.rows[i].samples));
+      log_error("request {} failed: {}", rows[i].request.value, output.status.message());
+      continue;
     }
+    RowOutcome outcome = RowOutcome::kOk;
+    sampled_.clear();
+    for (const SampledToken& sampled : output.sampled) {
+      if (sampled.last) outcome = RowOutcome::kLast;
+      if (sampled.stop) outcome = RowOutcome::kStop;
+      if (!sampled.stop) sampled_.push_back(sampled.token);
+    }
+    result_.add(outcome, sampled_, output.drafts);
   }
   scheduler_->commit(result_, ended, effects_);
   counters_.last_step_us = result_.elapsed_us;
-  counters_.last_step_rows = static_cast<uint32_t>(plan_.rows.size());
-  counters_.last_step_tokens = plan_.tokens;
+  counters_.last_step_rows = static_cast<uint32_t>(rows.size());
+  counters_.last_step_tokens = step.plan.tokens;
   counters_.step_us.add(static_cast<uint64_t>(result_.elapsed_us));
-  counters_.step_rows.add(plan_.rows.size());
-  counters_.step_tokens.add(plan_.tokens);
+  counters_.step_rows.add(rows.size());
+  counters_.step_tokens.add(step.plan.tokens);
 }
 
 // Tokens and ends to the streams. Both come in the order of the plan's rows.
-void EngineCore::deliver(TimeUs now) {
-  report_progress();
+void EngineCore::deliver(Step& step, TimeUs now) {
+  report_progress(step);
+  const std::vector<PlanRow>& rows = step.plan.rows;
   size_t row = 0;
+  size_t sample = 0;
   for (const TokenEvent& event : effects_.tokens) {
-    while (plan_.rows[row].request != event.request) ++row;
-    Live& live = live_.at(event.request);
-    if (live.first_token == kNever) {
-      live.first_token = now;
-      live.request.prompt = {};
-    }
-    live.sampler.accept(event.token);
-    ++live.end.generated_tokens;
-    const SampledToken& sampled = outputs_[row].sampled;
-    TokenLogprob logprobs[1 + kMaxTopLogprobs];
-    const size_t count = live.sampler.params().logprobs ? sampled.write_logprobs(logprobs) : 0;
-    if (!live.stream->push(event.token, {logprobs, count}, now, now - options_.stall_timeout_us)) {
-      ++counters_.stalled_readers;
-      // It may have ended in this very step; then its own end counts.
-      if (scheduler_->cancel(event.request, FinishReason::kClient)) {
-        finish(event.request, FinishReason::kClient, now,
-               resource_exhausted("nobody reads the answer"));
-      }
-    }
+    for (; rows[row].request != event.request; ++row) sample = 0;
+    deliver_token(*step.live[row], event, step.outputs[row].sampled[sample++], now);
   }
   row = 0;
   for (const EndEvent& event : effects_.ended) {
-    while (plan_.rows[row].request != event.request) ++row;
-    finish(event.request, event.reason, now, outputs_[row].status);
+    while (rows[row].request != event.request) ++row;
+    step.live[row]->end.hidden = std::move(step.outputs[row].hidden);
+    finish(event.request, event.reason, now, step.outputs[row].status);
+  }
+}
+
+void EngineCore::deliver_token(Live& live, const TokenEvent& event, const SampledToken& sampled,
+                               TimeUs now) {
+  if (live.ended()) return;  // with the token before
+  if (live.first_token == kNever) {
+    live.first_token = now;
+    live.request.prompt = {};
+  }
+  live.sampler.accept(event.token);
+  live.last_token = event.token;
+  ++live.end.generated_tokens;
+  TokenLogprob logprobs[1 + kMaxTopLogprobs];
+  const size_t count = live.sampler.params().logprobs ? sampled.write_logprobs(logprobs) : 0;
+  if (live.stream->push(event.token, {logprobs, count}, now, now - options_.stall_timeout_us)) {
+    return;
+  }
+  ++counters_.stalled_readers;
+  // It may have ended in this very step; then its own end counts.
+  if (scheduler_->cancel(event.request, FinishReason::kClient)) {
+    finish(event.request, FinishReason::kClient, now,
+           resource_exhausted("nobody reads the answer"));
   }
 }
 
 // The way to a request's first token. What its rows did not have to compute was cached.
-void EngineCore::report_progress() {
-  for (const PlanRow& row : plan_.rows) {
-    const auto it = live_.find(row.request);
-    if (it == live_.end() || it->second.first_token != kNever) continue;
-    Live& live = it->second;
+void EngineCore::report_progress(const Step& step) {
+  for (size_t i = 0; i < step.live.size(); ++i) {
+    const PlanRow& row = step.plan.rows[i];
+    Live& live = *step.live[i];
+    if (live.ended() || live.first_token != kNever) continue;
     live.computed_tokens += row.count;
     live.end.cached_tokens =
         live.end.prompt_tokens - std::min(live.end.prompt_tokens, live.computed_tokens);
@@ -276,7 +351,7 @@ void EngineCore::report_progress() {
 void EngineCore::finish(RequestId id, FinishReason reason, TimeUs now, Status status) {
   const auto it = live_.find(id);
   SKEIN_CHECK(it != live_.end(), "request {} ended but is not live", id.value);
-  Live& live = it->second;
+  Live& live = *it->second;
   GenerationEnd& end = live.end;
   end.reason = reason;
   end.status = std::move(status);

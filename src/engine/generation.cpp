@@ -9,6 +9,7 @@ Status check_request(GenerationRequest& request, const SchedulerConfig& config) 
   RequestSpec spec;
   spec.priority = request.priority;
   spec.max_new_tokens = request.max_tokens;
+  spec.ends_when_computed = request.wants_hidden;
   spec.prompt.swap(request.prompt);  // lent, not copied
   Status sound = ContinuousBatchingScheduler::check_spec(config, spec);
   spec.prompt.swap(request.prompt);

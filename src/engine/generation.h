@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ struct GenerationRequest {
   bool background = false;        // a line of a batch: nobody waits for it
   TimeUs timeout_us = kNever;     // from submission to the last token
   bool reports_progress = false;  // StreamChunk::computed_tokens moves during prefill
+  // No tokens: it is complete when its prompt is computed, and its end has the hidden state.
+  bool wants_hidden = false;
+  std::shared_ptr<TokenConstraint> constraint = {};  // of this request alone; none: nullptr
 };
 
 // What is wrong with a request whatever the state of an engine with this configuration: the errors
@@ -52,6 +56,7 @@ struct GenerationEnd {
   TimeUs queue_us = 0;               // until it first ran
   TimeUs prefill_us = 0;             // from there to the first token
   TimeUs decode_us = 0;              // from there to the end
+  std::vector<float> hidden = {};    // with wants_hidden: of the prompt's last token
 };
 
 }  // namespace skein

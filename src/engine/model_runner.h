@@ -19,23 +19,33 @@ class ModelRunner final : public StepRunner {
   ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache, ComputePool& pool,
               const Clock& clock);
 
-  TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
-             std::span<RowOutput> outputs) override;
+  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override;
+  TimeUs finish(std::span<RowOutput> outputs) override;
 
  private:
-  void build(std::span<const PlanRow> rows);
-  void sample(std::span<const RowTask> tasks, const HostRows& logits, std::span<RowOutput> outputs);
+  void build();
+  void sample(const HostRows& logits, std::span<RowOutput> outputs);
+  void sample_row(size_t row, size_t logit, const HostRows& logits, SamplerScratch& scratch,
+                  RowOutput& output) const;
 
   std::shared_ptr<LoadedModel> model_;
   std::unique_ptr<KvCache> cache_;
   ComputePool& pool_;
   const Clock& clock_;
 
-  // The batch being built, kept for its memory.
+  // The step that was started.
+  std::span<const PlanRow> rows_;
+  std::span<const RowTask> tasks_;
+
+  // Its batch, kept for the memory.
   std::vector<TokenId> tokens_;
   std::vector<Sequence> sequences_;
   std::vector<uint32_t> logit_rows_;
-  std::vector<uint32_t> sampling_;         // index of the row that each logit row belongs to
+  struct Sampling {
+    size_t row;
+    size_t logit;  // number of its first logit row
+  };
+  std::vector<Sampling> sampling_;
   std::vector<SamplerScratch> scratches_;  // one per compute thread
 };
 

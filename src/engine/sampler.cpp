@@ -33,8 +33,12 @@ Result<Peak> peak_of(std::span<const float> row, const VocabularyScan& scan) {
 }  // namespace
 
 RequestSampler::RequestSampler(SamplingParams params, uint32_t vocab,
-                               std::span<const TokenId> prompt)
-    : params_(std::move(params)), vocab_(vocab), first_stop_(prompt.size() + params_.min_tokens) {
+                               std::span<const TokenId> prompt,
+                               std::shared_ptr<TokenConstraint> constraint)
+    : params_(std::move(params)),
+      vocab_(vocab),
+      first_stop_(prompt.size() + params_.min_tokens),
+      constraint_(std::move(constraint)) {
   sort_unique(params_.allowed);
   sort_unique(params_.banned);
   sort_unique(params_.stop_ids);
@@ -45,6 +49,7 @@ RequestSampler::RequestSampler(SamplingParams params, uint32_t vocab,
 
 void RequestSampler::accept(TokenId token) {
   if (has_penalties()) counts_.add_answer(token);
+  if (constraint_) constraint_->accept(token);
 }
 
 bool RequestSampler::has_penalties() const {
@@ -53,7 +58,8 @@ bool RequestSampler::has_penalties() const {
 }
 
 Result<SampledToken> RequestSampler::sample(std::span<const float> logits, uint32_t position,
-                                            SamplerScratch& scratch) const {
+                                            SamplerScratch& scratch,
+                                            std::span<const TokenId> ahead) const {
   SKEIN_CHECK(logits.size() == vocab_, "{} logits, the vocabulary has {} tokens", logits.size(),
               vocab_);
   scratch.candidates_.prepare(vocab_);
@@ -61,7 +67,7 @@ Result<SampledToken> RequestSampler::sample(std::span<const float> logits, uint3
   double log_sum = 0;
   if (params_.logprobs) SKEIN_TRY(add_top_logprobs(logits, scratch, out, log_sum));
 
-  const std::span<const float> row = edited(logits, position, scratch);
+  const std::span<const float> row = edited(logits, position, scratch, ahead);
   SKEIN_ASSIGN(const Peak peak, peak_of(row, scratch.scan_));
   if (peak.value == kOut) {
     return invalid_argument("no token may be drawn: all {} are banned, not allowed or impossible",
@@ -74,6 +80,7 @@ Result<SampledToken> RequestSampler::sample(std::span<const float> logits, uint3
   }
   out.stop = !params_.ignore_eos &&
              std::binary_search(params_.stop_ids.begin(), params_.stop_ids.end(), out.token);
+  out.last = constraint_ && constraint_->is_last(ahead, out.token);
   if (params_.logprobs) {
     out.logprob = static_cast<float>(logits[static_cast<size_t>(out.token)] - log_sum);
   }
@@ -97,10 +104,12 @@ Status RequestSampler::add_top_logprobs(std::span<const float> logits, SamplerSc
 
 // The row as the draw sees it: `logits` itself when nothing changes it.
 std::span<const float> RequestSampler::edited(std::span<const float> logits, uint32_t position,
-                                              SamplerScratch& scratch) const {
+                                              SamplerScratch& scratch,
+                                              std::span<const TokenId> ahead) const {
   const bool holds_off_stops = position < first_stop_ && !params_.ignore_eos;
   if (params_.allowed.empty() && params_.banned.empty() && params_.logit_bias.empty() &&
-      !holds_off_stops && counts_.entries().empty()) {
+      !holds_off_stops && !constraint_ && counts_.entries().empty() &&
+      (ahead.empty() || !has_penalties())) {
     return logits;
   }
   std::vector<float>& row = scratch.row_;
@@ -115,12 +124,19 @@ std::span<const float> RequestSampler::edited(std::span<const float> logits, uin
   if (holds_off_stops) {
     for (const TokenId id : params_.stop_ids) row[id] = kOut;
   }
-  penalize(row);
+  if (constraint_) constraint_->mask(ahead, row);
+  if (ahead.empty() || !has_penalties()) {
+    penalize(row, counts_);
+  } else {
+    TokenCounts counts = counts_;
+    for (const TokenId token : ahead) counts.add_answer(token);
+    penalize(row, counts);
+  }
   return row;
 }
 
-void RequestSampler::penalize(std::span<float> row) const {
-  for (const TokenCounts::Entry& entry : counts_.entries()) {
+void RequestSampler::penalize(std::span<float> row, const TokenCounts& counts) const {
+  for (const TokenCounts::Entry& entry : counts.entries()) {
     float& logit = row[static_cast<size_t>(entry.token)];
     logit = logit > 0 ? logit / params_.repetition_penalty : logit * params_.repetition_penalty;
     if (entry.in_answer == 0) continue;

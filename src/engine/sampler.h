@@ -5,8 +5,8 @@
 // the prompt, so an answer that is cut and whose prompt and tokens so far become the prompt of
 // another request goes on as it would have; but presence and frequency penalties and min_tokens
 // count the answer's tokens alone. Greedy is exact: the largest logit, the
-// lowest id among equals. The order of what is applied: allowed, banned, bias and min_tokens;
-// penalties; temperature; typical_p, top_k, top_p, min_p; the draw.
+// lowest id among equals. The order of what is applied: allowed, banned, bias,
+// min_tokens and the constraint; penalties; temperature; typical_p, top_k, top_p, min_p; the draw.
 //
 // Thread-safety: rows may be sampled at the same time by different threads, each with a scratch of
 // its own; a RequestSampler is used by one thread at a time. Sampling allocates nothing once a
@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "base/status.h"
 #include "engine/candidates.h"
 #include "engine/sampling_params.h"
+#include "engine/token_constraint.h"
 #include "engine/token_counts.h"
 
 namespace skein {
@@ -37,6 +39,7 @@ struct TokenLogprob {
 struct SampledToken {
   TokenId token = kNoToken;
   bool stop = false;  // one of the stop ids, and they count
+  bool last = false;  // the answer is complete with it, by its constraint
   float logprob = 0;  // with SamplingParams::logprobs
   uint32_t top_count = 0;
   std::array<TokenLogprob, kMaxTopLogprobs> top;  // likeliest first
@@ -64,24 +67,26 @@ class SamplerScratch {
 // What a request's sampling remembers: its parameters and the counts of its tokens.
 class RequestSampler {
  public:
-  // `params` are valid for `vocab`. The prompt counts for the repetition penalty.
-  RequestSampler(SamplingParams params, uint32_t vocab, std::span<const TokenId> prompt);
+  // `params` are valid for `vocab`. The prompt counts for the repetition penalty. No constraint:
+  // any token may be drawn.
+  RequestSampler(SamplingParams params, uint32_t vocab, std::span<const TokenId> prompt,
+                 std::shared_ptr<TokenConstraint> constraint = nullptr);
 
   const SamplingParams& params() const { return params_; }
 
   // The token at `position` of prompt and answer, which is not remembered until accept().
   // kInternal, naming token and value, for a logit that is NaN or +inf where it counts: of a token
   // that may be drawn, or of any with logprobs. kInvalidArgument when the parameters leave no token
-  // to draw.
+  // to draw. `ahead`: tokens before it that were not accepted yet.
   Result<SampledToken> sample(std::span<const float> logits, uint32_t position,
-                              SamplerScratch& scratch) const;
+                              SamplerScratch& scratch, std::span<const TokenId> ahead = {}) const;
   void accept(TokenId token);
 
  private:
   bool has_penalties() const;
   std::span<const float> edited(std::span<const float> logits, uint32_t position,
-                                SamplerScratch& scratch) const;
-  void penalize(std::span<float> row) const;
+                                SamplerScratch& scratch, std::span<const TokenId> ahead) const;
+  void penalize(std::span<float> row, const TokenCounts& counts) const;
   Status add_top_logprobs(std::span<const float> logits, SamplerScratch& scratch, SampledToken& out,
                           double& log_sum) const;
 
@@ -89,6 +94,7 @@ class RequestSampler {
   uint32_t vocab_;
   uint64_t first_stop_;  // position from which on stop tokens may be drawn
   TokenCounts counts_;
+  std::shared_ptr<TokenConstraint> constraint_;
 };
 
 }  // namespace skein

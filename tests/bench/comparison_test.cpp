@@ -21,17 +21,20 @@ class TimedRunner final : public StepRunner {
  public:
   TimedRunner(std::shared_ptr<FakeModel> model, std::chrono::microseconds prefill_time)
       : inner_(std::move(model)), prefill_time_(prefill_time) {}
-  TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
-             std::span<RowOutput> outputs) override {
-    std::chrono::microseconds time = kStepTime;
-    for (const PlanRow& row : rows) time += (row.count - 1) * prefill_time_;
-    std::this_thread::sleep_for(time);
-    return inner_.run(rows, tasks, outputs);
+  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override {
+    time_ = kStepTime;
+    for (const PlanRow& row : rows) time_ += (row.count - 1) * prefill_time_;
+    inner_.start(rows, tasks);
+  }
+  TimeUs finish(std::span<RowOutput> outputs) override {
+    std::this_thread::sleep_for(time_);
+    return inner_.finish(outputs);
   }
 
  private:
   FakeRunner inner_;
   const std::chrono::microseconds prefill_time_;
+  std::chrono::microseconds time_{0};
 };
 
 class FakeTarget final : public BenchTarget {

@@ -8,81 +8,12 @@
 #include <new>
 #include <thread>
 
-#include "engine/fake_runner.h"
+#include "engine/engine_fixture.h"
 
 namespace skein {
 namespace {
 
 using namespace std::chrono_literals;
-
-class EngineTest : public ::testing::Test {
- protected:
-  EngineTest() {
-    options_.scheduler.pool_blocks = 64;
-    options_.scheduler.max_batch = 8;
-    options_.scheduler.max_queue = 100;
-    options_.scheduler.step_tokens = 64;
-    options_.scheduler.max_context = 1024;
-    options_.scheduler.vocab_size = kFakeVocab;
-  }
-
-  void start() {
-    auto engine =
-        BatchInferenceEngine::create(std::make_unique<FakeRunner>(model_), options_, clock_);
-    ASSERT_TRUE(engine.ok()) << engine.message();
-    engine_ = std::move(engine).value();
-  }
-
-  static GenerationRequest request(uint32_t prompt, uint32_t max_tokens) {
-    GenerationRequest wanted;
-    for (uint32_t i = 0; i < prompt; ++i) wanted.prompt.push_back(static_cast<TokenId>(i % 97));
-    wanted.max_tokens = max_tokens;
-    return wanted;
-  }
-
-  struct Answer {
-    std::vector<TokenId> tokens;
-    GenerationEnd end;
-  };
-  static Answer read(RequestHandle& handle) {
-    Answer answer;
-    StreamChunk chunk;
-    while (true) {
-      if (!handle.stream().wait(chunk, 20 * kUsPerSecond)) {
-        ADD_FAILURE() << "request " << handle.id().value << " says nothing";
-        return answer;
-      }
-      answer.tokens.insert(answer.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-      if (chunk.end) {
-        answer.end = *chunk.end;
-        return answer;
-      }
-    }
-  }
-
-  static std::vector<TokenId> expected(uint64_t id, uint32_t prompt, uint32_t count) {
-    std::vector<TokenId> tokens;
-    for (uint32_t i = 0; i < count; ++i) tokens.push_back(FakeModel::token(id, prompt + i));
-    return tokens;
-  }
-
-  void hang(bool on) { allow(on ? 0 : UINT64_MAX); }
-  void allow(uint64_t steps) {
-    const std::lock_guard lock(model_->mutex);
-    model_->allowed = steps;
-    model_->changed.notify_all();
-  }
-  // Until the runner is inside its n-th run.
-  void wait_for_step(size_t n) {
-    std::unique_lock lock(model_->mutex);
-    ASSERT_TRUE(model_->changed.wait_for(lock, 20s, [&] { return model_->steps.size() >= n; }));
-  }
-
-  std::shared_ptr<FakeModel> model_ = std::make_shared<FakeModel>();
-  EngineOptions options_;
-  SystemClock clock_;
-  std::unique_ptr<BatchInferenceEngine> engine_;
-};
 
 TEST_F(EngineTest, AnswersManyAtOnceInSharedSteps) {
   start();

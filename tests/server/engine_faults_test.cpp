@@ -24,19 +24,22 @@ class FaultyRunner final : public StepRunner {
   FaultyRunner(std::unique_ptr<StepRunner> real, Plant plant, const std::atomic<bool>& armed)
       : real_(std::move(real)), plant_(plant), armed_(armed) {}
 
-  TimeUs run(std::span<const PlanRow> rows, std::span<const RowTask> tasks,
-             std::span<RowOutput> outputs) override {
+  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override {
     constexpr TokenId kMark = 3 + '!';
     for (const PlanRow& row : rows) {
       if (row.start == 0 && row.tokens[0] == kMark) marked_.insert(row.request.value);
     }
+    rows_ = rows;
+    real_->start(rows, tasks);
+  }
+  TimeUs finish(std::span<RowOutput> outputs) override {
     const bool armed = armed_;
-    const auto fails = [&](size_t i) { return armed && marked_.contains(rows[i].request.value); };
-    for (size_t i = 0; plant_ == Plant::kThrow && i < rows.size(); ++i) {
+    const auto fails = [&](size_t i) { return armed && marked_.contains(rows_[i].request.value); };
+    for (size_t i = 0; plant_ == Plant::kThrow && i < rows_.size(); ++i) {
       if (fails(i)) throw std::runtime_error("planted fault");
     }
-    const TimeUs took = real_->run(rows, tasks, outputs);
-    for (size_t i = 0; i < rows.size(); ++i) {
+    const TimeUs took = real_->finish(outputs);
+    for (size_t i = 0; i < rows_.size(); ++i) {
       if (fails(i)) outputs[i].status = internal_error("the logit of token 7 is nan");
     }
     return took;
@@ -47,6 +50,7 @@ class FaultyRunner final : public StepRunner {
   const Plant plant_;
   const std::atomic<bool>& armed_;
   std::set<uint64_t> marked_;
+  std::span<const PlanRow> rows_;
 };
 
 SchedulerManager::Loader with_faults(SchedulerManager::Loader real, Plant plant,
