@@ -172,8 +172,8 @@ TEST_F(ManagerTest, ShutdownDrainsSeveralModelsAndDoesNotWaitOutItsTime) {
   EXPECT_EQ(manager_->acquire("a").status().code(), Code::kUnavailable);
   EXPECT_EQ(leases[0]->submit(request(5, 3), {}).status().code(), Code::kUnavailable);
   const auto before = std::chrono::steady_clock::now();
-  EXPECT_TRUE(manager_->shutdown(60 * kUsPerSecond));
-  EXPECT_LT(std::chrono::steady_clock::now() - before, 30s);
+  EXPECT_TRUE(manager_->shutdown(600 * kUsPerSecond));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, 300s);
   for (RequestHandle& handle : handles) {
     const Answer answer = read(handle);
     EXPECT_EQ(answer.end.reason, FinishReason::kLength);
