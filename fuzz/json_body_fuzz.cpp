@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (chat.ok()) {
     SKEIN_CHECK(chat->generation.n >= 1 && chat->generation.n <= kMaxChoices, "n");
     SKEIN_CHECK(!chat->messages.empty(), "no messages");
-    const SamplingParams params = chat->generation.sampling_params({}, 1, {});
+    const SamplingParams params = chat->generation.sampling_params({}, 1);
     SKEIN_CHECK(params.top_p > 0 && params.top_p <= 1, "top_p {}", params.top_p);
     SKEIN_CHECK(json::parse(chat->conversation().context.dump()).index() == 0, "a context");
   }
