@@ -14,10 +14,10 @@
 
 #include "engine/load_chat_template.h"
 #include "engine/load_tokenizer.h"
-#include "generate/prompt.h"
 #include "format/gguf_writer.h"
 #include "format/safetensors_writer.h"
 #include "format/test_folder.h"
+#include "generate/prompt.h"
 #include "text/utf8.h"
 
 namespace skein {
