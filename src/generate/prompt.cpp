@@ -56,7 +56,8 @@ Status cut_at(std::string_view mark, jinja::Rendered& prompt) {
 }  // namespace
 
 OrderedJson chat_context(OrderedJson messages) {
-  OrderedJson context;
+  // Not a null that becomes an object: where memory is short meanwhile, its destructor crashes.
+  OrderedJson context = OrderedJson::object();
   context["messages"] = std::move(messages);
   context["tools"] = nullptr;
   context["documents"] = nullptr;
