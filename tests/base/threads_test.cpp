@@ -16,6 +16,8 @@ namespace {
 std::atomic<size_t> allocations{0};
 }  // namespace
 
+// ThreadSanitizer has operators of its own; nothing is counted there.
+#ifndef __SANITIZE_THREAD__
 // Not inlined: GCC takes an inlined pair for a mismatch.
 [[gnu::noinline]] void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
@@ -28,6 +30,7 @@ std::atomic<size_t> allocations{0};
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
   std::free(memory);
 }
+#endif
 
 namespace skein {
 namespace {

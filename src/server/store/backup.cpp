@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "server/store/batch_rows.h"
 #include "server/store/schema.h"
 #include "server/store/sqlite.h"
 #include "server/store/store.h"
@@ -19,7 +20,8 @@ namespace fs = std::filesystem;
 
 constexpr int kBusyTimeoutMs = 5'000;
 constexpr size_t kPieceBytes = size_t{1} << 20;
-// How often a file may be deleted between the copy of the database and its own.
+// How often a batch may end, and its input be deleted, between the copy of the database and the
+// input's own.
 constexpr int kMaxTries = 20;
 
 Status copy_error(const std::string& path) {
@@ -63,10 +65,17 @@ Result<std::vector<std::string>> file_ids(Database& db) {
   }
 }
 
-// The database, then the files that it names. kNotFound: one of them has been deleted since.
+// A file that was deleted since the copy of the database was made is deleted in the copy as well.
+// kNotFound: it is the input of a batch that had not ended by then, so that the copy is too old.
+Status forget_file(Database& copy, const std::string& id) {
+  SKEIN_ASSIGN(const bool in_use, is_input_of_live_batch(copy, id));
+  if (in_use) return not_found("{}, the input of a batch, was deleted meanwhile", id);
+  return copy.run("DELETE FROM files WHERE id = ?1", {id}).status();
+}
+
+// The database, then the files that it names. kNotFound: as forget_file().
 Status copy_once(const std::string& state_dir, const std::string& to) {
   const std::string copy = to + "/skein.db";
-  std::vector<std::string> ids;
   {
     SKEIN_ASSIGN(const auto db, Database::open(state_dir + "/skein.db", kBusyTimeoutMs));
     SKEIN_ASSIGN(const int64_t version, db->integer("PRAGMA user_version"));
@@ -78,15 +87,15 @@ Status copy_once(const std::string& state_dir, const std::string& to) {
     }
     SKEIN_TRY(db->back_up_to(copy));
   }
-  {
-    SKEIN_ASSIGN(const auto db, Database::open(copy, kBusyTimeoutMs));
-    SKEIN_TRY(db->check_integrity());
-    SKEIN_ASSIGN(ids, file_ids(*db));
-  }
+  SKEIN_ASSIGN(const auto db, Database::open(copy, kBusyTimeoutMs));
+  SKEIN_TRY(db->check_integrity());
+  SKEIN_ASSIGN(const std::vector<std::string> ids, file_ids(*db));
   for (const std::string& id : ids) {
     const std::string target = fmt::format("{}/files/{}", to, id);
     if (fs::exists(target)) continue;  // contents never change
-    SKEIN_TRY(copy_content(fmt::format("{}/files/{}", state_dir, id), target).status());
+    Status copied = copy_content(fmt::format("{}/files/{}", state_dir, id), target).status();
+    if (copied.code() == Code::kNotFound) copied = forget_file(*db, id);
+    SKEIN_TRY(copied);
   }
   return {};
 }
