@@ -18,6 +18,8 @@ constexpr std::string_view kPrefix = "sk-";
 using Digest = std::array<std::byte, 32>;
 
 Digest salted_sha256(std::span<const std::byte> salt, std::string_view secret) {
+  // Where OpenSSL found no memory to set itself up, its functions follow null pointers.
+  if (OSSL_LIB_CTX_get0_global_default() == nullptr) throw std::bad_alloc();
   Digest digest;
   EVP_MD_CTX* context = EVP_MD_CTX_new();
   const bool done =
