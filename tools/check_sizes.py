@@ -19,7 +19,6 @@ EXCEPTIONS = {
     "src/apps/serve_run.cpp": 403,
     "src/engine/direct_service.cpp": 410,
     "src/server/http/connection.cpp": 408,
-    "tests/engine/batch_inference_engine_test.cpp": 599,
     "tests/engine/pressure.cpp:PressureLoad::run": 75,
     "tests/server/store/batch_test.cpp": 401,
 }

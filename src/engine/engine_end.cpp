@@ -95,10 +95,10 @@ void EngineCore::give_up() noexcept {
     const std::lock_guard lock(watched_mutex_);
     live.swap(watched_);
   }
-  for (const auto& [id, watched] : live) {
+  for (const auto& entry : live) {
     GenerationEnd end;
     end.status = {Code::kInternal, "engine failed"};  // short enough not to allocate
-    attempt([&] { watched.stream->end(std::move(end)); });
+    attempt([&] { entry.second.stream->end(std::move(end)); });
   }
   live_count_ = 0;
   attempt([&] {

@@ -344,25 +344,6 @@ TEST_P(LinearOps, MatricesThatCannotBeAreRefused) {
   EXPECT_FALSE(backend_->make_matrix({}).ok());
 }
 
-TEST_P(LinearOps, MemoryIsZeroedAlignedAndRefusedWithItsSize) {
-  if (!GetParam().backend.computes_on_host) GTEST_SKIP() << "looks at the memory itself";
-  for (const size_t bytes : {size_t{1}, size_t{5000}, size_t{3} << 20, size_t{1} << 36}) {
-    const auto buffer = backend_->allocate(bytes);  // the last is more than there is: lazy
-    ASSERT_TRUE(buffer.ok()) << buffer.message();
-    EXPECT_EQ(buffer->bytes(), bytes);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(raw(*buffer)) % (bytes < (2U << 20) ? 64 : 2U << 20), 0U);
-    EXPECT_EQ(raw(*buffer)[bytes - 1], std::byte{0});
-    raw(*buffer)[bytes - 1] = std::byte{1};
-  }
-  EXPECT_TRUE(backend_->allocate(0).ok());
-  for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 4}) {
-    const auto refused = backend_->allocate(bytes);
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
-    EXPECT_NE(refused.message().find(std::to_string(bytes)), std::string::npos);
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Backends, LinearOps,
                          ::testing::ValuesIn(backend_params_of_every_precision()), param_name);
 

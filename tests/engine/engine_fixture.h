@@ -4,8 +4,10 @@
 #include <chrono>
 #include <gtest/gtest.h>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "engine/answer.h"
 #include "engine/batch_inference_engine.h"
 #include "engine/fake_runner.h"
 
@@ -36,26 +38,6 @@ class EngineTest : public ::testing::Test {
     return wanted;
   }
 
-  struct Answer {
-    std::vector<TokenId> tokens;
-    GenerationEnd end;
-  };
-  static Answer read(RequestHandle& handle) {
-    Answer answer;
-    StreamChunk chunk;
-    while (true) {
-      if (!handle.stream().wait(chunk, 20 * kUsPerSecond)) {
-        ADD_FAILURE() << "request " << handle.id().value << " says nothing";
-        return answer;
-      }
-      answer.tokens.insert(answer.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-      if (chunk.end) {
-        answer.end = *chunk.end;
-        return answer;
-      }
-    }
-  }
-
   static std::vector<TokenId> expected(uint64_t id, uint32_t prompt, uint32_t count) {
     std::vector<TokenId> tokens;
     for (uint32_t i = 0; i < count; ++i) tokens.push_back(FakeModel::token(id, prompt + i));
@@ -73,6 +55,19 @@ class EngineTest : public ::testing::Test {
     std::unique_lock lock(model_->mutex);
     ASSERT_TRUE(model_->changed.wait_for(lock, std::chrono::seconds(20),
                                          [&] { return model_->steps.size() >= n; }));
+  }
+
+  // Once a step that hung goes on, the engine takes requests again.
+  void expect_recovery() {
+    hang(false);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (engine_->snapshot().state == EngineState::kHung &&
+           std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    auto later = engine_->submit(request(4, 3), {});
+    ASSERT_TRUE(later.ok()) << later.message();
+    EXPECT_EQ(read(*later).tokens, expected(later->id().value, 4, 3));
   }
 
   std::shared_ptr<FakeModel> model_ = std::make_shared<FakeModel>();

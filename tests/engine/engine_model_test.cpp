@@ -9,6 +9,7 @@
 
 #include "backend/host/kv.h"
 #include "base/rng.h"
+#include "engine/answer.h"
 #include "engine/batch_inference_engine.h"
 #include "engine/direct_inference.h"
 #include "engine/model_runner.h"
@@ -81,20 +82,6 @@ class EngineModelTest : public ::testing::Test {
     auto handle = engine_->submit(std::move(request), {});
     if (!handle.ok()) ADD_FAILURE() << handle.message();
     return std::move(handle).value();
-  }
-  struct Answer {
-    std::vector<TokenId> tokens;
-    GenerationEnd end;
-  };
-  static Answer read(RequestHandle& handle) {
-    Answer answer;
-    StreamChunk chunk;
-    do {
-      handle.stream().wait(chunk);
-      answer.tokens.insert(answer.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-    } while (!chunk.end);
-    answer.end = *chunk.end;
-    return answer;
   }
   Answer ask(GenerationRequest request) {
     RequestHandle handle = submit(std::move(request));

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/answer.h"
 #include "engine/golden_model.h"
 #include "engine/load_served_model.h"
 #include "engine/scheduler_manager.h"
@@ -23,23 +24,6 @@ inline GenerationRequest request(uint32_t prompt, uint32_t max_tokens, uint64_t 
   wanted.max_tokens = max_tokens;
   wanted.sampling.seed = seed;
   return wanted;
-}
-
-struct Answer {
-  std::vector<TokenId> tokens;
-  GenerationEnd end;
-};
-inline Answer read(RequestHandle& handle) {
-  Answer answer;
-  StreamChunk chunk;
-  while (handle.stream().wait(chunk, 60 * kUsPerSecond)) {
-    answer.tokens.insert(answer.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-    if (!chunk.end) continue;
-    answer.end = *chunk.end;
-    return answer;
-  }
-  ADD_FAILURE() << "request " << handle.id().value << " says nothing";
-  return answer;
 }
 
 // Real models, as small as they come; what a test wants to be different it changes in the loader.

@@ -84,15 +84,7 @@ TEST_F(StepsTest, ALateStepIsGivenUpAndTheEngineComesBack) {
     EXPECT_EQ(answer.end.status.code(), Code::kDeadlineExceeded);
   }
   EXPECT_EQ(engine_->snapshot().state, EngineState::kHung);
-  hang(false);
-  const auto until = std::chrono::steady_clock::now() + 20s;
-  while (engine_->snapshot().state == EngineState::kHung &&
-         std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(1ms);
-  }
-  auto later = engine_->submit(request(4, 3), {});
-  ASSERT_TRUE(later.ok()) << later.message();
-  EXPECT_EQ(read(*later).tokens, expected(later->id().value, 4, 3));
+  expect_recovery();
   EXPECT_TRUE(engine_->stop(20 * kUsPerSecond));
   EXPECT_EQ(engine_->snapshot().scheduler.held_blocks, 0U);
 }

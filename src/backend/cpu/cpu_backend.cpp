@@ -13,13 +13,8 @@
 #include "backend/cpu/linear.h"
 #include "backend/cpu/row_ops.h"
 #include "backend/cpu/workers.h"
-#include "backend/host/kv.h"
-#include "backend/host/memory.h"
-#include "backend/host/rope.h"
-#include "backend/host/routing.h"
-#include "backend/host/step.h"
+#include "backend/host/host_backend.h"
 #include "backend/registry.h"
-#include "base/memory.h"
 
 namespace skein {
 namespace {
@@ -73,7 +68,7 @@ StoreToken store_for(KvType type) {
   return kStores[static_cast<size_t>(type)];
 }
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public HostBackend {
  public:
   CpuBackend(ComputePool& pool, CpuIsa isa, Precision precision)
       : name_(backend_name(isa)),
@@ -86,8 +81,6 @@ class CpuBackend final : public Backend {
 
   std::string_view name() const override { return name_; }
 
-  uint64_t available() const override { return available_memory(); }
-  Result<Buffer> allocate(size_t bytes) override { return allocate_host(bytes); }
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
                                               const Consumed& consumed) override;
   Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override;
@@ -99,28 +92,7 @@ class CpuBackend final : public Backend {
   Status reserve(uint64_t bytes) override {
     return precision_ == Precision::kF32 ? ok_status() : arena_.reserve(bytes);
   }
-  void write(Floats to, std::span<const float> from) override {
-    std::copy(from.begin(), from.end(), raw(to));
-  }
-  HostRows read(Rows rows) override { return host_rows(rows); }
   VocabularyScan scan() const override { return VocabularyScan(kernels_); }
-  Result<std::unique_ptr<Rope>> make_rope(std::span<const float> frequencies,
-                                          float magnitude) override {
-    return HostRope::make(frequencies, magnitude);
-  }
-  Result<std::unique_ptr<Routes>> make_routes(size_t rows, uint32_t used) override {
-    return HostRoutes::make(rows, used);
-  }
-  Result<std::unique_ptr<KvCache>> make_kv(const KvSpec& spec, uint32_t blocks) override {
-    return HostKv::make(spec, blocks, ++caches_made_);
-  }
-  uint64_t kv_block_bytes(const KvSpec& spec) const override { return HostKv::block_bytes(spec); }
-
-  Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-             std::span<const uint32_t> logit_rows) override {
-    return step_.begin(tokens, sequences, logit_rows);
-  }
-  void run(const Step&, uint64_t, FunctionRef<void()> ops) override { ops(); }
 
   void embed(const Matrix& table, const Step& step, float scale, Rows out) override;
   void norm(Rows x, const NormParams& params, Rows out) override;
@@ -168,8 +140,6 @@ class CpuBackend final : public Backend {
   cpu::Linear linear_;
   cpu::Attention attention_;
   std::vector<Piece> pieces_;
-  HostStep step_;
-  uint64_t caches_made_ = 0;
 };
 
 // What an element costs, in multiplications.

@@ -51,7 +51,7 @@ struct KvLayer {
     const size_t dims = half_elements(head_dim, type) / kBlockTokens;
     if (type == KvType::kF32) return size_t{d} * kBlockTokens + slot;
     if (type == KvType::kInt8) return (slot / 16 * dims + d) * 16 + slot % 16;
-    return (slot / 16 * (dims / 2) + d / 2) * 32 + slot % 16 * 2 + d % 2;
+    return (slot / 16 * (dims / 2) + d / 2) * 32 + size_t{slot} % 16 * 2 + d % 2;
   }
   size_t value_index(uint32_t slot, uint32_t d) const {
     const size_t values = half_bytes(head_dim, type) / element_bytes(type);
@@ -59,7 +59,8 @@ struct KvLayer {
     if (type == KvType::kInt8) {
       return values + (size_t{d} / 16 * kBlockTokens + slot) * 16 + d % 16;
     }
-    return values + (size_t{d} / 16 * (kBlockTokens / 2) + slot / 2) * 32 + d % 16 * 2 + slot % 2;
+    return values + (size_t{d} / 16 * (kBlockTokens / 2) + slot / 2) * 32 + size_t{d} % 16 * 2 +
+           slot % 2;
   }
   // Of kInt8, the places of a token's two scales, in floats.
   size_t key_scale_index(uint32_t slot) const {

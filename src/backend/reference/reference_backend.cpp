@@ -8,16 +8,11 @@
 #include "backend/check_shapes.h"
 #include "backend/cpu/kernel_table.h"
 #include "backend/host/flush_denormals.h"
-#include "backend/host/kv.h"
-#include "backend/host/memory.h"
-#include "backend/host/rope.h"
-#include "backend/host/routing.h"
-#include "backend/host/step.h"
+#include "backend/host/host_backend.h"
 #include "backend/reference/attention.h"
 #include "backend/reference/linear.h"
 #include "backend/registry.h"
 #include "backend/weight_parts.h"
-#include "base/memory.h"
 
 namespace skein {
 namespace {
@@ -84,14 +79,11 @@ float activated(const ActivationParams& params, float gate, float up) {
   return 0;
 }
 
-class ReferenceBackend final : public Backend {
+class ReferenceBackend final : public HostBackend {
  public:
   explicit ReferenceBackend(Precision precision) : precision_(precision) {}
 
   std::string_view name() const override { return "reference"; }
-
-  uint64_t available() const override { return available_memory(); }
-  Result<Buffer> allocate(size_t bytes) override { return allocate_host(bytes); }
 
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
                                               const Consumed&) override {
@@ -104,28 +96,7 @@ class ReferenceBackend final : public Backend {
   uint64_t matrix_bytes(const WeightView& part) const override { return bytes_of(part); }
   Status reserve(uint64_t) override { return ok_status(); }
 
-  void write(Floats to, std::span<const float> from) override {
-    std::copy(from.begin(), from.end(), raw(to));
-  }
-  HostRows read(Rows rows) override { return host_rows(rows); }
   VocabularyScan scan() const override { return VocabularyScan(cpu::kScalarKernels); }
-  Result<std::unique_ptr<Rope>> make_rope(std::span<const float> frequencies,
-                                          float magnitude) override {
-    return HostRope::make(frequencies, magnitude);
-  }
-  Result<std::unique_ptr<Routes>> make_routes(size_t rows, uint32_t used) override {
-    return HostRoutes::make(rows, used);
-  }
-  Result<std::unique_ptr<KvCache>> make_kv(const KvSpec& spec, uint32_t blocks) override {
-    return HostKv::make(spec, blocks, ++caches_made_);
-  }
-  uint64_t kv_block_bytes(const KvSpec& spec) const override { return HostKv::block_bytes(spec); }
-
-  Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-             std::span<const uint32_t> logit_rows) override {
-    return step_.begin(tokens, sequences, logit_rows);
-  }
-  void run(const Step&, uint64_t, FunctionRef<void()> ops) override { ops(); }
 
   void embed(const Matrix& table, const Step& step, float scale, Rows out) override {
     const std::span<const TokenId> tokens = host_step(step).tokens;
@@ -343,8 +314,6 @@ class ReferenceBackend final : public Backend {
   }
 
   const Precision precision_;
-  HostStep step_;
-  uint64_t caches_made_ = 0;
 };
 
 }  // namespace

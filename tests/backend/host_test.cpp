@@ -1,10 +1,30 @@
-// The KV cache of host backends: its size, and where the blocks lie.
+// What backends share that compute in the process's memory: the memory, and the KV cache in it.
 #include <gtest/gtest.h>
+#include <string>
 
 #include "backend/host/kv.h"
+#include "backend/host/memory.h"
 
 namespace skein {
 namespace {
+
+TEST(HostMemory, IsZeroedAlignedAndRefusedWithItsSize) {
+  for (const size_t bytes : {size_t{1}, size_t{5000}, size_t{3} << 20, size_t{1} << 36}) {
+    const auto buffer = allocate_host(bytes);  // the last is more than there is: lazy
+    ASSERT_TRUE(buffer.ok()) << buffer.message();
+    EXPECT_EQ(buffer->bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(raw(*buffer)) % (bytes < (2U << 20) ? 64 : 2U << 20), 0U);
+    EXPECT_EQ(raw(*buffer)[bytes - 1], std::byte{0});
+    raw(*buffer)[bytes - 1] = std::byte{1};
+  }
+  EXPECT_TRUE(allocate_host(0).ok());
+  for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 4}) {
+    const auto refused = allocate_host(bytes);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
+    EXPECT_NE(refused.message().find(std::to_string(bytes)), std::string::npos);
+  }
+}
 
 TEST(HostKv, BlocksOfAllLayersLieTogether) {
   const KvSpec spec{3, 2, 16, KvType::kF32};
