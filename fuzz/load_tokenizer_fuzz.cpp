@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/load_chat_template.h"
-#include "engine/load_tokenizer.h"
-#include "engine/sampling_defaults.h"
+#include "engine/loading/load_chat_template.h"
+#include "engine/loading/load_tokenizer.h"
+#include "engine/loading/sampling_defaults.h"
 #include "memory_file.h"
 #include "text/utf8.h"
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "engine/load_served_model.h"
+#include "engine/manager/load_served_model.h"
 #include "server/http_client.h"
 #include "server/server.h"
 

@@ -14,14 +14,14 @@ sources_of() {
     gguf) echo src/format/gguf.cpp src/format/gguf_metadata.cpp src/format/byte_reader.h ;;
     safetensors) echo src/format/safetensors.cpp ;;
     jinja) echo src/text/jinja ;;
-    chat_template) echo src/engine/load_chat_template.cpp src/generate/prompt.cpp src/text/chat_template.cpp ;;
+    chat_template) echo src/engine/loading/load_chat_template.cpp src/generate/prompt.cpp src/text/chat_template.cpp ;;
     tokenizer) echo src/text/bpe.cpp src/text/unigram.cpp src/text/added_tokens.cpp src/text/pre_tokenizer.cpp src/text/splitter.cpp ;;
     tokenizer_json) echo src/text/tokenizer_json.cpp src/text/tokenizer_json_parts.cpp src/text/tokenizer_json_pre.cpp src/text/tokenizer_json_post.cpp ;;
-    load_tokenizer) echo src/engine/load_tokenizer.cpp src/engine/gguf_tokenizer.cpp src/text/markers.cpp src/text/vocabulary.cpp ;;
+    load_tokenizer) echo src/engine/loading/load_tokenizer.cpp src/engine/loading/gguf_tokenizer.cpp src/text/markers.cpp src/text/vocabulary.cpp ;;
     detokenizer) echo src/text/text_assembler.cpp src/text/stop_matcher.cpp ;;
     config) echo src/model/families src/model/rope.cpp src/model/spec.cpp ;;
     decoder) echo src/model/decoder.cpp src/model/weights.cpp ;;
-    sampling_defaults) echo src/engine/sampling_defaults.cpp ;;
+    sampling_defaults) echo src/engine/loading/sampling_defaults.cpp ;;
     http) echo src/server/http/head_parser.cpp src/server/http/body_decoder.cpp ;;
     json_body) echo src/server/api ;;
     multipart) echo src/server/http/multipart.cpp ;;

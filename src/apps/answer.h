@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "engine/direct_inference.h"
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
+#include "engine/manager/direct_inference.h"
 #include "generate/events.h"
 
 namespace skein::apps {

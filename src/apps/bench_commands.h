@@ -12,7 +12,7 @@
 #include "apps/model_options.h"
 #include "base/compute_pool.h"
 #include "bench/workload.h"
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
 
 namespace skein::apps {
 

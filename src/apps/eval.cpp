@@ -13,7 +13,7 @@
 #include "apps/model_options.h"
 #include "apps/npy.h"
 #include "apps/token_lists.h"
-#include "engine/evaluate.h"
+#include "engine/evaluation/evaluate.h"
 #include "format/quote.h"
 
 namespace skein::apps {

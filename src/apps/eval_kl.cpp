@@ -13,8 +13,8 @@
 #include "apps/model_options.h"
 #include "apps/npy.h"
 #include "apps/token_lists.h"
-#include "engine/divergence.h"
-#include "engine/evaluate.h"
+#include "engine/evaluation/divergence.h"
+#include "engine/evaluation/evaluate.h"
 
 namespace skein::apps {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/serve_sandbox.h"
-#include "engine/check_model.h"
+#include "engine/loading/check_model.h"
 
 namespace skein::apps {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/sandbox.h"
 #include "base/side_process.h"
-#include "engine/scheduler_manager.h"
+#include "engine/manager/scheduler_manager.h"
 
 namespace skein::apps {
 

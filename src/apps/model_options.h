@@ -8,7 +8,7 @@
 
 #include "base/compute_pool.h"
 #include "base/status.h"
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
 
 namespace skein::apps {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/scheduler_manager.h"
+#include "engine/manager/scheduler_manager.h"
 #include "format/locate.h"
 
 namespace skein::apps {

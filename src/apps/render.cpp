@@ -7,8 +7,8 @@
 #include "apps/commands.h"
 #include "apps/files.h"
 #include "apps/model_path.h"
-#include "engine/load_chat_template.h"
-#include "engine/load_tokenizer.h"
+#include "engine/loading/load_chat_template.h"
+#include "engine/loading/load_tokenizer.h"
 #include "generate/prompt.h"
 
 namespace skein::apps {

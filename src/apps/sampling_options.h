@@ -9,7 +9,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "engine/sampling_params.h"
+#include "engine/sampling/sampling_params.h"
 
 namespace skein::apps {
 

@@ -27,7 +27,7 @@
 #include "base/memory.h"
 #include "base/patience.h"
 #include "base/sandbox.h"
-#include "engine/load_served_model.h"
+#include "engine/manager/load_served_model.h"
 #include "server/server.h"
 #include "server/store/random.h"
 

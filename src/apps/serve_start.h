@@ -8,7 +8,7 @@
 #include "apps/serve_options.h"
 #include "base/side_process.h"
 #include "base/status.h"
-#include "engine/scheduler_manager.h"
+#include "engine/manager/scheduler_manager.h"
 #include "format/locate.h"
 
 namespace skein::apps {

@@ -7,7 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_path.h"
-#include "engine/load_tokenizer.h"
+#include "engine/loading/load_tokenizer.h"
 #include "format/weight_source.h"
 
 namespace skein::apps {

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/batch_inference_engine.h"
-#include "engine/model_runner.h"
+#include "engine/loop/batch_inference_engine.h"
+#include "engine/loop/model_runner.h"
 
 namespace skein::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include "bench/roofline.h"
 #include "bench/run_benchmark.h"
 #include "bench/workload.h"
-#include "engine/direct_inference.h"
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
+#include "engine/manager/direct_inference.h"
 
 namespace skein::bench {
 

@@ -14,7 +14,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "bench/result.h"
-#include "engine/inference_service.h"
+#include "engine/loop/inference_service.h"
 
 namespace skein::bench {
 

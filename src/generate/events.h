@@ -20,10 +20,10 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "engine/generation.h"
-#include "engine/inference_service.h"
-#include "engine/served_model.h"
-#include "engine/token_stream.h"
+#include "engine/loop/generation.h"
+#include "engine/loop/inference_service.h"
+#include "engine/loop/token_stream.h"
+#include "engine/manager/served_model.h"
 #include "text/text_assembler.h"
 
 namespace skein {

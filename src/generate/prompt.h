@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
 #include "text/chat_template.h"
 #include "text/ordered_json.h"
 #include "text/tokenizer.h"

@@ -7,8 +7,8 @@
 #include "base/compute_pool.h"
 #include "base/cpus.h"
 #include "base/memory.h"
-#include "engine/load_served_model.h"
-#include "engine/scheduler_manager.h"
+#include "engine/manager/load_served_model.h"
+#include "engine/manager/scheduler_manager.h"
 #include "generate/events.h"
 #include "generate/prompt.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "engine/scheduler_manager.h"
+#include "engine/manager/scheduler_manager.h"
 #include "server/answer/delivery.h"
 #include "server/answer/live_requests.h"
 #include "server/api/errors.h"

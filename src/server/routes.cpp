@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "engine/request_class.h"
+#include "engine/loop/request_class.h"
 #include "server/http/message.h"
 
 namespace skein {

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "engine/scheduler_manager.h"
+#include "engine/manager/scheduler_manager.h"
 #include "server/http/http_server.h"
 #include "server/observe/finished_request.h"
 #include "server/store/file_budget.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/run_skein.h"
-#include "engine/direct_inference.h"
+#include "engine/manager/direct_inference.h"
 #include "engine/tiny_model.h"
 
 namespace skein {

@@ -5,8 +5,8 @@
 
 #include "bench/run_benchmark.h"
 #include "bench/workload.h"
-#include "engine/batch_inference_engine.h"
 #include "engine/fake_runner.h"
+#include "engine/loop/batch_inference_engine.h"
 
 namespace skein::bench {
 namespace {

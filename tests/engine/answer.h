@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "engine/inference_service.h"
+#include "engine/loop/inference_service.h"
 
 namespace skein {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/step_runner.h"
+#include "engine/loop/step_runner.h"
 
 namespace skein {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/answer.h"
-#include "engine/batch_inference_engine.h"
 #include "engine/fake_runner.h"
+#include "engine/loop/batch_inference_engine.h"
 
 namespace skein {
 

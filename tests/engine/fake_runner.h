@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "engine/step_runner.h"
+#include "engine/loop/step_runner.h"
 
 namespace skein {
 

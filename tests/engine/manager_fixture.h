@@ -11,8 +11,8 @@
 
 #include "engine/answer.h"
 #include "engine/golden_model.h"
-#include "engine/load_served_model.h"
-#include "engine/scheduler_manager.h"
+#include "engine/manager/load_served_model.h"
+#include "engine/manager/scheduler_manager.h"
 
 namespace skein {
 

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "base/rng.h"
-#include "engine/batch_inference_engine.h"
-#include "engine/direct_inference.h"
-#include "engine/model_runner.h"
+#include "engine/loop/batch_inference_engine.h"
+#include "engine/loop/model_runner.h"
+#include "engine/manager/direct_inference.h"
 
 namespace skein {
 

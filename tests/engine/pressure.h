@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
 
 namespace skein {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/direct_inference.h"
+#include "engine/manager/direct_inference.h"
 #include "format/json.h"
 #include "format/test_folder.h"
 #include "model/goldens.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/sampling_params.h"
+#include "engine/sampling/sampling_params.h"
 
 namespace skein::testing {
 

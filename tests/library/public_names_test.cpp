@@ -3,9 +3,9 @@
 #include <type_traits>
 
 #include "base/ids.h"
-#include "engine/batch_inference_engine.h"
-#include "engine/load_served_model.h"
-#include "engine/scheduler_manager.h"
+#include "engine/loop/batch_inference_engine.h"
+#include "engine/manager/load_served_model.h"
+#include "engine/manager/scheduler_manager.h"
 #include "kv/block_table.h"
 #include "kv/paged_block_manager.h"
 #include "kv/prefix_cache.h"

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "engine/load_served_model.h"
+#include "engine/manager/load_served_model.h"
 #include "format/test_folder.h"
 #include "server/auth/api_key.h"
 #include "server/http_client.h"

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "engine/golden_model.h"
-#include "engine/load_served_model.h"
+#include "engine/manager/load_served_model.h"
 
 namespace skein {
 namespace {

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "engine/generation.h"
+#include "engine/loop/generation.h"
 #include "generate/events.h"
 #include "server/api/answer_writer.h"
 #include "server/api/errors.h"

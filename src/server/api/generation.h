@@ -8,7 +8,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "engine/sampling_params.h"
+#include "engine/sampling/sampling_params.h"
 #include "server/api/fields.h"
 
 namespace skein::api {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "engine/scheduler_manager.h"
+#include "engine/manager/scheduler_manager.h"
 
 namespace skein {
 

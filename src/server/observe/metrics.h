@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/time.h"
-#include "engine/scheduler_manager.h"
+#include "engine/manager/scheduler_manager.h"
 #include "server/observe/finished_request.h"
 #include "server/routes.h"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/load_served_model.h"
+#include "engine/manager/load_served_model.h"
 #include "engine/tiny_model.h"
 #include "server/answer/answer_job.h"
 #include "server/context.h"

@@ -1,0 +1,60 @@
+#include "engine/loading/loaded_model.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "engine/loading/load_chat_template.h"
+#include "engine/loading/sampling_defaults.h"
+
+namespace skein {
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
+                                                       const ModelOptions& options,
+                                                       ComputePool& pool) {
+  SKEIN_ASSIGN(std::unique_ptr<Backend> backend, make_backend(options, pool));
+  SKEIN_ASSIGN(WeightSource source, open_model(path));
+  std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(source)));
+  model->backend_ = std::move(backend);
+  model->precision_ = options.precision;
+  model->kv_type_ = options.kv_type.value_or(default_kv_type(options.precision));
+  model->load_text();
+  model->source_.release();
+  auto decoder = Decoder::load(model->source_, *model->backend_,
+                               {.limits = options.limits,
+                                .max_context = options.max_context,
+                                .admit = options.admit,
+                                .report = options.report});
+  if (!decoder.ok()) {
+    return Status(decoder.status().code(), fmt::format("{}: {}", path, decoder.message()));
+  }
+  model->decoder_ = std::move(*decoder);
+
+  model->vocab_ = model->decoder_->spec().vocab;
+  if (const LoadedTokenizer* tokenizer = model->tokenizer()) {
+    model->vocab_ =
+        std::min(model->vocab_, static_cast<uint32_t>(tokenizer->tokenizer.vocab_size()));
+    for (const TokenId id : tokenizer->stop_ids) {
+      if (static_cast<uint32_t>(id) < model->vocab_) {
+        model->sampling_defaults_.stop_ids.push_back(id);
+      }
+    }
+  }
+  return model;
+}
+
+void LoadedModel::load_text() {
+  std::vector<std::string> ignored;
+  sampling_defaults_ = read_sampling_defaults(source_, ignored);
+  for (const std::string& what : ignored) log_warning("{}: {}; ignored", source_.path(), what);
+  auto tokenizer = load_tokenizer(source_);
+  tokenizer_status_ = tokenizer.status();
+  if (tokenizer.ok()) tokenizer_.emplace(std::move(*tokenizer));
+  auto chat_template = load_chat_template(source_);
+  chat_template_status_ = chat_template.status();
+  if (chat_template.ok()) chat_template_.emplace(std::move(*chat_template));
+}
+
+}  // namespace skein

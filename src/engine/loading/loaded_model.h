@@ -1,0 +1,93 @@
+// LoadedModel: everything that a model path stands for, ready to compute.
+//
+//   ComputePool pool(threads);
+//   SKEIN_ASSIGN(std::unique_ptr<LoadedModel> model, LoadedModel::load(path, {}, pool));
+//   model->decoder().forward(batch, kv);
+//
+// Immutable but for the decoder and the backend, which serve one caller at a time (decoder.h); the
+// rest may be read by any thread. Nothing here knows of requests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "backend/registry.h"
+#include "base/compute_pool.h"
+#include "base/status.h"
+#include "engine/loading/load_tokenizer.h"
+#include "engine/sampling/sampling_params.h"
+#include "format/weight_source.h"
+#include "model/decoder.h"
+#include "text/chat_template.h"
+
+namespace skein {
+
+struct ModelOptions : BackendOptions {
+  std::optional<KvType> kv_type;  // default_kv_type() if absent
+  uint32_t max_context = 0;       // 0: what the model was made for
+  BatchLimits limits;
+  Admit admit;        // as the decoder asks it; may be empty
+  LoadReport report;  // of the progress; may be empty
+};
+
+class LoadedModel {
+ public:
+  // `path` as open_model takes it. `pool` must outlive the model. Errors name the path.
+  static Result<std::unique_ptr<LoadedModel>> load(const std::string& path,
+                                                   const ModelOptions& options, ComputePool& pool);
+
+  const WeightSource& source() const { return source_; }
+  Backend& backend() const { return *backend_; }
+  Decoder& decoder() const { return *decoder_; }
+  // Held by whoever computes, for one pass at a time: an engine and DirectInference may share a
+  // model.
+  std::mutex& turn() const { return turn_; }
+  Precision precision() const { return precision_; }
+  // Of the caches that this model computes with.
+  KvType kv_type() const { return kv_type_; }
+  uint64_t kv_block_bytes() const {
+    return backend_->kv_block_bytes(kv_spec(decoder_->spec(), kv_type_));
+  }
+  // As Backend::make_kv; the model must outlive it.
+  Result<std::unique_ptr<KvCache>> make_kv(uint32_t blocks) const {
+    return backend_->make_kv(kv_spec(decoder_->spec(), kv_type_), blocks);
+  }
+
+  // nullptr where the files hold none that can be used; the status says why. Such a model takes and
+  // gives ids alone.
+  const LoadedTokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  const Status& tokenizer_status() const { return tokenizer_status_; }
+  // The files' own template, ChatML where they hold none, nullptr where it is broken; likewise.
+  const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
+  const Status& chat_template_status() const { return chat_template_status_; }
+
+  // Ids below this can be drawn: of the model's vocabulary, those that the tokenizer knows. (Output
+  // matrices are often padded.)
+  uint32_t vocab() const { return vocab_; }
+
+  // What a request gets that says nothing: the files' recommendations (generation_config.json,
+  // general.sampling.* of a GGUF file) and the model's own stop ids. Valid for vocab().
+  const SamplingParams& sampling_defaults() const { return sampling_defaults_; }
+
+ private:
+  explicit LoadedModel(WeightSource source) : source_(std::move(source)) {}
+  void load_text();
+
+  WeightSource source_;  // the decoder reads its mapped bytes
+  Precision precision_ = Precision::kDefault;
+  KvType kv_type_ = KvType::kF32;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Decoder> decoder_;
+  mutable std::mutex turn_;
+  std::optional<LoadedTokenizer> tokenizer_;
+  Status tokenizer_status_;
+  std::optional<ChatTemplate> chat_template_;
+  Status chat_template_status_;
+  uint32_t vocab_ = 0;
+  SamplingParams sampling_defaults_;
+};
+
+}  // namespace skein

@@ -1,0 +1,62 @@
+// What a client of an engine asks for and what it is told: values that cross threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/sampling_params.h"
+#include "sched/queue_door.h"
+#include "sched/scheduler.h"
+#include "sched/types.h"
+
+namespace skein {
+
+struct GenerationRequest {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  std::optional<uint32_t> max_tokens;  // absent: to the end of the context
+  Priority priority = Priority::NORMAL;
+  Hash128 salt;                   // requests with different salts never share KV
+  uint64_t tenant = 0;            // whose share of the queue it takes; salts may be shared
+  uint32_t sibling = 0;           // which of the `siblings` choices of one request
+  uint32_t siblings = 1;          // these are submitted in order
+  bool background = false;        // a line of a batch: nobody waits for it
+  TimeUs timeout_us = kNever;     // from submission to the last token
+  bool reports_progress = false;  // StreamChunk::computed_tokens moves during prefill
+  // No tokens: it is complete when its prompt is computed, and its end has the hidden state.
+  bool wants_hidden = false;
+  std::shared_ptr<TokenConstraint> constraint = {};  // of this request alone; none: nullptr
+};
+
+// What is wrong with a request whatever the state of an engine with this configuration: the errors
+// that InferenceService::submit names first.
+Status check_request(GenerationRequest& request, const SchedulerConfig& config);
+
+QueueDoor::Config door_config(const SchedulerConfig& config);
+// Takes a place at the door; kResourceExhausted, with both numbers, when there is none.
+Status enter_queue(QueueDoor& door, const GenerationRequest& request, TimeUs now);
+
+// The last thing that a stream says.
+struct GenerationEnd {
+  FinishReason reason = FinishReason::kError;
+  Status status;  // not ok: why it failed; ok where the reason says it all
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;  // of the prompt, found computed when it started
+  uint32_t generated_tokens = 0;
+  uint32_t preemptions = 0;
+  int64_t start_priority_milli = 0;  // effective priority when it first ran
+  TimeUs queue_us = 0;               // until it first ran
+  TimeUs prefill_us = 0;             // from there to the first token
+  TimeUs decode_us = 0;              // from there to the end
+  std::vector<float> hidden = {};    // with wants_hidden: of the prompt's last token
+};
+
+}  // namespace skein

@@ -1,0 +1,52 @@
+// ModelRunner: a StepRunner over a real model. Rows become a ragged batch, one pass of the decoder,
+// and the rows that sample are split over the compute workers. It owns the KV bytes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/compute_pool.h"
+#include "engine/loading/loaded_model.h"
+#include "engine/loop/step_runner.h"
+
+namespace skein {
+
+class ModelRunner final : public StepRunner {
+ public:
+  // The model's limits must hold the largest step that the scheduler plans; `pool` is the one that
+  // the model computes with.
+  ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache, ComputePool& pool,
+              const Clock& clock);
+
+  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override;
+  TimeUs finish(std::span<RowOutput> outputs) override;
+
+ private:
+  void build();
+  void sample(const HostRows& logits, std::span<RowOutput> outputs);
+  void sample_row(size_t row, size_t logit, const HostRows& logits, SamplerScratch& scratch,
+                  RowOutput& output) const;
+
+  std::shared_ptr<LoadedModel> model_;
+  std::unique_ptr<KvCache> cache_;
+  ComputePool& pool_;
+  const Clock& clock_;
+
+  // The step that was started.
+  std::span<const PlanRow> rows_;
+  std::span<const RowTask> tasks_;
+
+  // Its batch, kept for the memory.
+  std::vector<TokenId> tokens_;
+  std::vector<Sequence> sequences_;
+  std::vector<uint32_t> logit_rows_;
+  struct Sampling {
+    size_t row;
+    size_t logit;  // number of its first logit row
+  };
+  std::vector<Sampling> sampling_;
+  std::vector<SamplerScratch> scratches_;  // one per compute thread
+};
+
+}  // namespace skein

@@ -1,0 +1,52 @@
+#include "engine/loop/snapshot.h"
+
+namespace skein {
+namespace {
+
+constexpr uint64_t SchedulerStats::*kSchedulerCounts[] = {
+    &SchedulerStats::steps,
+    &SchedulerStats::submitted,
+    &SchedulerStats::refused,
+    &SchedulerStats::completed,
+    &SchedulerStats::cancelled,
+    &SchedulerStats::prompt_tokens,
+    &SchedulerStats::generated_tokens,
+    &SchedulerStats::computed_tokens,
+    &SchedulerStats::wasted_tokens,
+    &SchedulerStats::prefix_query_tokens,
+    &SchedulerStats::prefix_hit_tokens,
+    &SchedulerStats::admission_hits,
+    &SchedulerStats::prefill_hits,
+    &SchedulerStats::full_hits,
+    &SchedulerStats::preemptions,
+    &SchedulerStats::class_preemptions,
+    &SchedulerStats::evictions,
+    &SchedulerStats::deadlines,
+};
+
+constexpr uint64_t EngineSnapshot::*kEngineCounts[] = {
+    &EngineSnapshot::loop_time_us, &EngineSnapshot::model_time_us,   &EngineSnapshot::reruns,
+    &EngineSnapshot::faults,       &EngineSnapshot::stalled_readers,
+};
+
+constexpr DoublingBuckets EngineSnapshot::*kHistograms[] = {
+    &EngineSnapshot::step_us,
+    &EngineSnapshot::step_tokens,
+    &EngineSnapshot::step_rows,
+};
+
+}  // namespace
+
+void add_counts(EngineSnapshot& to, const EngineSnapshot& gone) {
+  for (const auto count : kSchedulerCounts) to.scheduler.*count += gone.scheduler.*count;
+  for (const auto count : kEngineCounts) to.*count += gone.*count;
+  for (uint32_t i = 0; i < kFinishReasons; ++i) to.finished[i] += gone.finished[i];
+  for (const auto histogram : kHistograms) {
+    for (size_t i = 0; i < DoublingBuckets::kCount; ++i) {
+      (to.*histogram).counts[i] += (gone.*histogram).counts[i];
+    }
+    (to.*histogram).sum += (gone.*histogram).sum;
+  }
+}
+
+}  // namespace skein

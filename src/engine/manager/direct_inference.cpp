@@ -1,0 +1,152 @@
+#include "engine/manager/direct_inference.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace skein {
+namespace {
+
+bool is_set(const std::atomic<bool>* flag) {
+  return flag != nullptr && flag->load(std::memory_order_relaxed);
+}
+
+// Says since when a pass is under way, also to its end by an exception.
+class StepMark {
+ public:
+  StepMark(std::atomic<TimeUs>& started, TimeUs now) : started_(started) { started_ = now; }
+  ~StepMark() { started_ = kNever; }
+  StepMark(const StepMark&) = delete;
+  StepMark& operator=(const StepMark&) = delete;
+
+ private:
+  std::atomic<TimeUs>& started_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DirectInference>> DirectInference::create(LoadedModel& model,
+                                                                 const Clock& clock) {
+  const auto blocks = static_cast<uint32_t>(blocks_for(model.decoder().max_context()));
+  SKEIN_ASSIGN(auto cache, model.make_kv(blocks));
+  return std::unique_ptr<DirectInference>(new DirectInference(model, clock, std::move(cache)));
+}
+
+DirectInference::DirectInference(LoadedModel& model, const Clock& clock,
+                                 std::unique_ptr<KvCache> cache)
+    : model_(&model), clock_(&clock), cache_(std::move(cache)), scratch_(model.backend().scan()) {
+  blocks_.reserve(cache_->blocks());
+  for (uint32_t i = 0; i < cache_->blocks(); ++i) blocks_.emplace_back(i);
+  cached_.reserve(model.decoder().max_context());
+  logits_.resize(model.decoder().spec().vocab);
+}
+
+Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
+                                                const OnToken& on_token,
+                                                const std::atomic<bool>* cancel) {
+  SKEIN_TRY(check(request));
+  RequestSampler sampler(request.sampling, model_->vocab(), request.prompt, request.constraint);
+  DirectOutcome outcome;
+  outcome.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
+  const TimeUs started = clock_->now();
+  outcome.cached_tokens = reuse(request);
+  if (!prefill(request.prompt.subspan(outcome.cached_tokens), cancel)) {
+    outcome.reason = FinishReason::kClient;
+    outcome.prefill_us = clock_->now() - started;
+    return outcome;
+  }
+  const TimeUs prefilled = clock_->now();
+  outcome.prefill_us = prefilled - started;
+  const uint32_t room = model_->decoder().max_context() - outcome.prompt_tokens;
+  SKEIN_ASSIGN(outcome.reason, decode(sampler, request.max_tokens.value_or(room), on_token, cancel,
+                                      outcome.generated_tokens));
+  outcome.decode_us = clock_->now() - prefilled;
+  return outcome;
+}
+
+Status DirectInference::check(const DirectRequest& request) const {
+  const std::span<const TokenId> prompt = request.prompt;
+  if (prompt.empty()) return invalid_argument("the prompt has 0 tokens; it needs at least 1");
+  if (request.max_tokens == 0U) return invalid_argument("max_tokens is 0; it must be at least 1");
+  const uint32_t vocab = model_->decoder().spec().vocab;
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] < 0 || static_cast<uint32_t>(prompt[i]) >= vocab) {
+      return invalid_argument("prompt token {} has id {}; the vocabulary has {}", i, prompt[i],
+                              vocab);
+    }
+  }
+  const uint64_t answer = request.max_tokens.value_or(1);
+  if (prompt.size() + answer > model_->decoder().max_context()) {
+    return out_of_range("prompt of {} tokens plus {} to generate is {}; the context holds {}",
+                        prompt.size(), answer, prompt.size() + answer,
+                        model_->decoder().max_context());
+  }
+  return request.sampling.validate(model_->vocab());
+}
+
+// Drops from the cache what is another tenant's or what the prompt does not begin with, and at
+// least its last token, whose logits are needed. Returns what is left.
+uint32_t DirectInference::reuse(const DirectRequest& request) {
+  if (request.salt != cached_salt_) cached_.clear();
+  cached_salt_ = request.salt;
+  const std::span<const TokenId> prompt = request.prompt;
+  const auto differs = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end());
+  const auto common = static_cast<size_t>(differs.first - cached_.begin());
+  cached_.resize(std::min(common, prompt.size() - 1));
+  return static_cast<uint32_t>(cached_.size());
+}
+
+// Computes tokens that follow the cached ones.
+void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits) {
+  const auto start = static_cast<uint32_t>(cached_.size());
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  const Sequence sequence = {
+      .first_row = 0,
+      .rows = rows,
+      .start = start,
+      .writes_kv = true,
+      .blocks = std::span(blocks_).first(blocks_for(uint64_t{start} + rows))};
+  const uint32_t last = rows - 1;
+  const StepMark mark(step_started_, clock_->now());
+  const std::lock_guard turn(model_->turn());
+  const Rows logits =
+      model_->decoder().forward({.tokens = tokens,
+                                 .sequences = std::span(&sequence, 1),
+                                 .logit_rows = std::span(&last, wants_logits ? 1 : 0)},
+                                *cache_);
+  cached_.insert(cached_.end(), tokens.begin(), tokens.end());
+  if (!wants_logits) return;
+  // The next pass over the model, which may be another's, overwrites them.
+  const std::span<const float> row = model_->backend().read(logits).row(0);
+  std::copy(row.begin(), row.end(), logits_.begin());
+}
+
+// False when it was cancelled.
+bool DirectInference::prefill(std::span<const TokenId> prompt, const std::atomic<bool>* cancel) {
+  const size_t chunk = model_->decoder().limits().rows;
+  while (!prompt.empty()) {
+    if (is_set(cancel)) return false;
+    const size_t count = std::min(chunk, prompt.size());
+    forward(prompt.first(count), count == prompt.size());
+    prompt = prompt.subspan(count);
+  }
+  return true;
+}
+
+Result<FinishReason> DirectInference::decode(RequestSampler& sampler, uint32_t limit,
+                                             const OnToken& on_token,
+                                             const std::atomic<bool>* cancel, uint32_t& generated) {
+  const std::span<const float> row = std::span(logits_).first(model_->vocab());
+  while (true) {
+    if (is_set(cancel)) return FinishReason::kClient;
+    SKEIN_ASSIGN(const SampledToken token,
+                 sampler.sample(row, static_cast<uint32_t>(cached_.size()), scratch_));
+    if (token.stop) return FinishReason::kStop;
+    sampler.accept(token.token);
+    ++generated;
+    if (!on_token(token) || token.last) return FinishReason::kStop;
+    if (generated >= limit) return FinishReason::kLength;
+    forward(std::span(&token.token, 1), true);
+  }
+}
+
+}  // namespace skein

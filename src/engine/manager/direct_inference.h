@@ -1,0 +1,89 @@
+// DirectInference: one request at a time over a model, with a KV cache of its own.
+//
+//   SKEIN_ASSIGN(auto direct, DirectInference::create(model, clock));
+//   SKEIN_ASSIGN(const DirectOutcome out, direct->generate({.prompt = ids}, on_token));
+//
+// Gives the tokens that a batch would give. What the cache holds of the request before is used
+// again as far as the new prompt begins with the same tokens and is the same tenant's, which
+// changes time and nothing else. Not thread-safe, but others may use the model meanwhile: each pass
+// takes its turn.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/loading/loaded_model.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/sampling_params.h"
+#include "sched/types.h"
+
+namespace skein {
+
+struct DirectRequest {
+  std::span<const TokenId> prompt;
+  SamplingParams sampling;
+  std::optional<uint32_t> max_tokens;  // absent: to the end of the context
+  Hash128 salt = {};                   // tenant: nothing that another salt left is used again
+  std::shared_ptr<TokenConstraint> constraint = {};
+};
+
+struct DirectOutcome {
+  FinishReason reason = FinishReason::kStop;  // kStop, kLength or kClient
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;  // of the prompt: they were in the cache
+  uint32_t generated_tokens = 0;
+  TimeUs prefill_us = 0;  // until the first token's logits
+  TimeUs decode_us = 0;   // the rest
+};
+
+class DirectInference {
+ public:
+  // Gets every token of the answer as it is drawn; a stop token is not one of them. False ends the
+  // request with kStop: a stop string is complete.
+  using OnToken = std::function<bool(const SampledToken& token)>;
+
+  // `model` and `clock` must outlive it. kResourceExhausted when the KV cache of one whole context
+  // cannot be had.
+  static Result<std::unique_ptr<DirectInference>> create(LoadedModel& model, const Clock& clock);
+
+  // Ends with kClient soon after `cancel` became true (nullptr: never). Refuses, before anything is
+  // computed, an empty prompt, an id outside the vocabulary, a request beyond the context
+  // (kOutOfRange, all numbers) and invalid sampling parameters.
+  Result<DirectOutcome> generate(const DirectRequest& request, const OnToken& on_token,
+                                 const std::atomic<bool>* cancel = nullptr);
+
+  uint64_t kv_bytes() const { return cache_->bytes(); }
+
+  // When the pass over the model began that is under way; kNever between two. Any thread may ask.
+  TimeUs step_started() const { return step_started_.load(std::memory_order_relaxed); }
+
+ private:
+  DirectInference(LoadedModel& model, const Clock& clock, std::unique_ptr<KvCache> cache);
+  Status check(const DirectRequest& request) const;
+  uint32_t reuse(const DirectRequest& request);
+  void forward(std::span<const TokenId> tokens, bool wants_logits);
+  bool prefill(std::span<const TokenId> prompt, const std::atomic<bool>* cancel);
+  Result<FinishReason> decode(RequestSampler& sampler, uint32_t limit, const OnToken& on_token,
+                              const std::atomic<bool>* cancel, uint32_t& generated);
+
+  LoadedModel* model_;
+  const Clock* clock_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<BlockId> blocks_;  // all of the cache's, in order
+  std::vector<TokenId> cached_;  // the tokens whose keys and values the cache holds
+  Hash128 cached_salt_;          // whose they are
+  std::vector<float> logits_;
+  SamplerScratch scratch_;
+  std::atomic<TimeUs> step_started_{kNever};
+};
+
+}  // namespace skein

@@ -1,0 +1,192 @@
+#include "engine/manager/served_model.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/log.h"
+
+namespace skein {
+
+Result<std::shared_ptr<ServedModel>> ServedModel::start(std::string id, ServedModelParts parts,
+                                                        const Clock& clock, Defer defer) {
+  std::shared_ptr<ServedModel> served(
+      new ServedModel(std::move(id), std::move(parts), clock, std::move(defer)));
+  if (!served->parts_.enable_batching) {
+    SKEIN_TRY(served->start_direct());
+  } else if (const Status started = served->start_engine(); !started.ok()) {
+    log_error("{}: no batching, requests run one at a time: {}", served->id_, started.message());
+    SKEIN_TRY(served->start_direct());
+  }
+  return served;
+}
+
+ServedModel::ServedModel(std::string id, ServedModelParts parts, const Clock& clock, Defer defer)
+    : id_(std::move(id)), parts_(std::move(parts)), clock_(clock), defer_(std::move(defer)) {}
+
+ServedModel::~ServedModel() = default;
+
+Status ServedModel::start_engine() try {
+  SKEIN_ASSIGN(auto runner, parts_.make_runner());
+  EngineOptions options = parts_.engine;
+  // Weak: the engine belongs to the served model, not the other way round.
+  options.adopt = [self = weak_from_this()](std::vector<Orphan> orphans, const Status& why) {
+    const std::shared_ptr<ServedModel> served = self.lock();
+    return served ? served->adopt(std::move(orphans), why) : nullptr;
+  };
+  SKEIN_ASSIGN(auto engine,
+               BatchInferenceEngine::create(std::move(runner), std::move(options), clock_));
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return unavailable("the model is being unloaded");
+  engine_ = std::move(engine);
+  return {};
+} catch (const std::exception& error) {  // no memory, no thread
+  return resource_exhausted("the engine of '{}' could not be made: {}", id_, error.what());
+}
+
+Status ServedModel::start_direct() try {
+  const std::lock_guard lock(mutex_);
+  if (direct_) return {};
+  SKEIN_ASSIGN(auto inference, parts_.make_direct());
+  direct_ = std::make_shared<DirectService>(
+      std::move(inference),
+      DirectService::Options{parts_.engine.scheduler, parts_.engine.step_timeout_us,
+                             parts_.engine.stall_timeout_us},
+      clock_);
+  return {};
+} catch (const std::exception& error) {
+  return resource_exhausted("'{}' cannot run requests one at a time: {}", id_, error.what());
+}
+
+// Called by the failing engine's thread, which ends after this; so the engine is replaced, and with
+// it joined, on another thread.
+std::shared_ptr<RequestCanceller> ServedModel::adopt(std::vector<Orphan> orphans,
+                                                     const Status& why) {
+  log_warning("{}: the engine failed and is made anew; {} requests run one at a time meanwhile: {}",
+              id_, orphans.size(), why.message());
+  Status started = start_direct();
+  std::shared_ptr<RequestCanceller> successor;
+  if (started.ok()) {
+    direct_requests_ += orphans.size();
+    successor = direct()->adopt(std::move(orphans));
+  } else {
+    for (Orphan& orphan : orphans) {
+      GenerationEnd end;
+      end.reason = FinishReason::kError;
+      end.status = started;
+      orphan.stream->end(std::move(end));
+    }
+  }
+  defer_([self = weak_from_this()] {
+    const std::shared_ptr<ServedModel> served = self.lock();
+    if (!served) return;
+    std::shared_ptr<BatchInferenceEngine> failed;
+    {
+      const std::lock_guard lock(served->mutex_);
+      failed = std::exchange(served->engine_, nullptr);
+      if (failed) add_counts(served->past_, failed->snapshot());
+    }
+    failed.reset();
+    ++served->rebuilds_;
+    if (const Status again = served->start_engine(); !again.ok()) {
+      log_error("{}: the engine could not be made anew, requests run one at a time: {}",
+                served->id_, again.message());
+    }
+  });
+  return successor;
+}
+
+uint64_t ServedModel::max_request_tokens() const {
+  const SchedulerConfig& config = parts_.engine.scheduler;
+  return std::min<uint64_t>(config.max_context, uint64_t{config.pool_blocks} * kBlockTokens);
+}
+
+std::shared_ptr<BatchInferenceEngine> ServedModel::engine() const {
+  const std::lock_guard lock(mutex_);
+  return engine_;
+}
+
+std::shared_ptr<DirectService> ServedModel::direct() const {
+  const std::lock_guard lock(mutex_);
+  return direct_;
+}
+
+Result<RequestHandle> ServedModel::submit(GenerationRequest request,
+                                          std::function<void()> on_ready) {
+  if (const auto engine = this->engine();
+      engine && engine->snapshot().state != EngineState::kFailed) {
+    return engine->submit(std::move(request), std::move(on_ready));
+  }
+  SKEIN_TRY(start_direct());
+  ++direct_requests_;
+  return direct()->submit(std::move(request), std::move(on_ready));
+}
+
+std::optional<TimeUs> ServedModel::share_retry_us(uint64_t tenant, uint32_t requests) {
+  if (const auto engine = this->engine()) return engine->share_retry_us(tenant, requests);
+  const auto direct = this->direct();
+  return direct ? direct->share_retry_us(tenant, requests) : std::nullopt;
+}
+
+void ServedModel::explain(std::vector<RequestId> ids, InferenceService::Explained done) {
+  const auto engine = this->engine();
+  const auto direct = this->direct();
+  if (!engine && !direct) return done(std::vector<Explanation>());
+  if (!direct) return engine->explain(std::move(ids), std::move(done));
+  if (!engine) return direct->explain(std::move(ids), std::move(done));
+  // Some of them may have been handed over; an id is live in one of the two at most.
+  using Found = Result<std::vector<Explanation>>;
+  engine->explain(ids, [direct, ids, done = std::move(done)](const Found& batched) {
+    direct->explain(ids, [&](Found found) {
+      if (found.ok() && batched.ok()) {
+        found->insert(found->end(), batched->begin(), batched->end());
+      }
+      done(std::move(found));
+    });
+  });
+}
+
+EngineSnapshot ServedModel::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  EngineSnapshot snapshot;
+  snapshot.state = EngineState::kFailed;
+  if (engine_) snapshot = engine_->snapshot();
+  add_counts(snapshot, past_);
+  if (!direct_) return snapshot;
+  const EngineSnapshot direct = direct_->snapshot();
+  add_counts(snapshot, direct);
+  if (snapshot.state == EngineState::kFailed) snapshot.state = direct.state;
+  snapshot.live += direct.live;
+  SchedulerStats& stats = snapshot.scheduler;
+  stats.running += direct.scheduler.running;
+  for (uint32_t p = 0; p < kPriorities; ++p) {
+    stats.waiting[p] += direct.scheduler.waiting[p];
+    stats.oldest_arrival[p] = std::min(stats.oldest_arrival[p], direct.scheduler.oldest_arrival[p]);
+  }
+  return snapshot;
+}
+
+bool ServedModel::idle() const {
+  const auto engine = this->engine();
+  const auto direct = this->direct();
+  return (!engine || engine->snapshot().live == 0) && (!direct || direct->snapshot().live == 0);
+}
+
+void ServedModel::drain() {
+  if (const auto engine = this->engine()) engine->drain();
+  if (const auto direct = this->direct()) direct->drain();
+}
+
+bool ServedModel::stop(TimeUs timeout_us) {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  const auto engine = this->engine();
+  const auto direct = this->direct();
+  const bool engine_stopped = !engine || engine->stop(timeout_us);
+  const bool direct_stopped = !direct || direct->stop(timeout_us);
+  return engine_stopped && direct_stopped;
+}
+
+}  // namespace skein

@@ -1,0 +1,91 @@
+// ServedModel: one loaded model and whatever answers for it at the moment: the batching engine; or
+// DirectInference, one request at a time, where batching is off, where no scheduler could be built,
+// and while a failed engine is made anew.
+//
+// Any thread may call any member.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/loading/loaded_model.h"
+#include "engine/loop/batch_inference_engine.h"
+#include "engine/loop/inference_service.h"
+#include "engine/manager/direct_service.h"
+
+namespace skein {
+
+struct ServedModelParts {
+  std::shared_ptr<const LoadedModel> model;
+  uint64_t weight_bytes = 0;  // as the backend keeps them
+  uint64_t workspace_bytes = 0;
+  uint64_t kv_bytes = 0;
+  bool enable_batching = true;
+  EngineOptions engine;  // `adopt` is the served model's own business
+  // A new one for every engine: the one that failed took its own with it.
+  std::function<Result<std::unique_ptr<StepRunner>>()> make_runner;
+  std::function<Result<std::unique_ptr<DirectInference>>()> make_direct;
+};
+
+class ServedModel : public std::enable_shared_from_this<ServedModel> {
+ public:
+  // Runs a job on a thread that may take its time.
+  using Defer = std::function<void(std::function<void()>)>;
+
+  static Result<std::shared_ptr<ServedModel>> start(std::string id, ServedModelParts parts,
+                                                    const Clock& clock, Defer defer);
+  ~ServedModel();
+
+  const std::string& id() const { return id_; }
+  const LoadedModel& model() const { return *parts_.model; }
+  // Tokens of one request, prompt and answer: what the context and the KV pool hold.
+  uint64_t max_request_tokens() const;
+  uint32_t vocab() const { return parts_.engine.scheduler.vocab_size; }
+  uint64_t weight_bytes() const { return parts_.weight_bytes; }
+  uint64_t kv_bytes() const { return parts_.kv_bytes; }
+  uint64_t memory_bytes() const {  // all that it takes
+    return parts_.weight_bytes + parts_.workspace_bytes + parts_.kv_bytes;
+  }
+
+  // As InferenceService::submit.
+  Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);
+  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests);
+  void explain(std::vector<RequestId> ids, InferenceService::Explained done);
+  // Of whatever answers at the moment; counts are those of everything that ever answered here. The
+  // state is kFailed only where nothing answers.
+  EngineSnapshot snapshot() const;
+  uint64_t direct_requests() const { return direct_requests_; }  // that batching did not serve
+  uint32_t rebuilds() const { return rebuilds_; }
+
+  void drain();
+  bool stop(TimeUs timeout_us);
+  bool idle() const;  // no request is live
+
+ private:
+  ServedModel(std::string id, ServedModelParts parts, const Clock& clock, Defer defer);
+  Status start_engine();
+  Status start_direct();
+  std::shared_ptr<RequestCanceller> adopt(std::vector<Orphan> orphans, const Status& why);
+  std::shared_ptr<BatchInferenceEngine> engine() const;
+  std::shared_ptr<DirectService> direct() const;
+
+  const std::string id_;
+  const ServedModelParts parts_;
+  const Clock& clock_;
+  const Defer defer_;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<BatchInferenceEngine> engine_;  // nullptr: direct_ answers
+  std::shared_ptr<DirectService> direct_;         // made when first needed
+  EngineSnapshot past_;                           // counts of engines that failed
+  bool stopping_ = false;
+  std::atomic<uint64_t> direct_requests_{0};
+  std::atomic<uint32_t> rebuilds_{0};
+};
+
+}  // namespace skein

@@ -1,0 +1,97 @@
+// CandidateSet: the tokens of a row that a draw may take, and the draw.
+//
+// Few of a vocabulary's tokens have weight, so filters list only those above a threshold and lower
+// it when it turns out that they could have kept more. Weights are whole numbers, so sums are exact
+// in any order, and no result depends on how it was found. One thread at a time; nothing is
+// allocated once prepare() has seen the vocabulary.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/vocabulary_scan.h"
+#include "base/ids.h"
+#include "engine/sampling/sampling_params.h"
+
+namespace skein {
+
+// The largest logit of a row, and whether all of them are numbers.
+using Peak = VocabularyScan::Argmax;
+
+struct Candidate {
+  TokenId token = kNoToken;
+  float logit = 0;
+  uint64_t weight = 0;
+};
+
+class CandidateSet {
+ public:
+  // The weight of a row's likeliest token. What would round to 0 cannot be drawn: less than one
+  // part in 4 * 10^12 of the likeliest.
+  static constexpr uint64_t kUnit = uint64_t{1} << 42;
+
+  void prepare(size_t vocab);
+
+  // The token that 64 random bits draw from what the filters of `params` leave of a row whose
+  // largest logit, a finite one, is `peak`. temperature > 0.
+  TokenId draw(std::span<const float> row, const Peak& peak, const SamplingParams& params,
+               const VocabularyScan& scan, uint64_t random);
+
+  // What draw() draws from: typical_p, top_k, top_p and min_p apply in this order, each to what the
+  // one before left. Among equal logits the lower id counts as the likelier. In the order of ids;
+  // never empty.
+  std::span<const Candidate> filter(std::span<const float> row, const Peak& peak,
+                                    const SamplingParams& params, const VocabularyScan& scan);
+
+  // The `count` largest logits of a row above -inf: likeliest first.
+  std::span<const Candidate> largest(std::span<const float> row, uint32_t count,
+                                     const VocabularyScan& scan);
+
+ private:
+  // What filters order candidates by: the larger key first, then the lower id.
+  struct Ranked {
+    double key = 0;
+    uint64_t weight = 0;
+    TokenId token = kNoToken;
+    bool operator<(const Ranked& other) const {
+      return key != other.key ? key > other.key : token < other.token;
+    }
+  };
+  static Ranked by_logit(const Candidate& candidate);
+  static Ranked last_of_weight(std::span<Ranked> part, uint64_t weight);
+  void rank_by_logit();
+
+  void set_scale(const Peak& peak, float temperature);
+  TokenId draw_unfiltered(std::span<const float> row, const VocabularyScan& scan, uint64_t random);
+  uint64_t weigh_parts(std::span<const float> row, const VocabularyScan& scan);
+  void list_above(std::span<const float> row, float threshold, const VocabularyScan& scan);
+  void list_top(std::span<const float> row, uint32_t count, float threshold,
+                const VocabularyScan& scan);
+  void list_share(std::span<const float> row, float share, const VocabularyScan& scan);
+  void append(std::span<const float> row, size_t first, float threshold,
+              const VocabularyScan& scan);
+  void weigh(const VocabularyScan& scan);
+  uint64_t listed_weight() const;
+
+  void keep_typical(float share);
+  void keep_top(uint32_t count);
+  void keep_share(float share);
+  void keep_relative(float share);
+
+  float scaled(float logit) const { return (logit - max_) * inverse_temperature_; }
+  float threshold_of(int exponent) const;
+
+  float max_ = 0;
+  float temperature_ = 1;
+  float inverse_temperature_ = 1;
+  std::vector<Candidate> listed_;
+  std::vector<Ranked> ranking_;
+  uint64_t whole_ = 0;                  // what top_p is a share of
+  std::vector<uint64_t> part_weights_;  // of the row's parts
+  std::vector<TokenId> hits_;           // of one part
+  std::vector<float> values_;           // likewise
+};
+
+}  // namespace skein

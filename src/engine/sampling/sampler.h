@@ -1,0 +1,100 @@
+// Sampler: logits of one row to one token.
+//
+// Deterministic: the token depends on the logits, the parameters, the tokens before it and the
+// number (seed, choice, position), and on nothing else. The position counts from the first token of
+// the prompt, so an answer that is cut and whose prompt and tokens so far become the prompt of
+// another request goes on as it would have; but presence and frequency penalties and min_tokens
+// count the answer's tokens alone. Greedy is exact: the largest logit, the
+// lowest id among equals. The order of what is applied: allowed, banned, bias,
+// min_tokens and the constraint; penalties; temperature; typical_p, top_k, top_p, min_p; the draw.
+//
+// Thread-safety: rows may be sampled at the same time by different threads, each with a scratch of
+// its own; a RequestSampler is used by one thread at a time. Sampling allocates nothing once a
+// scratch has seen its vocabulary; accept() allocates only when the distinct tokens that penalties
+// must know outgrow their table, which doubles then.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/vocabulary_scan.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/sampling/candidates.h"
+#include "engine/sampling/sampling_params.h"
+#include "engine/sampling/token_constraint.h"
+#include "engine/sampling/token_counts.h"
+
+namespace skein {
+
+struct TokenLogprob {
+  TokenId token = kNoToken;
+  float logprob = 0;
+};
+
+struct SampledToken {
+  TokenId token = kNoToken;
+  bool stop = false;  // one of the stop ids, and they count
+  bool last = false;  // the answer is complete with it, by its constraint
+  float logprob = 0;  // with SamplingParams::logprobs
+  uint32_t top_count = 0;
+  std::array<TokenLogprob, kMaxTopLogprobs> top;  // likeliest first
+
+  // The token itself, then the likeliest: how many were written.
+  size_t write_logprobs(std::span<TokenLogprob, 1 + kMaxTopLogprobs> out) const {
+    out[0] = {token, logprob};
+    std::copy_n(top.begin(), top_count, out.begin() + 1);
+    return 1 + top_count;
+  }
+};
+
+// Memory that one thread samples with, for any number of requests.
+class SamplerScratch {
+ public:
+  explicit SamplerScratch(VocabularyScan scan) : scan_(scan) {}
+
+ private:
+  friend class RequestSampler;
+  VocabularyScan scan_;
+  std::vector<float> row_;  // the logits after edits
+  CandidateSet candidates_;
+};
+
+// What a request's sampling remembers: its parameters and the counts of its tokens.
+class RequestSampler {
+ public:
+  // `params` are valid for `vocab`. The prompt counts for the repetition penalty. No constraint:
+  // any token may be drawn.
+  RequestSampler(SamplingParams params, uint32_t vocab, std::span<const TokenId> prompt,
+                 std::shared_ptr<TokenConstraint> constraint = nullptr);
+
+  const SamplingParams& params() const { return params_; }
+
+  // The token at `position` of prompt and answer, which is not remembered until accept().
+  // kInternal, naming token and value, for a logit that is NaN or +inf where it counts: of a token
+  // that may be drawn, or of any with logprobs. kInvalidArgument when the parameters leave no token
+  // to draw. `ahead`: tokens before it that were not accepted yet.
+  Result<SampledToken> sample(std::span<const float> logits, uint32_t position,
+                              SamplerScratch& scratch, std::span<const TokenId> ahead = {}) const;
+  void accept(TokenId token);
+
+ private:
+  bool has_penalties() const;
+  std::span<const float> edited(std::span<const float> logits, uint32_t position,
+                                SamplerScratch& scratch, std::span<const TokenId> ahead) const;
+  void penalize(std::span<float> row, const TokenCounts& counts) const;
+  Status add_top_logprobs(std::span<const float> logits, SamplerScratch& scratch, SampledToken& out,
+                          double& log_sum) const;
+
+  SamplingParams params_;
+  uint32_t vocab_;
+  uint64_t first_stop_;  // position from which on stop tokens may be drawn
+  TokenCounts counts_;
+  std::shared_ptr<TokenConstraint> constraint_;
+};
+
+}  // namespace skein
