@@ -40,9 +40,9 @@ void BM_PlanCommit(benchmark::State& state) {
   const auto step = [&] {
     scheduler->plan(now, plan);
     result.reset(plan.step);
-    for (size_t i = 0; i < plan.rows.size(); ++i) {
+    for (size_t i = 0; i < plan.segments.size(); ++i) {
       const auto token = static_cast<TokenId>(i % 100);
-      result.add(RowOutcome::kOk, std::span(&token, plan.rows[i].samples));
+      result.add(SegmentOutcome::kOk, std::span(&token, plan.segments[i].samples));
     }
     now += 1000;
     scheduler->commit(result, now, effects);

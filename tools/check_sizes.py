@@ -17,7 +17,6 @@ KERNEL_FILE_LINES, KERNEL_FUNCTION_LINES = 600, 120
 GENERATED = re.compile(r"\.inc$")
 EXCEPTIONS = {
     "src/apps/serve_run.cpp": 403,
-    "src/engine/manager/direct_service.cpp": 410,
     "src/server/http/connection.cpp": 408,
     "tests/engine/pressure.cpp:PressureLoad::run": 75,
     "tests/server/store/batch_test.cpp": 401,

@@ -49,7 +49,7 @@ Result<uint32_t> ModelTarget::generate(const BenchRequest& request,
   return outcome.cached_tokens;
 }
 
-Result<std::unique_ptr<InferenceService>> ModelTarget::start(
+Result<InferenceService::Owned<InferenceService>> ModelTarget::start(
     uint32_t batch, std::span<const BenchRequest> requests) {
   const uint32_t blocks =
       options_.pool_blocks != 0 ? options_.pool_blocks : blocks_needed(batch, requests);
@@ -63,11 +63,10 @@ Result<std::unique_ptr<InferenceService>> ModelTarget::start(
   engine.scheduler.inter_token_target_us = options_.inter_token_target_us;
   engine.scheduler.max_slowdown_percent = options_.max_slowdown_percent;
   engine.scheduler.prefix_cache = options_.prefix_cache;
-  SKEIN_ASSIGN(
-      std::unique_ptr<BatchInferenceEngine> made,
-      BatchInferenceEngine::create(
-          std::make_unique<ModelRunner>(model_, std::move(cache), pool_, clock_), engine, clock_));
-  return std::unique_ptr<InferenceService>(std::move(made));
+  SKEIN_ASSIGN(auto made, BatchInferenceEngine::create(std::make_unique<ModelRunner>(
+                                                           model_, std::move(cache), pool_, clock_),
+                                                       engine, clock_));
+  return InferenceService::Owned<InferenceService>(std::move(made));
 }
 
 Result<std::vector<BenchRequest>> to_requests(std::span<const WorkItem> items,

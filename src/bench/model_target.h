@@ -29,8 +29,8 @@ class ModelTarget final : public BenchTarget {
 
   Result<uint32_t> generate(const BenchRequest& request, const std::function<void()>& on_token,
                             const std::atomic<bool>& cancel) override;
-  Result<std::unique_ptr<InferenceService>> start(uint32_t batch,
-                                                  std::span<const BenchRequest> requests) override;
+  Result<InferenceService::Owned<InferenceService>> start(
+      uint32_t batch, std::span<const BenchRequest> requests) override;
 
  private:
   ModelTarget(std::shared_ptr<LoadedModel> model, ComputePool& pool, const Options& options,

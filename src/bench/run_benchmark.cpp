@@ -95,9 +95,8 @@ Result<BenchmarkResult> measure_alone(const BenchRun& bench, const Level& level)
 }
 
 // A place beside the others, for one long prompt at a time.
-Result<std::unique_ptr<InferenceService>> start_disturbed(const BenchRun& bench,
-                                                          std::span<const BenchRequest> requests,
-                                                          const Level& level) {
+Result<InferenceService::Owned<InferenceService>> start_disturbed(
+    const BenchRun& bench, std::span<const BenchRequest> requests, const Level& level) {
   std::vector<BenchRequest> all(requests.begin(), requests.end());
   all.push_back({level.long_prompts(0), 1});
   return bench.target.start(level.concurrency + 1, all);
@@ -105,7 +104,7 @@ Result<std::unique_ptr<InferenceService>> start_disturbed(const BenchRun& bench,
 
 Result<BenchmarkResult> measure_batched(const BenchRun& bench, const Level& level) {
   const auto requests = bench.requests.first(level.requests);
-  SKEIN_ASSIGN(const std::unique_ptr<InferenceService> service,
+  SKEIN_ASSIGN(const InferenceService::Owned<InferenceService> service,
                level.long_prompts ? start_disturbed(bench, requests, level)
                                   : bench.target.start(level.concurrency, requests));
   bench.observer.begins(level.mode.c_str(), level.concurrency, tokens_of(requests));

@@ -39,7 +39,7 @@ class BenchTarget {
 
   // A service with an empty cache that runs `batch` requests at a time and holds any `batch` of
   // `requests`.
-  virtual Result<std::unique_ptr<InferenceService>> start(
+  virtual Result<InferenceService::Owned<InferenceService>> start(
       uint32_t batch, std::span<const BenchRequest> requests) = 0;
 };
 

@@ -98,13 +98,14 @@ class VirtualRun {
     const TimeUs elapsed = load_.step_us + load_.token_us * static_cast<TimeUs>(plan_.tokens);
     now_ += elapsed;
     ++steps_;
-    rows_ += plan_.rows.size();
+    rows_ += plan_.segments.size();
     result_.reset(plan_.step);
     result_.elapsed_us = elapsed;
-    for (const PlanRow& row : plan_.rows) {
-      const auto token = static_cast<TokenId>(random_at(row.request.value, row.start + row.count) %
-                                              load_.scheduler.vocab_size);
-      result_.add(RowOutcome::kOk, std::span(&token, row.samples));
+    for (const Segment& segment : plan_.segments) {
+      const auto token =
+          static_cast<TokenId>(random_at(segment.request.value, segment.start + segment.count) %
+                               load_.scheduler.vocab_size);
+      result_.add(SegmentOutcome::kOk, std::span(&token, segment.samples));
     }
     scheduler_.commit(result_, now_, effects_);
     for (const TokenEvent& token : effects_.tokens) {

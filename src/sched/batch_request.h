@@ -61,12 +61,12 @@ struct BatchRequest {
   uint32_t planned = 0;
   uint32_t pending_samples = 0;
   uint32_t drafts_in_flight = 0;
-  uint32_t rows_in_flight = 0;
+  uint32_t segments_in_flight = 0;
 
   // The plan being made.
-  uint32_t step_tokens = 0;   // tokens of its row; 0 = none
+  uint32_t step_tokens = 0;   // tokens of its segment; 0 = none
   uint32_t step_drafts = 0;   // and how many drafts follow them
-  uint64_t held_in_step = 0;  // it gets no row in that step
+  uint64_t held_in_step = 0;  // it gets no segment in that step
   WaitReason wait = WaitReason::kNone;
 
   uint32_t cached_tokens = 0;

@@ -100,7 +100,7 @@ Status ContinuousBatchingScheduler::check_invariants() const {
   if (std::adjacent_find(by_key_.begin(), by_key_.end(), worse) != by_key_.end()) {
     return internal_error("running requests are out of order by key");
   }
-  uint32_t rows = 0;
+  uint32_t segments = 0;
   std::vector<const BlockTable*> tables;
   for (const BatchRequest* request : batch_) {
     const BatchRequest& r = *request;
@@ -113,22 +113,23 @@ Status ContinuousBatchingScheduler::check_invariants() const {
                             r.id.value, r.computed, r.planned, total, r.limit_tokens,
                             r.table.size());
     }
-    rows += r.rows_in_flight;
+    segments += r.segments_in_flight;
     tables.push_back(&r.table);
   }
   for (const BatchRequest* request : ending_) {
-    if (!request->ended() || request->rows_in_flight == 0)
+    if (!request->ended() || request->segments_in_flight == 0)
       return internal_error("request {} lingers", request->id.value);
-    rows += request->rows_in_flight;
+    segments += request->segments_in_flight;
     tables.push_back(&request->table);
   }
-  uint32_t in_flight_rows = 0;
+  uint32_t in_flight_segments = 0;
   for (uint32_t i = 0; i < in_flight_count_; ++i) {
-    in_flight_rows +=
-        static_cast<uint32_t>(in_flight_[(in_flight_first_ + i) % config_.depth].rows.size());
+    in_flight_segments +=
+        static_cast<uint32_t>(in_flight_[(in_flight_first_ + i) % config_.depth].segments.size());
   }
-  if (rows != in_flight_rows)
-    return internal_error("requests have {} rows in flight, the plans {}", rows, in_flight_rows);
+  if (segments != in_flight_segments)
+    return internal_error("requests have {} segments in flight, the plans {}", segments,
+                          in_flight_segments);
   if (slots_.size() != by_id_.size() + ending_.size() + unused_slots_.size()) {
     return internal_error("{} slots: {} live, {} ending, {} unused", slots_.size(), by_id_.size(),
                           ending_.size(), unused_slots_.size());

@@ -1,4 +1,4 @@
-// One step's decision. Rows are chosen best key first, so whoever has to give way has not been
+// One step's decision. Requests are chosen best key first, so whoever has to give way has not been
 // chosen yet; they are written out in order of admission.
 #include <algorithm>
 
@@ -204,7 +204,7 @@ bool ContinuousBatchingScheduler::make_room_for_head(BatchRequest& head) {
   // Blocks of requests that have ended come back by themselves when their step commits.
   if (!ending_.empty() || !choose_victims(head, head_room_)) return false;
 
-  const auto in_flight = [](const BatchRequest* victim) { return victim->rows_in_flight > 0; };
+  const auto in_flight = [](const BatchRequest* victim) { return victim->segments_in_flight > 0; };
   if (std::any_of(victims_.begin(), victims_.end(), in_flight)) {
     for (BatchRequest* victim : victims_) hold_back(*victim);
     return false;
@@ -248,7 +248,7 @@ bool ContinuousBatchingScheduler::grow_or_preempt(BatchRequest& request, uint64_
     request.wait = WaitReason::kNoBlocks;
     if (!ending_.empty()) return false;
     BatchRequest& victim = *by_key_.back();
-    if (victim.rows_in_flight > 0) {
+    if (victim.segments_in_flight > 0) {
       hold_back(victim);
       return false;
     }
@@ -271,8 +271,8 @@ void ContinuousBatchingScheduler::preempt(BatchRequest& request) {
   enqueue(request);
 }
 
-// The blocks of a request with a step in flight are being written; it gets no row in this plan, so
-// that the next one can preempt it.
+// The blocks of a request with a step in flight are being written; it gets no segment in this plan,
+// so that the next one can preempt it.
 void ContinuousBatchingScheduler::hold_back(BatchRequest& request) {
   request.held_in_step = step_;
   request.step_tokens = 0;
@@ -285,34 +285,34 @@ void ContinuousBatchingScheduler::emit(StepPlan& plan) {
   InFlight& record = in_flight_[(in_flight_first_ + in_flight_count_) % config_.depth];
   record.step = plan.step;
   record.load = {};
-  record.rows.clear();
+  record.segments.clear();
   for (BatchRequest* request : batch_) {
     if (request->step_tokens == 0) continue;
     const uint32_t start = request->planned;
     const uint32_t drafts = request->step_drafts;
     const uint32_t count = request->step_tokens + drafts;
     const bool to_the_end = start + request->step_tokens == request->total();
-    PlanRow row;
-    row.request = request->id;
-    row.start = start;
-    row.count = count;
-    row.samples = to_the_end && !request->ends_when_computed ? 1 + drafts : 0;
-    row.ends = to_the_end && request->ends_when_computed;
-    row.writes_kv = start >= request->table.linked_tokens();
-    row.token_from_previous = start >= request->tokens.size();
-    if (!row.token_from_previous)
-      row.tokens = std::span(request->tokens).subspan(start, request->step_tokens);
-    row.drafts = std::span(request->drafts).first(drafts);
-    row.blocks = request->table.blocks();
-    plan.rows.push_back(row);
+    Segment segment;
+    segment.request = request->id;
+    segment.start = start;
+    segment.count = count;
+    segment.samples = to_the_end && !request->ends_when_computed ? 1 + drafts : 0;
+    segment.ends = to_the_end && request->ends_when_computed;
+    segment.writes_kv = start >= request->table.linked_tokens();
+    segment.token_from_previous = start >= request->tokens.size();
+    if (!segment.token_from_previous)
+      segment.tokens = std::span(request->tokens).subspan(start, request->step_tokens);
+    segment.drafts = std::span(request->drafts).first(drafts);
+    segment.blocks = request->table.blocks();
+    plan.segments.push_back(segment);
     plan.tokens += count;
 
     record.load.add(start, count);
-    record.rows.push_back({request, start, count, row.samples, drafts, row.ends});
+    record.segments.push_back({request, segment});
     request->planned += count;
-    request->pending_samples += row.samples > 0 ? 1 : 0;
+    request->pending_samples += segment.samples > 0 ? 1 : 0;
     request->drafts_in_flight += drafts;
-    ++request->rows_in_flight;
+    ++request->segments_in_flight;
   }
   if (plan.empty()) return;
   ++in_flight_count_;

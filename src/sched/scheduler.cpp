@@ -44,7 +44,7 @@ ContinuousBatchingScheduler::ContinuousBatchingScheduler(const SchedulerConfig& 
   batch_.reserve(config.max_batch);
   by_key_.reserve(config.max_batch);
   ending_.reserve(size_t{config.max_batch} * config.depth);
-  for (InFlight& plan : in_flight_) plan.rows.reserve(config.max_batch);
+  for (InFlight& plan : in_flight_) plan.segments.reserve(config.max_batch);
   under_way_.reserve(size_t{config.max_batch} * (config.depth + 1));
   preempted_.reserve(config.max_batch);
   admitted_.reserve(config.max_batch);
@@ -168,12 +168,12 @@ void ContinuousBatchingScheduler::end(BatchRequest& request, FinishReason reason
   request.status = is_completed(reason) ? RequestStatus::COMPLETED : RequestStatus::CANCELLED;
   ++(is_completed(reason) ? counters_.completed : counters_.cancelled);
   by_id_.erase(request.id);
-  if (request.rows_in_flight > 0)
+  if (request.segments_in_flight > 0)
     ending_.push_back(&request);
   else if (!was_running)
     retire(request);
-  // A running request without rows in flight retires in drop_ended_from_batch(), which the caller
-  // runs once for all that ended.
+  // A running request without segments in flight retires in drop_ended_from_batch(), which the
+  // caller runs once for all that ended.
 }
 
 void ContinuousBatchingScheduler::retire(BatchRequest& request) {
@@ -187,7 +187,7 @@ void ContinuousBatchingScheduler::drop_ended_from_batch() {
   std::erase_if(by_key_, [](const BatchRequest* request) { return request->ended(); });
   std::erase_if(batch_, [&](BatchRequest* request) {
     if (!request->ended()) return false;
-    if (request->rows_in_flight == 0) retire(*request);
+    if (request->segments_in_flight == 0) retire(*request);
     return true;
   });
 }
@@ -223,18 +223,12 @@ void ContinuousBatchingScheduler::commit(const StepResult& result, TimeUs now,
   InFlight& plan = in_flight_[in_flight_first_];
   SKEIN_CHECK(plan.step == result.step, "commit of step {}, oldest in flight is {}", result.step,
               plan.step);
-  SKEIN_CHECK(plan.rows.size() == result.rows.size(), "step {} has {} rows, its result {}",
-              plan.step, plan.rows.size(), result.rows.size());
+  const std::span<const SegmentResult> results = result.segments();
+  SKEIN_CHECK(plan.segments.size() == results.size(), "step {} has {} segments, its result {}",
+              plan.step, plan.segments.size(), results.size());
   cost_.observe(plan.load, result.elapsed_us);
-  std::span<const TokenId> tokens = result.tokens, drafts = result.drafts;
-  for (size_t i = 0; i < plan.rows.size(); ++i) {
-    const RowResult& row = result.rows[i];
-    SKEIN_CHECK(row.tokens <= tokens.size() && row.drafts <= drafts.size(),
-                "step {}: the result lacks tokens of row {}", plan.step, i);
-    commit_row(*plan.rows[i].request, plan.rows[i],
-               {row.outcome, tokens.first(row.tokens), drafts.first(row.drafts)}, effects);
-    tokens = tokens.subspan(row.tokens);
-    drafts = drafts.subspan(row.drafts);
+  for (size_t i = 0; i < results.size(); ++i) {
+    commit_segment(*plan.segments[i].request, plan.segments[i].segment, results[i], effects);
   }
   committed_step_ = plan.step;
   std::erase_if(under_way_, [&](const UnderWay& u) { return u.step <= committed_step_; });
@@ -242,63 +236,64 @@ void ContinuousBatchingScheduler::commit(const StepResult& result, TimeUs now,
   --in_flight_count_;
   if (!effects.ended.empty()) drop_ended_from_batch();
   std::erase_if(ending_, [&](BatchRequest* request) {
-    if (request->rows_in_flight > 0) return false;
+    if (request->segments_in_flight > 0) return false;
     retire(*request);
     return true;
   });
 }
 
-void ContinuousBatchingScheduler::commit_row(BatchRequest& request, const InFlight::Row& row,
-                                             const Sampled& sampled, StepEffects& effects) {
-  --request.rows_in_flight;
-  if (row.samples > 0) --request.pending_samples;
-  request.drafts_in_flight -= row.drafts;
+void ContinuousBatchingScheduler::commit_segment(BatchRequest& request, const Segment& segment,
+                                                 const SegmentResult& result,
+                                                 StepEffects& effects) {
+  --request.segments_in_flight;
+  if (segment.samples > 0) --request.pending_samples;
+  request.drafts_in_flight -= static_cast<uint32_t>(segment.drafts.size());
   if (request.ended()) {
-    counters_.wasted_tokens += sampled.tokens.size();
+    counters_.wasted_tokens += result.tokens.size();
     return;
   }
-  if (!is_sound(request, row, sampled)) {
+  if (!is_sound(request, segment, result)) {
     effects.ended.push_back({request.id, FinishReason::kError});
     end(request, FinishReason::kError);
     return;
   }
-  request.tokens.insert(request.tokens.end(), sampled.tokens.begin(), sampled.tokens.end());
+  request.tokens.insert(request.tokens.end(), result.tokens.begin(), result.tokens.end());
   // Of the drafts, those count as computed after which a token was sampled: they came true.
-  const auto more = static_cast<uint32_t>(sampled.tokens.size());
-  const uint32_t right = sampled.outcome == RowOutcome::kStop ? more : std::max(more, 1U) - 1;
-  request.computed = row.start + row.count - row.drafts + right;
-  if (row.drafts > 0) request.planned = request.computed;
+  const auto more = static_cast<uint32_t>(result.tokens.size());
+  const uint32_t right = result.outcome == SegmentOutcome::kStop ? more : std::max(more, 1U) - 1;
+  request.computed = segment.known_end() + right;
+  if (!segment.drafts.empty()) request.planned = request.computed;
   kv_.publish(request.table, request.tokens, request.computed);
-  if (row.samples > 0) accept_tokens(request, sampled, effects);
-  if (row.ends) {
+  if (segment.samples > 0) accept_tokens(request, result, effects);
+  if (segment.ends) {
     effects.ended.push_back({request.id, FinishReason::kStop});
     end(request, FinishReason::kStop);
   }
-  take_drafts(request, sampled.drafts);
+  take_drafts(request, result.drafts);
 }
 
-// Whether this can be what came of that row: tokens of the vocabulary, no more than samples, all
-// but the last of them drafts.
-bool ContinuousBatchingScheduler::is_sound(const BatchRequest& request, const InFlight::Row& row,
-                                           const Sampled& sampled) const {
-  if (sampled.outcome == RowOutcome::kFault) return false;
-  const std::span<const TokenId> tokens = sampled.tokens;
-  if (row.samples == 0) return tokens.empty();
-  const size_t samples = tokens.size() + (sampled.outcome == RowOutcome::kStop ? 1 : 0);
-  if (samples == 0 || samples > row.samples) return false;
+// Whether this can be what came of that segment: tokens of the vocabulary, no more than samples,
+// all but the last of them drafts.
+bool ContinuousBatchingScheduler::is_sound(const BatchRequest& request, const Segment& segment,
+                                           const SegmentResult& result) const {
+  if (result.outcome == SegmentOutcome::kFault) return false;
+  const std::vector<TokenId>& tokens = result.tokens;
+  if (segment.samples == 0) return tokens.empty();
+  const size_t samples = tokens.size() + (result.outcome == SegmentOutcome::kStop ? 1 : 0);
+  if (samples == 0 || samples > segment.samples) return false;
   return std::all_of(tokens.begin(), tokens.end(), [&](TokenId t) { return in_vocabulary(t); }) &&
          std::equal(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(samples - 1),
                     request.drafts.begin());
 }
 
-void ContinuousBatchingScheduler::accept_tokens(BatchRequest& request, const Sampled& sampled,
+void ContinuousBatchingScheduler::accept_tokens(BatchRequest& request, const SegmentResult& result,
                                                 StepEffects& effects) {
   auto index =
-      static_cast<uint32_t>(request.tokens.size() - sampled.tokens.size()) - request.prompt_tokens;
-  for (const TokenId token : sampled.tokens) effects.tokens.push_back({request.id, index++, token});
-  counters_.generated_tokens += sampled.tokens.size();
+      static_cast<uint32_t>(request.tokens.size() - result.tokens.size()) - request.prompt_tokens;
+  for (const TokenId token : result.tokens) effects.tokens.push_back({request.id, index++, token});
+  counters_.generated_tokens += result.tokens.size();
   request.status = RequestStatus::RUNNING;
-  const bool complete = sampled.outcome != RowOutcome::kOk;
+  const bool complete = result.outcome != SegmentOutcome::kOk;
   if (!complete && request.tokens.size() < request.limit_tokens) return;
   const FinishReason reason = complete ? FinishReason::kStop : FinishReason::kLength;
   effects.ended.push_back({request.id, reason});

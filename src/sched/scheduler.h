@@ -107,17 +107,13 @@ class ContinuousBatchingScheduler {
  private:
   // A plan between plan() and commit().
   struct InFlight {
-    struct Row {
+    struct Planned {
       BatchRequest* request;
-      uint32_t start;
-      uint32_t count;
-      uint32_t samples;
-      uint32_t drafts;
-      bool ends;
+      Segment segment;
     };
     uint64_t step = 0;
     StepLoad load;
-    std::vector<Row> rows;
+    std::vector<Planned> segments;
   };
   // Blocks that admitting the head of the queue takes, and blocks that can be had.
   struct Room {
@@ -139,17 +135,11 @@ class ContinuousBatchingScheduler {
   void end(BatchRequest& request, FinishReason reason);
   void retire(BatchRequest& request);
   void drop_ended_from_batch();
-  // What a StepResult says of one row.
-  struct Sampled {
-    RowOutcome outcome;
-    std::span<const TokenId> tokens;
-    std::span<const TokenId> drafts;
-  };
-  void commit_row(BatchRequest& request, const InFlight::Row& row, const Sampled& sampled,
-                  StepEffects& effects);
-  bool is_sound(const BatchRequest& request, const InFlight::Row& row,
-                const Sampled& sampled) const;
-  void accept_tokens(BatchRequest& request, const Sampled& sampled, StepEffects& effects);
+  void commit_segment(BatchRequest& request, const Segment& segment, const SegmentResult& result,
+                      StepEffects& effects);
+  bool is_sound(const BatchRequest& request, const Segment& segment,
+                const SegmentResult& result) const;
+  void accept_tokens(BatchRequest& request, const SegmentResult& result, StepEffects& effects);
   void take_drafts(BatchRequest& request, std::span<const TokenId> drafts) const;
   bool in_vocabulary(TokenId token) const {
     return token >= 0 && static_cast<uint32_t>(token) < config_.vocab_size;

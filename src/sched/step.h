@@ -12,8 +12,8 @@
 
 namespace skein {
 
-// One request's segment of a step: `count` tokens from position `start` on, drafts last.
-struct PlanRow {
+// A request's rows in a step: `count` tokens from position `start` on, drafts last.
+struct Segment {
   RequestId request;
   uint32_t start = 0;
   uint32_t count = 0;
@@ -28,6 +28,9 @@ struct PlanRow {
   std::span<const TokenId> drafts;
   // The request's whole table, covering start + count tokens. Valid until this plan commits.
   std::span<const BlockId> blocks;
+
+  // The position behind the tokens that are known: of the first draft, and of the first sample.
+  uint32_t known_end() const { return start + count - static_cast<uint32_t>(drafts.size()); }
 };
 
 struct EndEvent {
@@ -37,21 +40,21 @@ struct EndEvent {
 
 struct StepPlan {
   uint64_t step = 0;
-  std::vector<PlanRow> rows;  // in order of admission
-  uint32_t tokens = 0;        // of all rows
+  std::vector<Segment> segments;  // in order of admission
+  uint32_t tokens = 0;            // of all segments
   // What changed on the way, each in the order it happened, preemptions before admissions.
-  std::vector<EndEvent> ended;       // deadline passed: they end here, without a row
+  std::vector<EndEvent> ended;       // deadline passed: they end here, without a segment
   std::vector<RequestId> preempted;  // back in the queue, in their old place
   std::vector<RequestId> admitted;   // out of the queue, for the first time or again
 
-  bool empty() const { return rows.empty(); }
+  bool empty() const { return segments.empty(); }
 
   // Empty, with room for a batch: from the second time on nothing allocates.
   void reset(uint64_t number, uint32_t batch) {
     step = number;
     tokens = 0;
-    rows.clear();
-    rows.reserve(batch);
+    segments.clear();
+    segments.reserve(batch);
     ended.clear();
     ended.reserve(batch);
     for (std::vector<RequestId>* moved : {&preempted, &admitted}) {
@@ -61,42 +64,56 @@ struct StepPlan {
   }
 };
 
-enum class RowOutcome : uint8_t {
+enum class SegmentOutcome : uint8_t {
   kOk,     // computed; with samples, at least one token
   kLast,   // likewise, and the last of the tokens is the last of the answer
   kStop,   // a stop token was sampled after the tokens; it is not part of the answer
-  kFault,  // this row failed (NaN, throw); no other row is concerned
+  kFault,  // this segment failed (NaN, throw); no other segment is concerned
 };
 
-// A row without samples has no tokens. The others have one for each draft that came true and one
-// more, or less where the answer ends.
-struct RowResult {
-  RowOutcome outcome = RowOutcome::kOk;
-  uint32_t tokens = 0;  // how many of StepResult::tokens are its own
-  uint32_t drafts = 0;  // how many of StepResult::drafts
-};
+// What came of a segment. Without samples it has no tokens; otherwise it has one for each draft
+// that came true and one more, or less where the answer ends.
+struct SegmentResult {
+  SegmentOutcome outcome = SegmentOutcome::kOk;
+  std::vector<TokenId> tokens;  // sampled
+  std::vector<TokenId> drafts;  // guesses at what follows them
 
-struct StepResult {
-  uint64_t step = 0;
-  std::vector<RowResult> rows;  // as in the plan
-  std::vector<TokenId> tokens;  // sampled, row after row
-  std::vector<TokenId> drafts;  // guesses at what follows the tokens, row after row
-  TimeUs elapsed_us = 0;        // feeds the cost model
-
-  void reset(uint64_t number) {
-    step = number;
-    rows.clear();
+  void reset(SegmentOutcome what = SegmentOutcome::kOk) {
+    outcome = what;
     tokens.clear();
     drafts.clear();
   }
-  // The next row.
-  void add(RowOutcome outcome, std::span<const TokenId> sampled = {},
-           std::span<const TokenId> guesses = {}) {
-    rows.push_back(
-        {outcome, static_cast<uint32_t>(sampled.size()), static_cast<uint32_t>(guesses.size())});
-    tokens.insert(tokens.end(), sampled.begin(), sampled.end());
-    drafts.insert(drafts.end(), guesses.begin(), guesses.end());
+};
+
+class StepResult {
+ public:
+  uint64_t step = 0;
+  TimeUs elapsed_us = 0;  // feeds the cost model
+
+  // `count` empty results. Those of earlier steps keep their memory, so that nothing allocates once
+  // a step as large as this one was there.
+  void reset(uint64_t number, size_t count = 0) {
+    step = number;
+    count_ = count;
+    if (results_.size() < count) results_.resize(count);
+    for (SegmentResult& result : segments()) result.reset();
   }
+  // One more.
+  void add(SegmentOutcome outcome, std::span<const TokenId> tokens = {},
+           std::span<const TokenId> drafts = {}) {
+    if (++count_ > results_.size()) results_.emplace_back();
+    SegmentResult& result = results_[count_ - 1];
+    result.outcome = outcome;
+    result.tokens.assign(tokens.begin(), tokens.end());
+    result.drafts.assign(drafts.begin(), drafts.end());
+  }
+
+  std::span<SegmentResult> segments() { return {results_.data(), count_}; }  // as in the plan
+  std::span<const SegmentResult> segments() const { return {results_.data(), count_}; }
+
+ private:
+  std::vector<SegmentResult> results_;
+  size_t count_ = 0;
 };
 
 struct TokenEvent {

@@ -40,7 +40,7 @@ constexpr bool is_completed(FinishReason reason) {
   return reason <= FinishReason::kToolCalls;
 }
 
-// Why a request has no row in the latest plan.
+// Why a request has no segment in the latest plan.
 enum class WaitReason : uint8_t {
   kNone,            // it has one, or nothing was planned since it came
   kBehindOthers,    // others of better effective priority are ahead in the queue
@@ -91,7 +91,7 @@ struct SchedulerStats {
   uint64_t cancelled = 0;
   uint64_t prompt_tokens = 0;     // of requests that were admitted
   uint64_t generated_tokens = 0;  // delivered
-  uint64_t computed_tokens = 0;   // rows x tokens that went through the model
+  uint64_t computed_tokens = 0;   // rows that went through the model
   uint64_t wasted_tokens = 0;     // sampled for a request that had ended by then
   uint64_t prefix_query_tokens = 0;
   uint64_t prefix_hit_tokens = 0;

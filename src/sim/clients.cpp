@@ -148,7 +148,7 @@ void Simulator::check_explanation(const SimRequest& request) {
 void Simulator::cancel(SimRequest& request, FinishReason reason) {
   const auto explained = scheduler_->explain(request.id, now_);
   if (!explained.ok()) return fail("explain: {}", explained.message());
-  if (request.rows_in_flight > 0) saw(Path::k_cancel_in_flight);
+  if (request.segments_in_flight > 0) saw(Path::k_cancel_in_flight);
   switch (explained->status) {
     case RequestStatus::WAITING:
       saw(explained->preemptions > 0 ? Path::k_cancel_preempted : Path::k_cancel_queued);

@@ -19,18 +19,18 @@ class OracleModel {
   explicit OracleModel(uint32_t pool_blocks)
       : cells_(size_t{pool_blocks} * kBlockTokens, kPoison) {}
 
-  // Runs one row of a request that is still wanted: reads its context, writes its cells.
-  Status run_row(const PlanRow& row, SimRequest& request);
-  // Runs one row of a request that ended meanwhile: whatever it writes is garbage.
-  void run_orphan(const PlanRow& row);
-  // The blocks of `row` from number `first` on hold nothing that may be read.
-  void poison_blocks(const PlanRow& row, uint32_t first);
+  // Runs one segment of a request that is still wanted: reads its context, writes its cells.
+  Status run_segment(const Segment& segment, SimRequest& request);
+  // Runs one segment of a request that ended meanwhile: whatever it writes is garbage.
+  void run_orphan(const Segment& segment);
+  // The blocks of `segment` from number `first` on hold nothing that may be read.
+  void poison_blocks(const Segment& segment, uint32_t first);
 
  private:
   static constexpr uint64_t kPoison = 0;
 
-  uint64_t& cell(const PlanRow& row, uint32_t position) {
-    return cells_[size_t{row.blocks[position / kBlockTokens].value} * kBlockTokens +
+  uint64_t& cell(const Segment& segment, uint32_t position) {
+    return cells_[size_t{segment.blocks[position / kBlockTokens].value} * kBlockTokens +
                   position % kBlockTokens];
   }
 

@@ -8,20 +8,20 @@ namespace skein::sim {
 
 void Simulator::check_plan(const StepPlan& plan) {
   if (config_.keep_plan_log) log_plan(plan);
-  if (plan.rows.size() > config_.scheduler.max_batch) {
-    return fail("{} rows in a batch of {}", plan.rows.size(), config_.scheduler.max_batch);
+  if (plan.segments.size() > config_.scheduler.max_batch) {
+    return fail("{} segments in a batch of {}", plan.segments.size(), config_.scheduler.max_batch);
   }
   uint32_t tokens = 0;
   size_t drafts = 0;
-  for (const PlanRow& row : plan.rows) {
-    tokens += row.count;
-    drafts += row.drafts.size();
-    check_row(row);
+  for (const Segment& segment : plan.segments) {
+    tokens += segment.count;
+    drafts += segment.drafts.size();
+    check_segment(segment);
     if (failed()) return;
   }
   if (drafts > config_.scheduler.step_drafts)
     return fail("{} drafts planned, at most {}", drafts, config_.scheduler.step_drafts);
-  const uint64_t most = uint64_t{config_.scheduler.step_tokens} + plan.rows.size();
+  const uint64_t most = uint64_t{config_.scheduler.step_tokens} + plan.segments.size();
   if (tokens != plan.tokens || tokens > most)
     return fail("{} tokens planned ({} said), at most {}", tokens, plan.tokens, most);
   check_writes(plan);
@@ -33,8 +33,8 @@ void Simulator::check_moves(const StepPlan& plan) {
     SimRequest* r = find(id);
     if (r == nullptr || !r->in_batch)
       return fail("request {} was preempted but did not run", id.value);
-    if (r->rows_in_flight > 0)
-      return fail("request {} was preempted with a row in flight", id.value);
+    if (r->segments_in_flight > 0)
+      return fail("request {} was preempted with a segment in flight", id.value);
     r->planned = r->table_blocks = 0;
     r->drafts.clear();
     r->in_batch = false;
@@ -73,59 +73,61 @@ void Simulator::check_gave_way(const SimRequest& preempted, const StepPlan& plan
   }
 }
 
-void Simulator::check_row(const PlanRow& row) {
-  SimRequest* request = find(row.request);
-  if (request == nullptr) return fail("request {} has a row but is not live", row.request.value);
+void Simulator::check_segment(const Segment& segment) {
+  SimRequest* request = find(segment.request);
+  if (request == nullptr)
+    return fail("request {} has a segment but is not live", segment.request.value);
   SimRequest& r = *request;
-  if (!r.in_batch) return fail("request {} has a row but waits", r.id.value);
-  const uint32_t end = row.start + row.count;
-  const uint32_t sure = end - static_cast<uint32_t>(row.drafts.size());
+  if (!r.in_batch) return fail("request {} has a segment but waits", r.id.value);
+  const uint32_t end = segment.start + segment.count;
+  const uint32_t sure = end - static_cast<uint32_t>(segment.drafts.size());
   const auto known = static_cast<uint32_t>(r.tokens.size());
   const uint32_t total = known + r.pending_samples;
-  if (sure <= row.start || sure > total)
-    return fail("request {}: row {}+{} of {} tokens", r.id.value, row.start, row.count, total);
-  if (row.start < r.planned)
-    return fail("request {} goes back from {} to {}", r.id.value, r.planned, row.start);
-  const size_t samples = sure == total && !r.ends_when_computed ? 1 + row.drafts.size() : 0;
-  if (row.samples != samples || row.ends != (sure == total && r.ends_when_computed)) {
-    return fail("request {}: row ends at {} of {}, samples {}, ends {}", r.id.value, sure, total,
-                row.samples, row.ends);
+  if (sure <= segment.start || sure > total)
+    return fail("request {}: segment {}+{} of {} tokens", r.id.value, segment.start, segment.count,
+                total);
+  if (segment.start < r.planned)
+    return fail("request {} goes back from {} to {}", r.id.value, r.planned, segment.start);
+  const size_t samples = sure == total && !r.ends_when_computed ? 1 + segment.drafts.size() : 0;
+  if (segment.samples != samples || segment.ends != (sure == total && r.ends_when_computed)) {
+    return fail("request {}: segment ends at {} of {}, samples {}, ends {}", r.id.value, sure,
+                total, segment.samples, segment.ends);
   }
-  if (row.token_from_previous != (row.start >= known))
-    return fail("request {}: token {} from the wrong place", r.id.value, row.start);
-  if (!row.token_from_previous &&
-      !std::equal(row.tokens.begin(), row.tokens.end(), r.tokens.begin() + row.start,
+  if (segment.token_from_previous != (segment.start >= known))
+    return fail("request {}: token {} from the wrong place", r.id.value, segment.start);
+  if (!segment.token_from_previous &&
+      !std::equal(segment.tokens.begin(), segment.tokens.end(), r.tokens.begin() + segment.start,
                   r.tokens.begin() + sure)) {
-    return fail("request {} would compute the wrong tokens at {}", r.id.value, row.start);
+    return fail("request {} would compute the wrong tokens at {}", r.id.value, segment.start);
   }
-  check_drafts(row, r);
-  if (row.blocks.size() < blocks_for(end))
-    return fail("request {}: {} blocks for {} tokens", r.id.value, row.blocks.size(), end);
-  // What came into the table and is not below the row was not found in the cache: it is fresh.
-  if (row.writes_kv) {
-    oracle_.poison_blocks(row,
-                          std::max(r.table_blocks, static_cast<uint32_t>(blocks_for(row.start))));
+  check_drafts(segment, r);
+  if (segment.blocks.size() < blocks_for(end))
+    return fail("request {}: {} blocks for {} tokens", r.id.value, segment.blocks.size(), end);
+  // What came into the table and is not below the segment was not found in the cache: it is fresh.
+  if (segment.writes_kv) {
+    oracle_.poison_blocks(
+        segment, std::max(r.table_blocks, static_cast<uint32_t>(blocks_for(segment.start))));
   }
-  r.table_blocks = static_cast<uint32_t>(row.blocks.size());
+  r.table_blocks = static_cast<uint32_t>(segment.blocks.size());
   r.planned = end;
-  r.pending_samples += row.samples > 0 ? 1 : 0;
-  r.drafts_in_flight += static_cast<uint32_t>(row.drafts.size());
-  ++r.rows_in_flight;
+  r.pending_samples += segment.samples > 0 ? 1 : 0;
+  r.drafts_in_flight += static_cast<uint32_t>(segment.drafts.size());
+  ++r.segments_in_flight;
 }
 
 // Drafts are what the last result guessed, and never more than the answer may have; and who depends
 // on the last token is not planned ahead of it.
-void Simulator::check_drafts(const PlanRow& row, const SimRequest& request) {
-  if (row.samples > 0 && request.pending_samples > 0) {
+void Simulator::check_drafts(const Segment& segment, const SimRequest& request) {
+  if (segment.samples > 0 && request.pending_samples > 0) {
     if (request.constrained)
       return fail("request {} is planned ahead of its constraint", request.id.value);
     if (request.drafts_in_flight > 0)
       return fail("request {} is planned ahead of its drafts", request.id.value);
   }
   if (request.constrained && config_.scheduler.depth == 2) saw(Path::k_not_planned_ahead);
-  if (request.drafts.size() > row.drafts.size())
+  if (request.drafts.size() > segment.drafts.size())
     saw(request.pending_samples > 0 ? Path::k_drafts_too_late : Path::k_drafts_cut);
-  const std::span<const TokenId> drafts = row.drafts;
+  const std::span<const TokenId> drafts = segment.drafts;
   if (drafts.empty()) return;
   if (drafts.size() > request.drafts.size() ||
       !std::equal(drafts.begin(), drafts.end(), request.drafts.begin())) {
@@ -134,32 +136,33 @@ void Simulator::check_drafts(const PlanRow& row, const SimRequest& request) {
   const auto vocab = static_cast<TokenId>(config_.scheduler.vocab_size);
   if (std::any_of(drafts.begin(), drafts.end(), [&](TokenId t) { return t < 0 || t >= vocab; }))
     return fail("request {} would compute a draft outside the vocabulary", request.id.value);
-  if (request.tokens.size() + row.samples > request.limit_tokens)
+  if (request.tokens.size() + segment.samples > request.limit_tokens)
     return fail("request {}: {} tokens and {} samples are beyond its limit of {}", request.id.value,
-                request.tokens.size(), row.samples, request.limit_tokens);
+                request.tokens.size(), segment.samples, request.limit_tokens);
 }
 
-// Nobody writes a block that anyone else has in a row of this plan or of one in flight.
+// Nobody writes a block that anyone else has in a segment of this plan or of one in flight.
 void Simulator::check_writes(const StepPlan& plan) {
   std::fill(named_.begin(), named_.end(), 0U);
-  const auto name = [&](const PlanRow& row) {
-    for (const BlockId id : row.blocks) ++named_[id.value];
+  const auto name = [&](const Segment& segment) {
+    for (const BlockId id : segment.blocks) ++named_[id.value];
   };
-  for (const PlanRow& row : plan.rows) name(row);
+  for (const Segment& segment : plan.segments) name(segment);
   for (uint64_t i = finished_; i < planned_; ++i) {
-    for (const PlanRow& row : plans_[i % plans_.size()].rows) {
-      const bool here = std::any_of(plan.rows.begin(), plan.rows.end(),
-                                    [&](const PlanRow& r) { return r.request == row.request; });
-      if (!here) name(row);
+    for (const Segment& segment : plans_[i % plans_.size()].segments) {
+      const bool here = std::any_of(plan.segments.begin(), plan.segments.end(),
+                                    [&](const Segment& r) { return r.request == segment.request; });
+      if (!here) name(segment);
     }
   }
-  for (const PlanRow& row : plan.rows) {
-    if (!row.writes_kv) continue;
-    for (uint32_t b = row.start / kBlockTokens; b < blocks_for(row.start + row.count); ++b) {
-      const uint32_t names = named_[row.blocks[b].value];
+  for (const Segment& segment : plan.segments) {
+    if (!segment.writes_kv) continue;
+    for (uint32_t b = segment.start / kBlockTokens; b < blocks_for(segment.start + segment.count);
+         ++b) {
+      const uint32_t names = named_[segment.blocks[b].value];
       if (names > 1)
-        return fail("request {} writes block {}, which {} requests hold", row.request.value,
-                    row.blocks[b].value, names);
+        return fail("request {} writes block {}, which {} requests hold", segment.request.value,
+                    segment.blocks[b].value, names);
     }
   }
 }
@@ -222,10 +225,11 @@ void Simulator::check_deadlines() {
 void Simulator::log_plan(const StepPlan& plan) {
   std::string& log = report_.plan_log;
   log += fmt::format("{}:", plan.step);
-  for (const PlanRow& row : plan.rows) {
-    log += fmt::format(" {}@{}+{}s{}{}{}[", row.request.value, row.start, row.count, row.samples,
-                       row.writes_kv ? "" : "r", row.token_from_previous ? "p" : "");
-    for (const BlockId id : row.blocks) log += fmt::format("{} ", id.value);
+  for (const Segment& segment : plan.segments) {
+    log += fmt::format(" {}@{}+{}s{}{}{}[", segment.request.value, segment.start, segment.count,
+                       segment.samples, segment.writes_kv ? "" : "r",
+                       segment.token_from_previous ? "p" : "");
+    for (const BlockId id : segment.blocks) log += fmt::format("{} ", id.value);
     log += ']';
   }
   log += '\n';

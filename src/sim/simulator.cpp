@@ -107,9 +107,9 @@ void Simulator::end_life() {
 void Simulator::lose_runner() {
   if (finished_ < planned_) saw(Path::k_step_lost);
   for (uint64_t i = finished_; i < planned_; ++i) {
-    for (const PlanRow& row : plans_[i % plans_.size()].rows) {
-      SimRequest& request = *by_id_.at(row.request.value);
-      --request.rows_in_flight;
+    for (const Segment& segment : plans_[i % plans_.size()].segments) {
+      SimRequest& request = *by_id_.at(segment.request.value);
+      --request.segments_in_flight;
       forget_if_done(request);
     }
   }
@@ -169,7 +169,7 @@ void Simulator::mark_ended(SimRequest& request, FinishReason reason) {
 }
 
 void Simulator::forget_if_done(SimRequest& request) {
-  if (!request.ended || request.rows_in_flight > 0) return;
+  if (!request.ended || request.segments_in_flight > 0) return;
   by_id_.erase(request.id.value);
   const auto it = std::find_if(requests_.begin(), requests_.end(),
                                [&](const auto& r) { return r.get() == &request; });
@@ -220,24 +220,25 @@ void Simulator::turn() {
 void Simulator::finish_oldest() {
   const StepPlan& plan = plans_[finished_ % plans_.size()];
   result_.reset(plan.step);
-  told_.clear();
+  truth_.clear();
   StepLoad load;
   const bool fails = config_.faults.has(Fault::kStepFails) && rng_.chance(1, 200);
   if (fails) saw(Path::k_step_failed);
-  for (const PlanRow& row : plan.rows) {
-    load.add(row.start, row.count);
+  for (const Segment& segment : plan.segments) {
+    load.add(segment.start, segment.count);
     if (fails) {
-      oracle_.run_orphan(row);
-      result_.add(RowOutcome::kFault);
-      told_.push_back({RowOutcome::kFault, {}});
+      oracle_.run_orphan(segment);
+      result_.add(SegmentOutcome::kFault);
+      truth_.push_back({SegmentOutcome::kFault, {}, {}});
     } else {
-      run_row(row);
+      run_segment(segment);
     }
     if (failed()) return;
   }
-  const auto faulty = [](const RowResult& r) { return r.outcome == RowOutcome::kFault; };
-  const bool threw = config_.faults.has(Fault::kStepThrows) &&
-                     std::any_of(result_.rows.begin(), result_.rows.end(), faulty);
+  const auto faulty = [](const SegmentResult& r) { return r.outcome == SegmentOutcome::kFault; };
+  const auto results = result_.segments();
+  const bool threw =
+      config_.faults.has(Fault::kStepThrows) && std::any_of(results.begin(), results.end(), faulty);
   if (threw) saw(Path::k_step_threw);
   result_.elapsed_us = static_cast<TimeUs>(
       (threw ? 2 : 1) * (300 + 15 * load.tokens + load.pairs / 64 + rng_.below(100)));
@@ -245,7 +246,7 @@ void Simulator::finish_oldest() {
 
   // A client may hang up at the very moment that its step is done.
   if (config_.faults.has(Fault::kCancel) && rng_.chance(1, 60)) {
-    SimRequest* request = find(plan.rows[rng_.below(plan.rows.size())].request);
+    SimRequest* request = find(plan.segments[rng_.below(plan.segments.size())].request);
     if (request != nullptr) cancel(*request, FinishReason::kClient);
   }
   if (failed()) return;
@@ -254,60 +255,60 @@ void Simulator::finish_oldest() {
   check_effects(plan);
 }
 
-// Appends what came of a row, and what of it the scheduler is told.
-void Simulator::run_row(const PlanRow& row) {
-  SimRequest* request = find(row.request);
+// Appends what came of a segment, and what of it the scheduler is told.
+void Simulator::run_segment(const Segment& segment) {
+  SimRequest* request = find(segment.request);
   if (request == nullptr) {
-    oracle_.run_orphan(row);
-    told_.emplace_back();
-    const std::vector<TokenId> tokens(row.samples, 0);
-    return result_.add(RowOutcome::kOk, tokens, tokens);
+    oracle_.run_orphan(segment);
+    truth_.emplace_back();
+    const std::vector<TokenId> tokens(segment.samples, 0);
+    return result_.add(SegmentOutcome::kOk, tokens, tokens);
   }
-  if (const Status status = oracle_.run_row(row, *request); !status.ok())
+  if (const Status status = oracle_.run_segment(segment, *request); !status.ok())
     return fail("{}", status.message());
-  told_.push_back(sample_row(row, *request));
-  const Told& told = told_.back();
-  if (told.outcome == RowOutcome::kFault) return report_fault(row, *request);
+  truth_.push_back(sample_segment(segment, *request));
+  const SegmentResult& truth = truth_.back();
+  if (truth.outcome == SegmentOutcome::kFault) return report_fault(segment, *request);
   const auto drafts = oracle_drafts(
-      config_, request->seed, request->generated() + static_cast<uint32_t>(told.tokens.size()));
-  result_.add(told.outcome, told.tokens, drafts);
+      config_, request->seed, request->generated() + static_cast<uint32_t>(truth.tokens.size()));
+  result_.add(truth.outcome, truth.tokens, drafts);
 }
 
-Simulator::Told Simulator::sample_row(const PlanRow& row, const SimRequest& request) {
-  Told told;
-  for (uint32_t i = 0; i < row.samples; ++i) {
+SegmentResult Simulator::sample_segment(const Segment& segment, const SimRequest& request) {
+  SegmentResult truth;
+  for (uint32_t i = 0; i < segment.samples; ++i) {
     const OracleSample sample = oracle_sample(config_, request.seed, request.generated() + i);
-    told.outcome = sample.outcome;
-    if (sample.outcome == RowOutcome::kStop && i > 0) saw(Path::k_stop_after_draft);
-    if (sample.outcome == RowOutcome::kFault) told.tokens.clear();
+    truth.outcome = sample.outcome;
+    if (sample.outcome == SegmentOutcome::kStop && i > 0) saw(Path::k_stop_after_draft);
+    if (sample.outcome == SegmentOutcome::kFault) truth.tokens.clear();
     if (sample.token == kNoToken) break;
-    told.tokens.push_back(sample.token);
-    if (sample.outcome == RowOutcome::kLast || i == row.drafts.size()) break;
-    const bool right = sample.token == row.drafts[i];
+    truth.tokens.push_back(sample.token);
+    if (sample.outcome == SegmentOutcome::kLast || i == segment.drafts.size()) break;
+    const bool right = sample.token == segment.drafts[i];
     saw(right ? Path::k_draft_right : Path::k_draft_wrong);
     if (!right) break;
   }
-  return told;
+  return truth;
 }
 
 // Some faults are reported; others are a result that cannot be.
-void Simulator::report_fault(const PlanRow& row, const SimRequest& request) {
-  saw(Path::k_row_fault);
+void Simulator::report_fault(const Segment& segment, const SimRequest& request) {
+  saw(Path::k_segment_fault);
   const std::vector<TokenId> outside = {static_cast<TokenId>(config_.scheduler.vocab_size)};
-  const std::vector<TokenId> too_many(row.samples + 1, 0);
+  const std::vector<TokenId> too_many(segment.samples + 1, 0);
   switch (request.seed % 4) {
     case 0:
-      return result_.add(RowOutcome::kOk, outside);
+      return result_.add(SegmentOutcome::kOk, outside);
     case 1:
-      return result_.add(RowOutcome::kOk, too_many, too_many);
+      return result_.add(SegmentOutcome::kOk, too_many, too_many);
     case 2:
-      return result_.add(RowOutcome::kOk);
+      return result_.add(SegmentOutcome::kOk);
     default:
-      return result_.add(RowOutcome::kFault);
+      return result_.add(SegmentOutcome::kFault);
   }
 }
 
-// The effects must be exactly what the rows of live requests amount to, in their order.
+// The effects must be exactly what the segments of live requests amount to, in their order.
 void Simulator::check_effects(const StepPlan& plan) {
   size_t tokens = 0;
   size_t ends = 0;
@@ -319,32 +320,29 @@ void Simulator::check_effects(const StepPlan& plan) {
     ++ends;
     mark_ended(request, reason);
   };
-  size_t draft = 0;
-  for (size_t i = 0; i < plan.rows.size() && !failed(); ++i) {
-    const PlanRow& row = plan.rows[i];
-    const Told& told = told_[i];
-    SimRequest* request = by_id_.at(row.request.value);
-    --request->rows_in_flight;
-    if (row.samples > 0) --request->pending_samples;
-    request->drafts_in_flight -= static_cast<uint32_t>(row.drafts.size());
-    const std::span drafts = std::span(result_.drafts).subspan(draft, result_.rows[i].drafts);
-    draft += drafts.size();
+  for (size_t i = 0; i < plan.segments.size() && !failed(); ++i) {
+    const Segment& segment = plan.segments[i];
+    const SegmentResult& truth = truth_[i];
+    SimRequest* request = by_id_.at(segment.request.value);
+    --request->segments_in_flight;
+    if (segment.samples > 0) --request->pending_samples;
+    request->drafts_in_flight -= static_cast<uint32_t>(segment.drafts.size());
     if (request->ended) {
       forget_if_done(*request);
       continue;
     }
-    request->drafts.assign(drafts.begin(), drafts.end());
-    if (told.outcome == RowOutcome::kFault) {
+    request->drafts = result_.segments()[i].drafts;
+    if (truth.outcome == SegmentOutcome::kFault) {
       expect_end(*request, FinishReason::kError);
       continue;
     }
-    check_tokens(row, *request, told, tokens);
+    check_tokens(segment, *request, truth, tokens);
     if (failed()) return;
-    if (row.ends) saw(Path::k_ends_unsampled);
-    if (told.outcome == RowOutcome::kLast) saw(Path::k_last_token);
-    if (row.ends || told.outcome != RowOutcome::kOk) {
+    if (segment.ends) saw(Path::k_ends_unsampled);
+    if (truth.outcome == SegmentOutcome::kLast) saw(Path::k_last_token);
+    if (segment.ends || truth.outcome != SegmentOutcome::kOk) {
       expect_end(*request, FinishReason::kStop);
-    } else if (request->tokens.size() >= request->limit_tokens && row.samples > 0) {
+    } else if (request->tokens.size() >= request->limit_tokens && segment.samples > 0) {
       expect_end(*request, FinishReason::kLength);
     }
   }
@@ -355,10 +353,10 @@ void Simulator::check_effects(const StepPlan& plan) {
   }
 }
 
-// The token events from number `at` on are those of this row.
-void Simulator::check_tokens(const PlanRow& row, SimRequest& request, const Told& told,
-                             size_t& at) {
-  for (const TokenId token : told.tokens) {
+// The token events from number `at` on are those of this segment.
+void Simulator::check_tokens(const Segment& segment, SimRequest& request,
+                             const SegmentResult& truth, size_t& at) {
+  for (const TokenId token : truth.tokens) {
     const TokenEvent* event = at < effects_.tokens.size() ? &effects_.tokens[at++] : nullptr;
     if (event == nullptr || event->request != request.id || event->index != request.generated() ||
         event->token != token) {
@@ -366,8 +364,8 @@ void Simulator::check_tokens(const PlanRow& row, SimRequest& request, const Told
     }
     request.tokens.push_back(token);
   }
-  if (row.drafts.empty()) return;
-  // Its next row goes on after the last draft that came true.
+  if (segment.drafts.empty()) return;
+  // Its next segment goes on after the last draft that came true.
   request.planned = static_cast<uint32_t>(request.tokens.size()) - 1;
 }
 

@@ -82,23 +82,19 @@ class Simulator {
   // One turn of the engine's loop
   void turn();
   void finish_oldest();
-  // What came of a row: the truth, which its result may hide.
-  struct Told {
-    RowOutcome outcome = RowOutcome::kOk;
-    std::vector<TokenId> tokens;
-  };
-  void run_row(const PlanRow& row);
-  Told sample_row(const PlanRow& row, const SimRequest& request);
-  void report_fault(const PlanRow& row, const SimRequest& request);
+  void run_segment(const Segment& segment);
+  SegmentResult sample_segment(const Segment& segment, const SimRequest& request);
+  void report_fault(const Segment& segment, const SimRequest& request);
   void check_effects(const StepPlan& plan);
-  void check_tokens(const PlanRow& row, SimRequest& request, const Told& told, size_t& at);
+  void check_tokens(const Segment& segment, SimRequest& request, const SegmentResult& truth,
+                    size_t& at);
 
   // plan_checks.cpp
   void check_plan(const StepPlan& plan);
   void check_moves(const StepPlan& plan);
   void check_gave_way(const SimRequest& preempted, const StepPlan& plan);
-  void check_row(const PlanRow& row);
-  void check_drafts(const PlanRow& row, const SimRequest& request);
+  void check_segment(const Segment& segment);
+  void check_drafts(const Segment& segment, const SimRequest& request);
   void check_writes(const StepPlan& plan);
   void check_overtaking(const SimRequest& admitted);
   void check_starvation();
@@ -129,7 +125,7 @@ class Simulator {
 
   TimeUs now_ = 1'000'000;
   TimeUs seen_now_ = 0;  // the latest time that the scheduler was told
-  std::vector<std::unique_ptr<SimRequest>> requests_;  // live, or ended with rows in flight
+  std::vector<std::unique_ptr<SimRequest>> requests_;  // live, or ended with segments in flight
   std::unordered_map<uint64_t, SimRequest*> by_id_;
   uint32_t live_ = 0;
   uint64_t last_ended_ = 0;
@@ -140,16 +136,16 @@ class Simulator {
   std::deque<TimeUs> door_ends_;      // when requests that had started ended, within a class gap
 
   std::array<StepPlan, 2> plans_;
-  uint64_t planned_ = 0;  // plans with rows
+  uint64_t planned_ = 0;  // plans with segments
   uint64_t finished_ = 0;
   StepResult result_;
-  std::vector<Told> told_;  // by row of the result
+  std::vector<SegmentResult> truth_;  // by segment; the result that is told may hide it
   StepEffects effects_;
 
   RequestId top_;  // who has been first in the queue, for how long, and how long it may be
   uint64_t top_turns_ = 0;
   uint64_t top_bound_ = 0;
-  std::vector<uint32_t> named_;  // by block: requests whose rows name it
+  std::vector<uint32_t> named_;  // by block: requests whose segments name it
   std::vector<EndEvent> ends_;
 };
 

@@ -64,12 +64,13 @@ SimConfig random_config(uint64_t seed, uint32_t steps) {
 OracleSample oracle_sample(const SimConfig& config, uint64_t request_seed, uint32_t index) {
   const uint64_t dice = random_at(request_seed, kOutcomeStream, index);
   if (dice % 1000 < config.stop_permille) {
-    if ((dice >> 32 & 1) != 0) return {RowOutcome::kStop, kNoToken};
-    return {RowOutcome::kLast, oracle_token(config, request_seed, index)};
+    if ((dice >> 32 & 1) != 0) return {SegmentOutcome::kStop, kNoToken};
+    return {SegmentOutcome::kLast, oracle_token(config, request_seed, index)};
   }
-  const bool faulty = config.faults.has(Fault::kRowFault) || config.faults.has(Fault::kStepThrows);
-  if (faulty && (dice >> 16) % 500 == 0) return {RowOutcome::kFault, kNoToken};
-  return {RowOutcome::kOk, oracle_token(config, request_seed, index)};
+  const bool faulty =
+      config.faults.has(Fault::kSegmentFault) || config.faults.has(Fault::kStepThrows);
+  if (faulty && (dice >> 16) % 500 == 0) return {SegmentOutcome::kFault, kNoToken};
+  return {SegmentOutcome::kOk, oracle_token(config, request_seed, index)};
 }
 
 std::vector<TokenId> oracle_drafts(const SimConfig& config, uint64_t request_seed, uint32_t index) {

@@ -18,8 +18,8 @@ namespace skein::sim {
 enum class Fault : uint32_t {
   kCancel,         // clients hang up, in every state
   kStalledReader,  // a reader stops reading and is cut after a while
-  kRowFault,       // a row gives NaN
-  kStepThrows,     // a step throws and is rerun row by row: one row is to blame
+  kSegmentFault,   // a segment gives NaN
+  kStepThrows,     // a step throws and is rerun segment by segment: one segment is to blame
   kStepFails,      // nothing of a step can be used
   kStepLate,       // a step takes long, and the world goes on meanwhile
   kLost,           // the runner is lost with all its steps, and the engine is made anew
@@ -48,7 +48,7 @@ struct AllocationHooks {
 
 struct SimConfig {
   uint64_t seed = 0;
-  uint32_t steps = 10'000;  // plans with rows
+  uint32_t steps = 10'000;  // plans with segments
   uint32_t max_requests = UINT32_MAX;
   SchedulerConfig scheduler;
   Faults faults;
@@ -75,7 +75,7 @@ SimConfig random_config(uint64_t seed, uint32_t steps);
 
 // What the model says after `index` generated tokens: a pure function of the request.
 struct OracleSample {
-  RowOutcome outcome = RowOutcome::kOk;
+  SegmentOutcome outcome = SegmentOutcome::kOk;
   TokenId token = kNoToken;
 };
 OracleSample oracle_sample(const SimConfig& config, uint64_t request_seed, uint32_t index);
@@ -105,7 +105,7 @@ struct SimRequest {
   bool ended = false;
   bool in_batch = false;  // admitted, and not preempted since
   bool started = false;   // admitted at least once
-  uint32_t rows_in_flight = 0;
+  uint32_t segments_in_flight = 0;
   uint32_t planned = 0;
   uint32_t pending_samples = 0;
   uint32_t drafts_in_flight = 0;

@@ -21,14 +21,15 @@ class TimedRunner final : public StepRunner {
  public:
   TimedRunner(std::shared_ptr<FakeModel> model, std::chrono::microseconds prefill_time)
       : inner_(std::move(model)), prefill_time_(prefill_time) {}
-  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override {
+  void start(std::span<const Segment> segments,
+             std::span<const RequestSampler* const> samplers) override {
     time_ = kStepTime;
-    for (const PlanRow& row : rows) time_ += (row.count - 1) * prefill_time_;
-    inner_.start(rows, tasks);
+    for (const Segment& segment : segments) time_ += (segment.count - 1) * prefill_time_;
+    inner_.start(segments, samplers);
   }
-  TimeUs finish(std::span<RowOutput> outputs) override {
+  TimeUs finish(const StepOutput& output) override {
     std::this_thread::sleep_for(time_);
-    return inner_.finish(outputs);
+    return inner_.finish(output);
   }
 
  private:
@@ -49,8 +50,8 @@ class FakeTarget final : public BenchTarget {
     }
     return 0U;
   }
-  Result<std::unique_ptr<InferenceService>> start(uint32_t batch,
-                                                  std::span<const BenchRequest>) override {
+  Result<InferenceService::Owned<InferenceService>> start(uint32_t batch,
+                                                          std::span<const BenchRequest>) override {
     batches.push_back(batch);
     EngineOptions options;
     options.scheduler.pool_blocks = pool_blocks;
@@ -61,7 +62,7 @@ class FakeTarget final : public BenchTarget {
     auto engine = BatchInferenceEngine::create(std::make_unique<TimedRunner>(model, prefill_time),
                                                options, clock_);
     if (!engine.ok()) return engine.status();
-    return std::unique_ptr<InferenceService>(std::move(*engine));
+    return InferenceService::Owned<InferenceService>(std::move(*engine));
   }
 
   std::shared_ptr<FakeModel> model = std::make_shared<FakeModel>();

@@ -18,15 +18,17 @@ class DraftingRunner final : public StepRunner {
   DraftingRunner(std::unique_ptr<StepRunner> real, Guess guess)
       : real_(std::move(real)), guess_(std::move(guess)) {}
 
-  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override {
-    tasks_ = tasks;
-    real_->start(rows, tasks);
+  void start(std::span<const Segment> segments,
+             std::span<const RequestSampler* const> samplers) override {
+    segments_ = segments;
+    real_->start(segments, samplers);
   }
-  TimeUs finish(std::span<RowOutput> outputs) override {
-    const TimeUs took = real_->finish(outputs);
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const auto sampled = static_cast<uint32_t>(outputs[i].sampled.size());
-      if (sampled > 0) outputs[i].drafts = guess_(tasks_[i].position + sampled - 1);
+  TimeUs finish(const StepOutput& output) override {
+    const TimeUs took = real_->finish(output);
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      SegmentResult& result = output.results[i];
+      const auto sampled = static_cast<uint32_t>(result.tokens.size());
+      if (sampled > 0) result.drafts = guess_(segments_[i].known_end() + sampled - 1);
     }
     return took;
   }
@@ -34,7 +36,7 @@ class DraftingRunner final : public StepRunner {
  private:
   std::unique_ptr<StepRunner> real_;
   Guess guess_;
-  std::span<const RowTask> tasks_;
+  std::span<const Segment> segments_;
 };
 
 }  // namespace skein

@@ -73,7 +73,7 @@ class EngineTest : public ::testing::Test {
   std::shared_ptr<FakeModel> model_ = std::make_shared<FakeModel>();
   EngineOptions options_;
   SystemClock clock_;
-  std::unique_ptr<BatchInferenceEngine> engine_;
+  InferenceService::Owned<BatchInferenceEngine> engine_;
 };
 
 }  // namespace skein

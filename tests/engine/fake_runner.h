@@ -1,5 +1,5 @@
-// A StepRunner without a model: a row's token is a hash of its request and position, and any row
-// can be told to fail. What it was asked to run is kept for the test to look at.
+// A StepRunner without a model: a token is a hash of its request and position, and any segment can
+// be told to fail. What it was asked to run is kept for the test to look at.
 #pragma once
 
 #include <condition_variable>
@@ -23,15 +23,15 @@ struct FakeModel {
   std::mutex mutex;
   std::condition_variable changed;
   uint32_t depth = 1;
-  std::set<uint64_t> throws;                 // requests whose rows make the step throw
-  std::set<uint64_t> bad_rows;               // requests whose rows fail by themselves
+  std::set<uint64_t> throws;                 // requests whose segments make the step throw
+  std::set<uint64_t> bad_segments;           // requests whose segments fail by themselves
   bool lost = false;                         // the next step loses the runner
   uint64_t allowed = UINT64_MAX;             // steps that may run; the next one waits for more
   std::set<uint64_t> stops;                  // requests whose next token is a stop token
   std::set<uint64_t> lasts;                  // requests whose next token is their last
   std::vector<std::vector<uint64_t>> steps;  // the requests of each step started, in order
   uint64_t computed_tokens = 0;
-  uint64_t ahead = 0;  // rows whose token came from the step before
+  uint64_t ahead = 0;  // segments whose token came from the step before
   std::map<uint64_t, std::map<uint32_t, TokenId>> fed;  // by request and position
   // What it guesses to follow after a request's token at a position.
   std::function<std::vector<TokenId>(uint64_t request, uint32_t position)> drafts;
@@ -47,68 +47,70 @@ class FakeRunner final : public StepRunner {
 
   uint32_t depth() const override { return model_->depth; }
 
-  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override {
+  void start(std::span<const Segment> segments,
+             std::span<const RequestSampler* const> /*samplers*/) override {
     const std::lock_guard lock(model_->mutex);
     std::vector<uint64_t>& ids = model_->steps.emplace_back();
-    for (const PlanRow& row : rows) ids.push_back(row.request.value);
-    started_.push_back({rows, tasks});
+    for (const Segment& segment : segments) ids.push_back(segment.request.value);
+    started_.push_back(segments);
     model_->changed.notify_all();
   }
 
-  TimeUs finish(std::span<RowOutput> outputs) override {
+  TimeUs finish(const StepOutput& output) override {
     std::unique_lock lock(model_->mutex);
-    const Started step = started_.front();
+    const std::span<const Segment> step = started_.front();
     started_.pop_front();
     model_->changed.wait(lock, [this] { return model_->allowed > 0; });
     if (model_->allowed != UINT64_MAX) --model_->allowed;
     if (std::exchange(model_->lost, false)) throw RunnerLost("the device is gone");
-    for (const PlanRow& row : step.rows) {
-      if (model_->throws.contains(row.request.value)) throw std::runtime_error("planted fault");
+    for (const Segment& segment : step) {
+      if (model_->throws.contains(segment.request.value)) throw std::runtime_error("planted fault");
     }
-    for (size_t i = 0; i < step.rows.size(); ++i) {
-      compute(step.rows[i]);
-      sample(step.rows[i], step.tasks[i].position, outputs[i]);
+    for (size_t i = 0; i < step.size(); ++i) {
+      compute(step[i]);
+      sample(step[i], output.results[i], output.details[i]);
     }
     return 0;
   }
 
  private:
-  struct Started {
-    std::span<const PlanRow> rows;
-    std::span<const RowTask> tasks;
-  };
-
-  void compute(const PlanRow& row) {
-    const uint64_t id = row.request.value;
-    model_->computed_tokens += row.count;
-    uint32_t position = row.start;
-    if (row.token_from_previous) {
+  void compute(const Segment& segment) {
+    const uint64_t id = segment.request.value;
+    model_->computed_tokens += segment.count;
+    uint32_t position = segment.start;
+    if (segment.token_from_previous) {
       ++model_->ahead;
       model_->fed[id][position++] = sampled_.at(id);
     }
-    for (const TokenId token : row.tokens) model_->fed[id][position++] = token;
-    for (const TokenId token : row.drafts) model_->fed[id][position++] = token;
+    for (const TokenId token : segment.tokens) model_->fed[id][position++] = token;
+    for (const TokenId token : segment.drafts) model_->fed[id][position++] = token;
   }
 
-  void sample(const PlanRow& row, uint32_t position, RowOutput& output) {
-    const uint64_t id = row.request.value;
-    if (model_->bad_rows.contains(id)) output.status = internal_error("logit 7 is nan");
-    if (row.ends) output.hidden = {static_cast<float>(id), static_cast<float>(row.count)};
-    for (uint32_t n = 0; n < row.samples; ++n) {
-      SampledToken sampled;
-      sampled.token = sampled_[id] = FakeModel::token(id, position + n);
-      sampled.stop = model_->stops.contains(id);
-      sampled.last = model_->lasts.contains(id);
-      output.sampled.push_back(sampled);
-      if (sampled.stop || sampled.last) break;
-      if (n < row.drafts.size() && sampled.token != row.drafts[n]) break;
+  void sample(const Segment& segment, SegmentResult& result, SegmentDetails& details) {
+    const uint64_t id = segment.request.value;
+    if (model_->bad_segments.contains(id)) details.status = internal_error("logit 7 is nan");
+    if (segment.ends) details.hidden = {static_cast<float>(id), static_cast<float>(segment.count)};
+    for (uint32_t n = 0; n < segment.samples; ++n) {
+      const TokenId token = sampled_[id] = FakeModel::token(id, segment.known_end() + n);
+      if (model_->stops.contains(id)) {
+        result.outcome = SegmentOutcome::kStop;
+        break;
+      }
+      result.tokens.push_back(token);
+      if (model_->lasts.contains(id)) {
+        result.outcome = SegmentOutcome::kLast;
+        break;
+      }
+      if (n < segment.drafts.size() && token != segment.drafts[n]) break;
     }
-    const auto more = static_cast<uint32_t>(output.sampled.size());
-    if (model_->drafts && more > 0) output.drafts = model_->drafts(id, position + more - 1);
+    const auto more = static_cast<uint32_t>(result.tokens.size());
+    if (model_->drafts && more > 0) {
+      result.drafts = model_->drafts(id, segment.known_end() + more - 1);
+    }
   }
 
   std::shared_ptr<FakeModel> model_;
-  std::deque<Started> started_;
+  std::deque<std::span<const Segment>> started_;
   std::map<uint64_t, TokenId> sampled_;  // by request: its latest token
 };
 

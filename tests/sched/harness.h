@@ -75,8 +75,8 @@ class Harness {
     StepResult result;
     result.reset(p.step);
     result.elapsed_us = elapsed;
-    for (const PlanRow& row : p.rows)
-      result.add(RowOutcome::kOk, std::vector<TokenId>(row.samples, kAnswer));
+    for (const Segment& segment : p.segments)
+      result.add(SegmentOutcome::kOk, std::vector<TokenId>(segment.samples, kAnswer));
     commit(result);
   }
   void commit(const StepResult& result) {
@@ -99,10 +99,10 @@ class Harness {
     while (!scheduler->idle() && steps < 10'000) step(), ++steps;
     return steps;
   }
-  const PlanRow* row_of(uint64_t id) const {
-    const auto it = std::find_if(plan.rows.begin(), plan.rows.end(),
-                                 [&](const PlanRow& r) { return r.request.value == id; });
-    return it == plan.rows.end() ? nullptr : &*it;
+  const Segment* segment_of(uint64_t id) const {
+    const auto it = std::find_if(plan.segments.begin(), plan.segments.end(),
+                                 [&](const Segment& r) { return r.request.value == id; });
+    return it == plan.segments.end() ? nullptr : &*it;
   }
   Explanation explain(uint64_t id) const {
     auto e = scheduler->explain(RequestId{id}, now);

@@ -12,17 +12,17 @@ TEST(Scheduler, OneRequestFromPromptToLength) {
   h.must_submit(1, text(40), 3);
   EXPECT_EQ(h.explain(1).status, RequestStatus::WAITING);
   h.step();
-  ASSERT_EQ(h.plan.rows.size(), 1u);
+  ASSERT_EQ(h.plan.segments.size(), 1u);
   EXPECT_EQ(h.plan.admitted, std::vector{RequestId{1}});
-  EXPECT_EQ(h.plan.rows[0].start, 0u);
-  EXPECT_EQ(h.plan.rows[0].count, 40u);
-  EXPECT_TRUE(h.plan.rows[0].samples);
-  EXPECT_EQ(h.plan.rows[0].blocks.size(), 2u);
+  EXPECT_EQ(h.plan.segments[0].start, 0u);
+  EXPECT_EQ(h.plan.segments[0].count, 40u);
+  EXPECT_TRUE(h.plan.segments[0].samples);
+  EXPECT_EQ(h.plan.segments[0].blocks.size(), 2u);
   EXPECT_EQ(h.explain(1).status, RequestStatus::RUNNING);
   h.step();
-  EXPECT_EQ(h.plan.rows[0].start, 40u);
-  EXPECT_EQ(h.plan.rows[0].count, 1u);
-  EXPECT_EQ(h.plan.rows[0].tokens[0], kAnswer);
+  EXPECT_EQ(h.plan.segments[0].start, 40u);
+  EXPECT_EQ(h.plan.segments[0].count, 1u);
+  EXPECT_EQ(h.plan.segments[0].tokens[0], kAnswer);
   h.step();
   EXPECT_EQ(h.answers[1], std::vector<TokenId>(3, kAnswer));
   EXPECT_EQ(h.ends.at(1), FinishReason::kLength);
@@ -38,16 +38,16 @@ TEST(Scheduler, LongPromptsAreCutAtBlockBordersAndDecodesComeFirst) {
   h.step();
   h.must_submit(2, text(300, 2), 2);
   h.step();
-  ASSERT_EQ(h.plan.rows.size(), 2u);
-  EXPECT_EQ(h.row_of(1)->count, 1u);
-  EXPECT_EQ(h.row_of(2)->count, 96u) << "99 tokens are left; 96 end at a border";
-  EXPECT_FALSE(h.row_of(2)->samples);
+  ASSERT_EQ(h.plan.segments.size(), 2u);
+  EXPECT_EQ(h.segment_of(1)->count, 1u);
+  EXPECT_EQ(h.segment_of(2)->count, 96u) << "99 tokens are left; 96 end at a border";
+  EXPECT_FALSE(h.segment_of(2)->samples);
   h.step();
-  EXPECT_EQ(h.row_of(2)->start, 96u);
+  EXPECT_EQ(h.segment_of(2)->start, 96u);
   h.step();
   h.step();
-  EXPECT_EQ(h.row_of(2)->start + h.row_of(2)->count, 300u);
-  EXPECT_TRUE(h.row_of(2)->samples);
+  EXPECT_EQ(h.segment_of(2)->start + h.segment_of(2)->count, 300u);
+  EXPECT_TRUE(h.segment_of(2)->samples);
   EXPECT_EQ(h.answers[1].size(), 5u) << "the stream went on all the while";
 }
 
@@ -150,7 +150,7 @@ TEST(Scheduler, CancelInFlightReturnsBlocksAtCommitAndNoToken) {
   h.must_submit(1, text(40), 4);
   StepPlan plan;
   h.scheduler->plan(h.now, plan);
-  ASSERT_EQ(plan.rows.size(), 1u);
+  ASSERT_EQ(plan.segments.size(), 1u);
   EXPECT_TRUE(h.scheduler->cancel(RequestId{1}, FinishReason::kClient));
   EXPECT_EQ(h.scheduler->stats().held_blocks, 2u);
   EXPECT_FALSE(h.scheduler->idle());
@@ -168,9 +168,9 @@ TEST(Scheduler, AFaultEndsItsRowAlone) {
   h.scheduler->plan(h.now, h.plan);
   StepResult result;
   result.reset(h.plan.step);
-  result.add(RowOutcome::kOk, std::vector{kAnswer});
-  result.add(RowOutcome::kFault);
-  result.add(RowOutcome::kOk, std::vector{1'000'000});
+  result.add(SegmentOutcome::kOk, std::vector{kAnswer});
+  result.add(SegmentOutcome::kFault);
+  result.add(SegmentOutcome::kOk, std::vector{1'000'000});
   h.commit(result);
   EXPECT_EQ(h.ends.at(2), FinishReason::kError);
   EXPECT_EQ(h.ends.at(3), FinishReason::kError) << "a token outside the vocabulary";
@@ -227,7 +227,7 @@ TEST(Scheduler, TheHeadOfTheQueueIsNotBypassed) {
   h.must_submit(2, text(120, 2), 4);  // 4 blocks: does not fit now
   h.must_submit(3, text(10, 3), 4);   // would fit
   h.step();
-  EXPECT_EQ(h.row_of(3), nullptr);
+  EXPECT_EQ(h.segment_of(3), nullptr);
   const Explanation head = h.explain(2);
   EXPECT_EQ(head.wait, WaitReason::kNoBlocks);
   EXPECT_EQ(head.queue_position, 1u);
@@ -251,7 +251,7 @@ TEST(Scheduler, ABetterClassTakesThePlaceOfAWorseOne) {
   h.step();
   EXPECT_EQ(h.plan.preempted, std::vector{RequestId{2}}) << "the worst key";
   EXPECT_EQ(h.plan.admitted, std::vector{RequestId{3}});
-  EXPECT_NE(h.row_of(3), nullptr);
+  EXPECT_NE(h.segment_of(3), nullptr);
   EXPECT_EQ(h.scheduler->stats().class_preemptions, 1u);
   h.must_submit(4, text(10, 4), 2, Priority::NORMAL);
   h.step();
@@ -283,21 +283,21 @@ TEST(Scheduler, NobodyIsPreemptedWhenThatWouldNotMakeRoom) {
   h.must_submit(3, text(150, 3), 10, Priority::HIGH);  // 5 blocks: not to be had
   h.step();
   EXPECT_TRUE(h.plan.preempted.empty());
-  EXPECT_NE(h.row_of(2), nullptr) << "the LOW one runs on";
+  EXPECT_NE(h.segment_of(2), nullptr) << "the LOW one runs on";
 }
 
 TEST(Scheduler, AShortHighPromptDoesNotWaitForALongLowOne) {
   Harness h;
   h.must_submit(1, text(1500, 1), 4, Priority::LOW);
   h.step();
-  EXPECT_EQ(h.row_of(1)->count, 256u);
+  EXPECT_EQ(h.segment_of(1)->count, 256u);
   h.must_submit(2, text(100, 2), 4, Priority::HIGH);
   h.step();
-  ASSERT_NE(h.row_of(2), nullptr);
-  EXPECT_EQ(h.row_of(2)->count, 100u);
-  EXPECT_TRUE(h.row_of(2)->samples) << "its first token comes with this very step";
-  EXPECT_EQ(h.row_of(1)->count, 128u) << "the rest, up to a border";
-  EXPECT_EQ(h.plan.rows[0].request, RequestId{1}) << "rows stand in order of admission";
+  ASSERT_NE(h.segment_of(2), nullptr);
+  EXPECT_EQ(h.segment_of(2)->count, 100u);
+  EXPECT_TRUE(h.segment_of(2)->samples) << "its first token comes with this very step";
+  EXPECT_EQ(h.segment_of(1)->count, 128u) << "the rest, up to a border";
+  EXPECT_EQ(h.plan.segments[0].request, RequestId{1}) << "segments stand in order of admission";
 }
 
 TEST(Scheduler, DrainFinishesWhatIsThere) {
@@ -343,17 +343,17 @@ TEST(Scheduler, AtDepthTwoTheNextStepIsPlannedWhileOneRuns) {
   StepPlan first, second, third;
   h.scheduler->plan(0, first);
   h.scheduler->plan(0, second);
-  ASSERT_EQ(second.rows.size(), 1u);
-  EXPECT_EQ(second.rows[0].start, 10u);
-  EXPECT_TRUE(second.rows[0].token_from_previous);
-  EXPECT_TRUE(second.rows[0].tokens.empty());
+  ASSERT_EQ(second.segments.size(), 1u);
+  EXPECT_EQ(second.segments[0].start, 10u);
+  EXPECT_TRUE(second.segments[0].token_from_previous);
+  EXPECT_TRUE(second.segments[0].tokens.empty());
   h.finish(first, 10);
   h.scheduler->plan(h.now, third);
-  EXPECT_EQ(third.rows[0].start, 11u);
+  EXPECT_EQ(third.segments[0].start, 11u);
   // The sample of `second` is a stop: `third` was in vain.
   StepResult stop;
   stop.reset(second.step);
-  stop.add(RowOutcome::kStop);
+  stop.add(SegmentOutcome::kStop);
   h.commit(stop);
   EXPECT_EQ(h.ends.at(1), FinishReason::kStop);
   EXPECT_GT(h.scheduler->stats().held_blocks, 0u) << "`third` is still being computed";
@@ -384,7 +384,7 @@ TEST(SchedulerDeathTest, ResultsThatFitNoPlanAreABrokenInvariant) {
   h.must_submit(1, text(10));
   h.scheduler->plan(0, h.plan);
   result.step = h.plan.step;
-  EXPECT_DEATH(h.scheduler->commit(result, 0, h.effects), "has 1 rows, its result 0");
+  EXPECT_DEATH(h.scheduler->commit(result, 0, h.effects), "has 1 segments, its result 0");
   StepPlan second;
   EXPECT_DEATH(h.scheduler->plan(0, second), "1 plans in flight at depth 1");
 }

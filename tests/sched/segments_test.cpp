@@ -1,4 +1,4 @@
-// What a request's rows of one step may come to: no token, one, or several.
+// What a request's segments of one step may come to: no token, one, or several.
 #include <gtest/gtest.h>
 #include <vector>
 
@@ -19,7 +19,7 @@ void first_token(Harness& h, const std::vector<TokenId>& drafts) {
   h.scheduler->plan(h.now, h.plan);
   StepResult result;
   result.reset(h.plan.step);
-  result.add(RowOutcome::kOk, std::vector{kAnswer}, drafts);
+  result.add(SegmentOutcome::kOk, std::vector{kAnswer}, drafts);
   h.commit(result);
   h.scheduler->plan(h.now, h.plan);
 }
@@ -28,20 +28,20 @@ TEST(Segments, DraftsThatComeTrueAreTokensAndTheRestIsComputedAgain) {
   Harness h(with_drafts(4));
   h.must_submit(1, text(10), 20);
   first_token(h, {8, 9, 10});
-  ASSERT_EQ(h.plan.rows.size(), 1u);
-  EXPECT_EQ(h.plan.rows[0].start, 10u);
-  EXPECT_EQ(h.plan.rows[0].count, 4u);
-  EXPECT_EQ(h.plan.rows[0].samples, 4u);
-  EXPECT_EQ(h.plan.rows[0].tokens.size(), 1u);
+  ASSERT_EQ(h.plan.segments.size(), 1u);
+  EXPECT_EQ(h.plan.segments[0].start, 10u);
+  EXPECT_EQ(h.plan.segments[0].count, 4u);
+  EXPECT_EQ(h.plan.segments[0].samples, 4u);
+  EXPECT_EQ(h.plan.segments[0].tokens.size(), 1u);
   StepResult result;
   result.reset(h.plan.step);
-  result.add(RowOutcome::kOk, std::vector{8, 9, 11});
+  result.add(SegmentOutcome::kOk, std::vector{8, 9, 11});
   h.commit(result);
   EXPECT_EQ(h.answers[1], (std::vector{kAnswer, 8, 9, 11}));
   EXPECT_EQ(h.explain(1).computed_tokens, 13u);
   h.step();
-  EXPECT_EQ(h.plan.rows[0].start, 13u);
-  EXPECT_EQ(h.plan.rows[0].count, 1u) << "the drafts have been used";
+  EXPECT_EQ(h.plan.segments[0].start, 13u);
+  EXPECT_EQ(h.plan.segments[0].count, 1u) << "the drafts have been used";
   h.run_out();
   EXPECT_EQ(h.answers[1].size(), 20u);
 }
@@ -53,7 +53,7 @@ TEST(Segments, DraftsAreCutAtTheLimitTheBlockTheStepAndTheVocabulary) {
     Harness h(with_drafts(step_drafts));
     h.must_submit(1, text(prompt), max_new);
     first_token(h, offered);
-    return h.plan.rows[0].drafts.size();
+    return h.plan.segments[0].drafts.size();
   };
   EXPECT_EQ(drafts(10, 5, 50, many), 3u) << "a token more is sampled than drafts are right";
   EXPECT_EQ(drafts(28, 50, 50, many), 3u) << "to the end of the block";
@@ -65,7 +65,7 @@ TEST(Segments, DraftsAreCutAtTheLimitTheBlockTheStepAndTheVocabulary) {
 
 TEST(Segments, ResultsThatCannotBeEndTheirRequestAlone) {
   using Tokens = std::vector<TokenId>;
-  const auto end_of = [](RowOutcome outcome, const Tokens& tokens) {
+  const auto end_of = [](SegmentOutcome outcome, const Tokens& tokens) {
     Harness h(with_drafts(4));
     h.must_submit(1, text(10), 20);
     first_token(h, {8, 9});
@@ -75,15 +75,16 @@ TEST(Segments, ResultsThatCannotBeEndTheirRequestAlone) {
     h.commit(result);
     return h.ends.contains(1) ? h.ends[1] : FinishReason::kClient;
   };
-  EXPECT_EQ(end_of(RowOutcome::kOk, {8, 9, 3}), FinishReason::kClient) << "goes on";
-  EXPECT_EQ(end_of(RowOutcome::kOk, {3}), FinishReason::kClient) << "goes on";
-  EXPECT_EQ(end_of(RowOutcome::kStop, {8, 9}), FinishReason::kStop);
-  EXPECT_EQ(end_of(RowOutcome::kLast, {8, 3}), FinishReason::kStop);
-  EXPECT_EQ(end_of(RowOutcome::kOk, {}), FinishReason::kError);
-  EXPECT_EQ(end_of(RowOutcome::kLast, {}), FinishReason::kError);
-  EXPECT_EQ(end_of(RowOutcome::kOk, {8, 9, 3, 4}), FinishReason::kError) << "more than samples";
-  EXPECT_EQ(end_of(RowOutcome::kStop, {8, 9, 3}), FinishReason::kError);
-  EXPECT_EQ(end_of(RowOutcome::kOk, {9, 8}), FinishReason::kError) << "8 was not computed there";
+  EXPECT_EQ(end_of(SegmentOutcome::kOk, {8, 9, 3}), FinishReason::kClient) << "goes on";
+  EXPECT_EQ(end_of(SegmentOutcome::kOk, {3}), FinishReason::kClient) << "goes on";
+  EXPECT_EQ(end_of(SegmentOutcome::kStop, {8, 9}), FinishReason::kStop);
+  EXPECT_EQ(end_of(SegmentOutcome::kLast, {8, 3}), FinishReason::kStop);
+  EXPECT_EQ(end_of(SegmentOutcome::kOk, {}), FinishReason::kError);
+  EXPECT_EQ(end_of(SegmentOutcome::kLast, {}), FinishReason::kError);
+  EXPECT_EQ(end_of(SegmentOutcome::kOk, {8, 9, 3, 4}), FinishReason::kError) << "more than samples";
+  EXPECT_EQ(end_of(SegmentOutcome::kStop, {8, 9, 3}), FinishReason::kError);
+  EXPECT_EQ(end_of(SegmentOutcome::kOk, {9, 8}), FinishReason::kError)
+      << "8 was not computed there";
 }
 
 TEST(Segments, AStopTokenIsNotDeliveredAndALastTokenIs) {
@@ -93,8 +94,8 @@ TEST(Segments, AStopTokenIsNotDeliveredAndALastTokenIs) {
   h.scheduler->plan(h.now, h.plan);
   StepResult result;
   result.reset(h.plan.step);
-  result.add(RowOutcome::kStop);
-  result.add(RowOutcome::kLast, std::vector{kAnswer});
+  result.add(SegmentOutcome::kStop);
+  result.add(SegmentOutcome::kLast, std::vector{kAnswer});
   h.commit(result);
   EXPECT_EQ(h.ends.at(1), FinishReason::kStop);
   EXPECT_EQ(h.ends.at(2), FinishReason::kStop);
@@ -114,10 +115,10 @@ TEST(Segments, ARequestThatEndsWhenComputedSamplesNothing) {
   spec.ends_when_computed = true;
   ASSERT_TRUE(h.scheduler->submit(spec, 0).ok());
   h.step();
-  EXPECT_FALSE(h.plan.rows[0].ends);
+  EXPECT_FALSE(h.plan.segments[0].ends);
   h.step();
-  EXPECT_TRUE(h.plan.rows[0].ends);
-  EXPECT_EQ(h.plan.rows[0].samples, 0u);
+  EXPECT_TRUE(h.plan.segments[0].ends);
+  EXPECT_EQ(h.plan.segments[0].samples, 0u);
   EXPECT_EQ(h.ends.at(1), FinishReason::kStop);
   EXPECT_TRUE(h.answers.empty());
   EXPECT_TRUE(h.scheduler->idle());
@@ -138,8 +139,8 @@ TEST(Segments, WhoDependsOnItsLastTokenIsNotPlannedAheadOfIt) {
   EXPECT_TRUE(second.empty());
   h.finish(first, 10);
   h.scheduler->plan(h.now, second);
-  ASSERT_EQ(second.rows.size(), 1u);
-  EXPECT_FALSE(second.rows[0].token_from_previous);
+  ASSERT_EQ(second.segments.size(), 1u);
+  EXPECT_FALSE(second.segments[0].token_from_previous);
 }
 
 }  // namespace

@@ -18,29 +18,32 @@ using ::testing::Not;
 
 enum class Plant { kNan, kThrow };
 
-// The real runner, but rows of a request whose prompt begins with '!' fail once it is armed.
+// The real runner, but segments of a request whose prompt begins with '!' fail once it is armed.
 class FaultyRunner final : public StepRunner {
  public:
   FaultyRunner(std::unique_ptr<StepRunner> real, Plant plant, const std::atomic<bool>& armed)
       : real_(std::move(real)), plant_(plant), armed_(armed) {}
 
-  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override {
+  void start(std::span<const Segment> segments,
+             std::span<const RequestSampler* const> samplers) override {
     constexpr TokenId kMark = 3 + '!';
-    for (const PlanRow& row : rows) {
-      if (row.start == 0 && row.tokens[0] == kMark) marked_.insert(row.request.value);
+    for (const Segment& segment : segments) {
+      if (segment.start == 0 && segment.tokens[0] == kMark) marked_.insert(segment.request.value);
     }
-    rows_ = rows;
-    real_->start(rows, tasks);
+    segments_ = segments;
+    real_->start(segments, samplers);
   }
-  TimeUs finish(std::span<RowOutput> outputs) override {
+  TimeUs finish(const StepOutput& output) override {
     const bool armed = armed_;
-    const auto fails = [&](size_t i) { return armed && marked_.contains(rows_[i].request.value); };
-    for (size_t i = 0; plant_ == Plant::kThrow && i < rows_.size(); ++i) {
+    const auto fails = [&](size_t i) {
+      return armed && marked_.contains(segments_[i].request.value);
+    };
+    for (size_t i = 0; plant_ == Plant::kThrow && i < segments_.size(); ++i) {
       if (fails(i)) throw std::runtime_error("planted fault");
     }
-    const TimeUs took = real_->finish(outputs);
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      if (fails(i)) outputs[i].status = internal_error("the logit of token 7 is nan");
+    const TimeUs took = real_->finish(output);
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      if (fails(i)) output.details[i].status = internal_error("the logit of token 7 is nan");
     }
     return took;
   }
@@ -50,7 +53,7 @@ class FaultyRunner final : public StepRunner {
   const Plant plant_;
   const std::atomic<bool>& armed_;
   std::set<uint64_t> marked_;
-  std::span<const PlanRow> rows_;
+  std::span<const Segment> segments_;
 };
 
 SchedulerManager::Loader with_faults(SchedulerManager::Loader real, Plant plant,

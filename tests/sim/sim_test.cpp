@@ -15,8 +15,9 @@ SimConfig timeless(uint64_t seed, uint32_t requests) {
   SimConfig c = random_config(seed, 1'000'000);
   c.faults = {};
   if (seed % 2 == 0) {
-    c.faults.set(Fault::kRowFault);
-    c.scheduler.step_drafts = 0;  // a row that fails takes along what its drafts would have brought
+    c.faults.set(Fault::kSegmentFault);
+    c.scheduler.step_drafts =
+        0;  // a segment that fails takes along what its drafts would have brought
   }
   c.max_requests = requests;
   c.follow_up_percent = 0;
@@ -155,7 +156,8 @@ TEST(Simulation, StepsAllocateNothing) {
     scheduler.plan(now, plan);
     const uint64_t planned = allocations() - before;
     result.reset(plan.step);
-    for (const PlanRow& row : plan.rows) result.add(RowOutcome::kOk, std::span(&kOne, row.samples));
+    for (const Segment& segment : plan.segments)
+      result.add(SegmentOutcome::kOk, std::span(&kOne, segment.samples));
     now += 1000;
     const uint64_t middle = allocations();
     if (!plan.empty()) scheduler.commit(result, now, effects);
@@ -198,12 +200,12 @@ TEST(Simulation, AnInterTokenTargetHoldsUnderLongPrompts) {
       if (step % 40 == 20) submit(4000, 2);
       scheduler->plan(now, plan);
       StepLoad load;
-      for (const PlanRow& row : plan.rows) load.add(row.start, row.count);
+      for (const Segment& segment : plan.segments) load.add(segment.start, segment.count);
       result.reset(plan.step);
       result.elapsed_us =
           2'000 + 30 * static_cast<TimeUs>(load.tokens) + static_cast<TimeUs>(load.pairs / 1024);
-      for (const PlanRow& row : plan.rows)
-        result.add(RowOutcome::kOk, std::span(&kOne, row.samples));
+      for (const Segment& segment : plan.segments)
+        result.add(SegmentOutcome::kOk, std::span(&kOne, segment.samples));
       now += result.elapsed_us;
       if (step > 60) slowest = std::max(slowest, result.elapsed_us);
       computed += plan.tokens;

@@ -1,70 +1,104 @@
 // BatchInferenceEngine: continuous batching for one model, on a thread of its own.
 //
-// The engine's thread owns scheduler, model, KV bytes and samplers outright (engine_core.h); values
-// cross its border and nothing else: messages in, token events out, a snapshot per step.
+// Its loop: plan, run, commit, deliver. The thread owns scheduler, model, KV bytes and samplers
+// outright; values cross its border and nothing else: messages in, token events out, a snapshot per
+// step. A step that hangs is the StepWatch's business, steps that throw are the StepRing's, and
+// where requests go when the runner is lost is the Failover's.
 //
-// A row that fails ends alone. A step that throws is run again row by row, and only rows that fail
-// alone end with an error. A step that does not come back within the step timeout makes the engine
-// kHung: everything that runs or waits ends with kError and kDeadlineExceeded, and what the step
-// brings when it does come back is ignored. However long a step takes, nobody waits beyond its own
-// deadline. An engine whose runner is lost becomes kFailed: requests that have sent nothing go to
-// Options::adopt, the others end with an error.
+// A segment that fails ends its request alone. A step that throws is run again segment by segment,
+// and only requests that fail alone end with an error. A step that does not come back within the
+// step timeout makes the engine kHung: everything that runs or waits ends with kError and
+// kDeadlineExceeded, and what the step brings when it does come back is ignored. However long a
+// step takes, nobody waits beyond its own deadline. An engine whose runner is lost becomes kFailed:
+// requests that have sent nothing go to EngineOptions::hand_over, the others end with an error.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mailbox.h"
+#include "engine/loop/failover.h"
 #include "engine/loop/inference_service.h"
+#include "engine/loop/pending_explanations.h"
+#include "engine/loop/step_ring.h"
 #include "engine/loop/step_runner.h"
-#include "engine/loop/watchdog.h"
 #include "sched/scheduler.h"
 
 namespace skein {
 
-class EngineCore;
-
-// A request that its engine could not go on with.
-struct Orphan {
-  RequestId id;
-  GenerationRequest request;  // timeout_us: what is left of it
-  std::shared_ptr<TokenStream> stream;
-};
-
-struct EngineOptions {
-  SchedulerConfig scheduler;
-  TimeUs step_timeout_us = 60 * kUsPerSecond;
-  TimeUs stall_timeout_us = 60 * kUsPerSecond;  // a reader that takes nothing for so long is cut
-  // Called on the engine's thread when it fails. Returns where cancels of the orphans go from now
-  // on; without it they end with an error.
-  std::function<std::shared_ptr<RequestCanceller>(std::vector<Orphan>, const Status& why)> adopt;
+struct EngineOptions : ServiceOptions {
+  Failover::HandOver hand_over;  // of an engine that fails; without it all requests end
 };
 
 class BatchInferenceEngine final : public InferenceService {
  public:
   // Starts the thread. `clock` must outlive the engine, also one whose stop() returned false.
-  static Result<std::unique_ptr<BatchInferenceEngine>> create(std::unique_ptr<StepRunner> runner,
-                                                              EngineOptions options,
-                                                              const Clock& clock);
-  ~BatchInferenceEngine() override;
+  static Result<Owned<BatchInferenceEngine>> create(std::unique_ptr<StepRunner> runner,
+                                                    EngineOptions options, const Clock& clock);
 
-  Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready) override;
-  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests) override;
+  void cancel(RequestId id, FinishReason reason) override;
   using InferenceService::explain;
   void explain(std::vector<RequestId> ids, Explained done) override;
-  EngineSnapshot snapshot() const override;
   void drain() override;
-  bool stop(TimeUs timeout_us) override;
 
  private:
-  explicit BatchInferenceEngine(std::shared_ptr<EngineCore> core) : core_(std::move(core)) {}
+  BatchInferenceEngine(std::unique_ptr<StepRunner> runner,
+                       std::unique_ptr<ContinuousBatchingScheduler> scheduler,
+                       EngineOptions options, const Clock& clock);
 
-  // Shared with the thread, so that one which hangs in a step for ever finds its things in place.
-  std::shared_ptr<EngineCore> core_;
-  std::unique_ptr<Watchdog> watchdog_;
-  std::thread thread_;
+  struct Cancel {
+    RequestId id;
+    FinishReason reason;
+  };
+  struct Drain {};
+  using Message = std::variant<Submission, Cancel, Drain>;
+  using Step = StepRing::Step;
+
+  void serve() override;
+  Status accept(Submission submission) override;
+  void wake() override { mailbox_.wake(); }
+  void watch() override;
+
+  void apply(Submission& message, TimeUs now);
+  void apply(Cancel& message, TimeUs now);
+  void apply(Drain& message, TimeUs now);
+  void answer_explanations();
+  bool start_step(TimeUs now);  // false: there is nothing to run
+  void note_plan(const StepPlan& plan, TimeUs now);
+  void finish_step();
+  void commit(Step& step, TimeUs ended);
+  void deliver(Step& step, TimeUs now);
+  // `sampled`: with its logprobs, where they were asked for.
+  void deliver_token(EngineRequest& live, const TokenEvent& event, const SampledToken* sampled,
+                     TimeUs now);
+  void report_progress(const Step& step);
+  void drop_given_up(TimeUs now);
+  void finish(RequestId id, FinishReason reason, TimeUs now, Status status = {});
+  void end_unstarted(RequestId id, const std::shared_ptr<TokenStream>& stream, FinishReason reason,
+                     Status status);
+  void publish();
+  void shut();
+  void fail(const Status& why);
+  void give_up() noexcept;
+
+  Mailbox<Message> mailbox_;
+  PendingExplanations explanations_;
+  Failover failover_;
+
+  // ---- the thread's own ----
+  std::unique_ptr<ContinuousBatchingScheduler> scheduler_;
+  StepRing steps_;
+  std::unordered_map<RequestId, std::shared_ptr<EngineRequest>> live_;
+  std::vector<Message> messages_;
+  TimeUs last_finish_ = 0;
+  StepEffects effects_;
+  EngineSnapshot counters_;
+  uint32_t open_slots_ = 0;  // as the door knows it
+  std::vector<std::pair<std::shared_ptr<TokenStream>, GenerationEnd>> ended_;  // to be told
 };
 
 }  // namespace skein

@@ -1,5 +1,6 @@
-// InferenceService: one loaded model that answers requests. BatchInferenceEngine is the one that
-// serves; DirectService is what it degrades to.
+// InferenceService: one loaded model that answers requests, as its owner holds it: a ServiceLoop,
+// its thread and its watchdog. BatchInferenceEngine is the one that serves; DirectService is what
+// it degrades to.
 //
 //   SKEIN_ASSIGN(RequestHandle request, service.submit(std::move(wanted), on_ready));
 //   while (request.stream().wait(chunk)) { ...; if (chunk.end) break; }
@@ -8,18 +9,27 @@
 // call any member.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "engine/loop/generation.h"
 #include "engine/loop/snapshot.h"
+#include "engine/loop/step_watch.h"
 #include "engine/loop/token_stream.h"
+#include "engine/loop/watchdog.h"
+#include "sched/queue_door.h"
+#include "sched/scheduler.h"
 #include "sched/types.h"
 
 namespace skein {
@@ -66,19 +76,45 @@ class RequestHandle {
   std::shared_ptr<RequestCanceller> canceller_;
 };
 
-class InferenceService {
+// A request under way to whoever serves it, or from a service that failed to the next one.
+struct Submission {
+  RequestId id;
+  GenerationRequest request;
+  std::shared_ptr<TokenStream> stream;
+  TimeUs arrived = 0;
+  TimeUs deadline = kNever;
+};
+
+struct ServiceOptions {
+  SchedulerConfig scheduler;
+  TimeUs step_timeout_us = 60 * kUsPerSecond;
+  TimeUs stall_timeout_us = 60 * kUsPerSecond;  // a reader that takes nothing for so long is cut
+};
+
+// What all services have in common: ids, places in the queue, streams, deadlines, the state and the
+// end. How requests are served is the heir's. Besides its owner its thread and the handles of its
+// requests hold it, so that a thread which hangs in a step for ever finds its things in place.
+class InferenceService : public RequestCanceller,
+                         public std::enable_shared_from_this<InferenceService> {
  public:
-  virtual ~InferenceService() = default;
+  // Stops a service when its owner lets go of it.
+  struct Stop {
+    void operator()(InferenceService* service) const;
+  };
+  template <class Service>
+  using Owned = std::unique_ptr<Service, Stop>;
+
+  InferenceService(const InferenceService&) = delete;
+  InferenceService& operator=(const InferenceService&) = delete;
 
   // Refused at once, and nothing has changed: kInvalidArgument (a parameter), kOutOfRange (can
   // never fit), kResourceExhausted (the queue is full, or the tenant holds its share of it),
   // kUnavailable (draining, failed, or hung).
-  // What only the engine's thread can know arrives as the stream's end.
-  virtual Result<RequestHandle> submit(GenerationRequest request,
-                                       std::function<void()> on_ready) = 0;
+  // What only the service's thread can know arrives as the stream's end.
+  Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);
   // Where others ask too and so many more requests of this tenant are beyond its share: how long it
   // takes, as things go, until they are not.
-  virtual std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests) = 0;
+  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests);
   // Explains those of `ids` that are live. `done` is called once, soon or at once, by some thread
   // (often the engine's, which must not be kept): with kUnavailable where the engine does not come
   // to it within ten seconds, kResourceExhausted where too many ask. One message for all ids.
@@ -86,14 +122,69 @@ class InferenceService {
   virtual void explain(std::vector<RequestId> ids, Explained done) = 0;
   // Waits for the explanation of one; kNotFound when it is not live.
   Result<Explanation> explain(RequestId id);
-  virtual EngineSnapshot snapshot() const = 0;
+  virtual EngineSnapshot snapshot() const;
 
   // From here on submit() answers kUnavailable; what is queued or runs goes on.
-  virtual void drain() = 0;
+  virtual void drain() { draining_ = true; }
   // Ends everything: what runs or waits gets kDrained. False when a step hung and did not come back
   // within the time; the service must not be destroyed by static destructors then, but the process
   // may exit.
-  virtual bool stop(TimeUs timeout_us) = 0;
+  bool stop(TimeUs timeout_us);
+
+ protected:
+  // `slots`: requests that run at a time. Ids are counted from `first_id` on.
+  InferenceService(const ServiceOptions& options, uint32_t slots, uint64_t first_id,
+                   const Clock& clock);
+  // Starts the threads; the name is for top and debuggers. Throws std::system_error where one
+  // cannot be had.
+  template <class Service>
+  static Owned<Service> start(const std::shared_ptr<Service>& service, const char* thread_name) {
+    service->start_threads(thread_name);
+    return Owned<Service>(service.get());
+  }
+
+  // The thread: serves until stopping(), or until it cannot go on.
+  virtual void serve() = 0;
+  virtual void wake() = 0;  // it is stopping
+  // Takes a request that has a place in the queue; what it refuses leaves it.
+  virtual Status accept(Submission submission) = 0;
+  // Called by the watchdog: ends what a step keeps waiting.
+  virtual void watch() { watch_.look(clock_.now()); }
+
+  bool stopping() const { return stopping_; }
+  void leave_queue(uint64_t tenant);
+  void note_end(TimeUs now);            // of a request that ran
+  void set_open_slots(uint32_t slots);  // that are free for others
+  void forget(RequestId id);            // before its stream is told the end
+  void publish(const EngineSnapshot& snapshot);
+  void set_state(EngineState state);
+
+  const ServiceOptions options_;
+  const Clock& clock_;
+  StepWatch watch_;
+  std::atomic<uint32_t> live_count_{0};  // submitted, and not ended yet
+
+ private:
+  void start_threads(const char* name);
+
+  std::atomic<uint64_t> next_id_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> draining_{false};
+
+  // Places of those that were submitted and never started yet.
+  std::mutex queue_mutex_;
+  QueueDoor door_;
+
+  mutable std::mutex snapshot_mutex_;
+  EngineSnapshot snapshot_;  // its state says no more than running, failed or stopped
+
+  std::mutex stopped_mutex_;
+  std::condition_variable stopped_changed_;
+  bool stopped_ = false;
+
+  std::shared_ptr<InferenceService> self_;  // for the owner
+  std::unique_ptr<Watchdog> watchdog_;
+  std::thread thread_;
 };
 
 }  // namespace skein

@@ -16,22 +16,23 @@ ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvC
 }
 
 // Everything is computed in finish(): on the CPU there is nothing to do meanwhile.
-void ModelRunner::start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) {
-  rows_ = rows;
-  tasks_ = tasks;
+void ModelRunner::start(std::span<const Segment> segments,
+                        std::span<const RequestSampler* const> samplers) {
+  segments_ = segments;
+  samplers_ = samplers;
 }
 
-TimeUs ModelRunner::finish(std::span<RowOutput> outputs) {
+TimeUs ModelRunner::finish(const StepOutput& output) {
   build();
   const std::lock_guard turn(model_->turn());
   const TimeUs started = clock_.now();
   const HostRows logits = model_->backend().read(
       model_->decoder().forward({tokens_, sequences_, logit_rows_}, *cache_));
   const TimeUs ended = clock_.now();
-  sample(logits, outputs);
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    if (!rows_[i].ends) continue;
-    outputs[i].status = {Code::kUnimplemented, "the decoder gives no hidden state"};
+  sample(logits, output);
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    if (!segments_[i].ends) continue;
+    output.details[i].status = {Code::kUnimplemented, "the decoder gives no hidden state"};
   }
   return ended - started;
 }
@@ -41,51 +42,59 @@ void ModelRunner::build() {
   sequences_.clear();
   logit_rows_.clear();
   sampling_.clear();
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const PlanRow& row = rows_[i];
-    SKEIN_CHECK(!row.token_from_previous, "request {}: a token is awaited that no step samples",
-                row.request.value);
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    SKEIN_CHECK(!segment.token_from_previous, "request {}: a token is awaited that no step samples",
+                segment.request.value);
     Sequence sequence;
     sequence.first_row = static_cast<uint32_t>(tokens_.size());
-    sequence.rows = row.count;
-    sequence.start = row.start;
-    sequence.writes_kv = row.writes_kv;
-    sequence.blocks = row.blocks;
+    sequence.rows = segment.count;
+    sequence.start = segment.start;
+    sequence.writes_kv = segment.writes_kv;
+    sequence.blocks = segment.blocks;
     sequences_.push_back(sequence);
-    tokens_.insert(tokens_.end(), row.tokens.begin(), row.tokens.end());
-    tokens_.insert(tokens_.end(), row.drafts.begin(), row.drafts.end());
-    if (row.samples > 0) sampling_.push_back({i, logit_rows_.size()});
-    for (uint32_t n = row.samples; n > 0; --n) {
+    tokens_.insert(tokens_.end(), segment.tokens.begin(), segment.tokens.end());
+    tokens_.insert(tokens_.end(), segment.drafts.begin(), segment.drafts.end());
+    if (segment.samples > 0) sampling_.push_back({i, logit_rows_.size()});
+    for (uint32_t n = segment.samples; n > 0; --n) {
       logit_rows_.push_back(static_cast<uint32_t>(tokens_.size() - n));
     }
   }
 }
 
-void ModelRunner::sample(const HostRows& logits, std::span<RowOutput> outputs) {
+void ModelRunner::sample(const HostRows& logits, const StepOutput& output) {
   const size_t threads = scratches_.size();
   pool_.run(threads, [&](size_t thread) {
     for (size_t i = thread; i < sampling_.size(); i += threads) {
-      const auto [row, logit] = sampling_[i];
-      sample_row(row, logit, logits, scratches_[thread], outputs[row]);
+      const auto [segment, logit] = sampling_[i];
+      sample_segment(segment, logit, logits, scratches_[thread], output);
     }
   });
 }
 
 // A token is sampled after each draft that came true.
-void ModelRunner::sample_row(size_t row, size_t logit, const HostRows& logits,
-                             SamplerScratch& scratch, RowOutput& output) const {
-  const std::span<const TokenId> drafts = rows_[row].drafts;
-  const RowTask& task = tasks_[row];
-  for (uint32_t n = 0; n < rows_[row].samples; ++n) {
-    const Result<SampledToken> sampled = task.sampler->sample(
-        logits.row(logit + n).first(model_->vocab()), task.position + n, scratch, drafts.first(n));
+void ModelRunner::sample_segment(size_t index, size_t logit, const HostRows& logits,
+                                 SamplerScratch& scratch, const StepOutput& output) const {
+  const Segment& segment = segments_[index];
+  const RequestSampler& sampler = *samplers_[index];
+  SegmentResult& result = output.results[index];
+  SegmentDetails& details = output.details[index];
+  for (uint32_t n = 0; n < segment.samples; ++n) {
+    const Result<SampledToken> sampled =
+        sampler.sample(logits.row(logit + n).first(model_->vocab()), segment.known_end() + n,
+                       scratch, segment.drafts.first(n));
     if (!sampled.ok()) {
-      output.status = sampled.status();
+      details.status = sampled.status();
       return;
     }
-    output.sampled.push_back(*sampled);
-    if (sampled->stop || sampled->last) return;
-    if (n < drafts.size() && sampled->token != drafts[n]) return;
+    if (sampled->stop) {
+      result.outcome = SegmentOutcome::kStop;
+      return;
+    }
+    result.tokens.push_back(sampled->token);
+    if (sampler.params().logprobs) details.sampled.push_back(*sampled);
+    if (sampled->last) result.outcome = SegmentOutcome::kLast;
+    if (sampled->last || (n < segment.drafts.size() && sampled->token != segment.drafts[n])) return;
   }
 }
 

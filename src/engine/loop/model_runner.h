@@ -1,5 +1,5 @@
-// ModelRunner: a StepRunner over a real model. Rows become a ragged batch, one pass of the decoder,
-// and the rows that sample are split over the compute workers. It owns the KV bytes.
+// ModelRunner: a StepRunner over a real model. Segments become one pass of the decoder, and those
+// that sample are split over the compute workers. It owns the KV bytes.
 #pragma once
 
 #include <memory>
@@ -19,14 +19,15 @@ class ModelRunner final : public StepRunner {
   ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache, ComputePool& pool,
               const Clock& clock);
 
-  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override;
-  TimeUs finish(std::span<RowOutput> outputs) override;
+  void start(std::span<const Segment> segments,
+             std::span<const RequestSampler* const> samplers) override;
+  TimeUs finish(const StepOutput& output) override;
 
  private:
   void build();
-  void sample(const HostRows& logits, std::span<RowOutput> outputs);
-  void sample_row(size_t row, size_t logit, const HostRows& logits, SamplerScratch& scratch,
-                  RowOutput& output) const;
+  void sample(const HostRows& logits, const StepOutput& output);
+  void sample_segment(size_t index, size_t logit, const HostRows& logits, SamplerScratch& scratch,
+                      const StepOutput& output) const;
 
   std::shared_ptr<LoadedModel> model_;
   std::unique_ptr<KvCache> cache_;
@@ -34,15 +35,15 @@ class ModelRunner final : public StepRunner {
   const Clock& clock_;
 
   // The step that was started.
-  std::span<const PlanRow> rows_;
-  std::span<const RowTask> tasks_;
+  std::span<const Segment> segments_;
+  std::span<const RequestSampler* const> samplers_;
 
   // Its batch, kept for the memory.
   std::vector<TokenId> tokens_;
   std::vector<Sequence> sequences_;
   std::vector<uint32_t> logit_rows_;
   struct Sampling {
-    size_t row;
+    size_t segment;
     size_t logit;  // number of its first logit row
   };
   std::vector<Sampling> sampling_;

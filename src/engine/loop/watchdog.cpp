@@ -33,8 +33,4 @@ void Watchdog::run() {
   }
 }
 
-TimeUs watch_interval_us(TimeUs step_timeout_us) {
-  return std::clamp<TimeUs>(step_timeout_us / 8, kUsPerMs, kSlowStepUs);
-}
-
 }  // namespace skein

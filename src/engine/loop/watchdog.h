@@ -30,11 +30,4 @@ class Watchdog {
   std::thread thread_;
 };
 
-// How often to look for steps over `step_timeout_us`: one is found within an eighth of that, and a
-// deadline that passes while a step runs within a quarter of a second.
-TimeUs watch_interval_us(TimeUs step_timeout_us);
-
-// A step that runs for so long keeps the loop from looking at deadlines itself.
-inline constexpr TimeUs kSlowStepUs = 250 * kUsPerMs;
-
 }  // namespace skein

@@ -4,44 +4,70 @@
 // hangs.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <memory>
-#include <thread>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/loop/batch_inference_engine.h"
 #include "engine/loop/inference_service.h"
-#include "engine/loop/watchdog.h"
 #include "engine/manager/direct_inference.h"
 
 namespace skein {
 
 class DirectService final : public InferenceService {
  public:
-  struct Options {
-    SchedulerConfig scheduler;  // its limits: queue, context, vocabulary, time per class
-    TimeUs step_timeout_us = 60 * kUsPerSecond;
-    TimeUs stall_timeout_us = 60 * kUsPerSecond;
-  };
+  // Of the scheduler's configuration its limits count: queue, context, vocabulary, time per class.
   // `clock` must outlive the service. Throws std::system_error where no thread can be had.
-  DirectService(std::unique_ptr<DirectInference> inference, Options options, const Clock& clock);
-  ~DirectService() override;
+  static Owned<DirectService> create(std::unique_ptr<DirectInference> inference,
+                                     const ServiceOptions& options, const Clock& clock);
 
-  Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready) override;
-  // Takes over a request under the id it has. The result is where its cancel goes.
-  std::shared_ptr<RequestCanceller> adopt(std::vector<Orphan> orphans);
-  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests) override;
+  // Takes requests over under the ids they have. The result is where their cancels go.
+  std::shared_ptr<RequestCanceller> take_over(std::vector<Submission> requests);
+  void cancel(RequestId id, FinishReason reason) override;
   using InferenceService::explain;
   void explain(std::vector<RequestId> ids, Explained done) override;
   EngineSnapshot snapshot() const override;
-  void drain() override;
-  bool stop(TimeUs timeout_us) override;
 
  private:
-  class Core;
-  std::shared_ptr<Core> core_;
-  std::unique_ptr<Watchdog> watchdog_;
-  std::thread thread_;
+  DirectService(std::unique_ptr<DirectInference> inference, const ServiceOptions& options,
+                const Clock& clock);
+
+  struct Waiting : Submission {
+    TimeUs key = 0;        // as the scheduler's: arrival + class x time per class
+    bool at_door = false;  // it holds a place there; what was taken over does not
+  };
+  using WaitingList = std::vector<Waiting>;
+
+  void serve() override;
+  Status accept(Submission submission) override;
+  void wake() override;
+  void watch() override;
+
+  void add(Submission submission, bool at_door);
+  WaitingList::iterator find(RequestId id);
+  std::optional<Explanation> explain_one(RequestId id);
+  void serve_one(const Waiting& request);
+  Result<DirectOutcome> generate(const Waiting& request, std::optional<FinishReason>& cut,
+                                 Status& why);
+  void stop_running(FinishReason reason);
+  void end_waiting(const Waiting& waiting, FinishReason reason);
+  void finish(const Waiting& request, GenerationEnd end);
+  static bool before(const Waiting& a, const Waiting& b) {
+    return a.key != b.key ? a.key < b.key : a.id < b.id;
+  }
+
+  std::unique_ptr<DirectInference> inference_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  WaitingList waiting_;  // not in order: there are few, and the best is looked for
+  const Waiting* running_ = nullptr;
+  std::optional<FinishReason> stop_reason_;  // why the one that runs should end
+  std::atomic<bool> stop_flag_{false};       // that it should
+  EngineSnapshot counters_;
 };
 
 }  // namespace skein

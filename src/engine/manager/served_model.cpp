@@ -30,9 +30,9 @@ Status ServedModel::start_engine() try {
   SKEIN_ASSIGN(auto runner, parts_.make_runner());
   EngineOptions options = parts_.engine;
   // Weak: the engine belongs to the served model, not the other way round.
-  options.adopt = [self = weak_from_this()](std::vector<Orphan> orphans, const Status& why) {
+  options.hand_over = [self = weak_from_this()](std::vector<Submission> silent, const Status& why) {
     const std::shared_ptr<ServedModel> served = self.lock();
-    return served ? served->adopt(std::move(orphans), why) : nullptr;
+    return served ? served->replace_engine(std::move(silent), why) : nullptr;
   };
   SKEIN_ASSIGN(auto engine,
                BatchInferenceEngine::create(std::move(runner), std::move(options), clock_));
@@ -48,11 +48,7 @@ Status ServedModel::start_direct() try {
   const std::lock_guard lock(mutex_);
   if (direct_) return {};
   SKEIN_ASSIGN(auto inference, parts_.make_direct());
-  direct_ = std::make_shared<DirectService>(
-      std::move(inference),
-      DirectService::Options{parts_.engine.scheduler, parts_.engine.step_timeout_us,
-                             parts_.engine.stall_timeout_us},
-      clock_);
+  direct_ = DirectService::create(std::move(inference), parts_.engine, clock_);
   return {};
 } catch (const std::exception& error) {
   return resource_exhausted("'{}' cannot run requests one at a time: {}", id_, error.what());
@@ -60,21 +56,21 @@ Status ServedModel::start_direct() try {
 
 // Called by the failing engine's thread, which ends after this; so the engine is replaced, and with
 // it joined, on another thread.
-std::shared_ptr<RequestCanceller> ServedModel::adopt(std::vector<Orphan> orphans,
-                                                     const Status& why) {
+std::shared_ptr<RequestCanceller> ServedModel::replace_engine(std::vector<Submission> silent,
+                                                              const Status& why) {
   log_warning("{}: the engine failed and is made anew; {} requests run one at a time meanwhile: {}",
-              id_, orphans.size(), why.message());
+              id_, silent.size(), why.message());
   Status started = start_direct();
   std::shared_ptr<RequestCanceller> successor;
   if (started.ok()) {
-    direct_requests_ += orphans.size();
-    successor = direct()->adopt(std::move(orphans));
+    direct_requests_ += silent.size();
+    successor = direct()->take_over(std::move(silent));
   } else {
-    for (Orphan& orphan : orphans) {
+    for (Submission& request : silent) {
       GenerationEnd end;
       end.reason = FinishReason::kError;
       end.status = started;
-      orphan.stream->end(std::move(end));
+      request.stream->end(std::move(end));
     }
   }
   defer_([self = weak_from_this()] {

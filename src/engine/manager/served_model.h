@@ -26,7 +26,7 @@ struct ServedModelParts {
   uint64_t workspace_bytes = 0;
   uint64_t kv_bytes = 0;
   bool enable_batching = true;
-  EngineOptions engine;  // `adopt` is the served model's own business
+  EngineOptions engine;  // `hand_over` is the served model's own business
   // A new one for every engine: the one that failed took its own with it.
   std::function<Result<std::unique_ptr<StepRunner>>()> make_runner;
   std::function<Result<std::unique_ptr<DirectInference>>()> make_direct;
@@ -70,7 +70,8 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   ServedModel(std::string id, ServedModelParts parts, const Clock& clock, Defer defer);
   Status start_engine();
   Status start_direct();
-  std::shared_ptr<RequestCanceller> adopt(std::vector<Orphan> orphans, const Status& why);
+  std::shared_ptr<RequestCanceller> replace_engine(std::vector<Submission> silent,
+                                                   const Status& why);
   std::shared_ptr<BatchInferenceEngine> engine() const;
   std::shared_ptr<DirectService> direct() const;
 

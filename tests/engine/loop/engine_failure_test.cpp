@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST_F(EngineTest, OneBadRowEndsAlone) {
-  model_->bad_rows = {3};
+  model_->bad_segments = {3};
   start();
   hang(true);
   std::vector<RequestHandle> handles;
@@ -109,8 +109,8 @@ TEST_F(EngineTest, OwnDeadlineCountsWhileAStepHangs) {
 
 TEST_F(EngineTest, EngineThatCannotEvenFailInOrderTellsEveryone) {
   options_.scheduler.max_batch = 1;
-  options_.adopt = [](const std::vector<Orphan>&,
-                      const Status&) -> std::shared_ptr<RequestCanceller> {
+  options_.hand_over = [](const std::vector<Submission>&,
+                          const Status&) -> std::shared_ptr<RequestCanceller> {
     throw std::bad_alloc();
   };
   start();
@@ -144,12 +144,12 @@ TEST_F(EngineTest, StopDoesNotWaitForAHungStep) {
 }
 
 TEST_F(EngineTest, LostRunnerHandsOverWhatHasSentNothing) {
-  std::vector<Orphan> adopted;
+  std::vector<Submission> taken;
   std::mutex mutex;
   options_.scheduler.max_batch = 1;
-  options_.adopt = [&](std::vector<Orphan> orphans, const Status&) {
+  options_.hand_over = [&](std::vector<Submission> silent, const Status&) {
     const std::lock_guard lock(mutex);
-    adopted = std::move(orphans);
+    taken = std::move(silent);
     return nullptr;
   };
   start();
@@ -167,10 +167,10 @@ TEST_F(EngineTest, LostRunnerHandsOverWhatHasSentNothing) {
   EXPECT_TRUE(engine_->stop(20 * kUsPerSecond));
   EXPECT_EQ(engine_->snapshot().state, EngineState::kFailed);
   const std::lock_guard lock(mutex);
-  ASSERT_EQ(adopted.size(), 1U);
-  EXPECT_EQ(adopted[0].id, silent->id());
-  EXPECT_EQ(adopted[0].request.prompt.size(), 7U);
-  EXPECT_FALSE(adopted[0].stream->ended());
+  ASSERT_EQ(taken.size(), 1U);
+  EXPECT_EQ(taken[0].id, silent->id());
+  EXPECT_EQ(taken[0].request.prompt.size(), 7U);
+  EXPECT_FALSE(taken[0].stream->ended());
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ class EngineModelTest : public ::testing::Test {
   SystemClock clock_;
   KvLayer kv_;
   uint64_t kv_bytes_ = 0;
-  std::unique_ptr<BatchInferenceEngine> engine_;
+  InferenceService::Owned<BatchInferenceEngine> engine_;
 };
 ComputePool* EngineModelTest::pool_ = nullptr;
 std::shared_ptr<LoadedModel>* EngineModelTest::model_ = nullptr;

@@ -27,7 +27,7 @@ class DirectServiceTest : public ::testing::Test {
     options_.scheduler.pool_blocks = 64;
     options_.scheduler.max_context = testing::kTinyContext;
     options_.scheduler.vocab_size = model_->vocab();
-    service_ = std::make_unique<DirectService>(std::move(*inference), options_, clock_);
+    service_ = DirectService::create(std::move(*inference), options_, clock_);
   }
 
   static GenerationRequest request(uint32_t prompt, uint32_t max_tokens) {
@@ -49,9 +49,9 @@ class DirectServiceTest : public ::testing::Test {
   testing::TestFolder folder_;
   ComputePool pool_{1};
   SystemClock clock_;
-  DirectService::Options options_;
+  ServiceOptions options_;
   std::unique_ptr<LoadedModel> model_;
-  std::unique_ptr<DirectService> service_;
+  InferenceService::Owned<DirectService> service_;
 };
 
 TEST_F(DirectServiceTest, PassThatHangsEndsWhatRunsAndWaits) {

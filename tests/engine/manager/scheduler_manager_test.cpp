@@ -248,12 +248,13 @@ class LosingRunner final : public StepRunner {
  public:
   LosingRunner(std::unique_ptr<StepRunner> real, std::shared_ptr<std::atomic<int>> steps_left)
       : real_(std::move(real)), steps_left_(std::move(steps_left)) {}
-  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override {
-    real_->start(rows, tasks);
+  void start(std::span<const Segment> segments,
+             std::span<const RequestSampler* const> samplers) override {
+    real_->start(segments, samplers);
   }
-  TimeUs finish(std::span<RowOutput> outputs) override {
+  TimeUs finish(const StepOutput& output) override {
     if ((*steps_left_)-- == 0) throw RunnerLost("the device is gone");
-    return real_->finish(outputs);
+    return real_->finish(output);
   }
 
  private:

@@ -32,27 +32,27 @@ class ScriptRunner final : public StepRunner {
  public:
   explicit ScriptRunner(const Script& script) : script_(script) {}
 
-  void start(std::span<const PlanRow> rows, std::span<const RowTask> tasks) override {
-    rows_ = rows;
-    tasks_ = tasks;
+  void start(std::span<const Segment> segments,
+             std::span<const RequestSampler* const> /*samplers*/) override {
+    segments_ = segments;
   }
-  TimeUs finish(std::span<RowOutput> outputs) override {
+  TimeUs finish(const StepOutput& output) override {
     if (script_.before_step) script_.before_step();
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      if (tasks_[i].sampler == nullptr) continue;
-      const size_t at = said_[rows_[i].request.value]++;
-      SampledToken& sampled = outputs[i].sampled.emplace_back();
-      sampled.stop = script_.stops && at >= script_.text.size();
-      sampled.token = sampled.stop ? static_cast<TokenId>(kTinyEnd)
-                                   : static_cast<uint8_t>(script_.text[at % script_.text.size()]);
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      if (segments_[i].samples == 0) continue;
+      const size_t at = said_[segments_[i].request.value]++;
+      if (script_.stops && at >= script_.text.size()) {
+        output.results[i].outcome = SegmentOutcome::kStop;
+      } else {
+        output.results[i].tokens = {static_cast<uint8_t>(script_.text[at % script_.text.size()])};
+      }
     }
     return 0;
   }
 
  private:
   const Script& script_;
-  std::span<const PlanRow> rows_;
-  std::span<const RowTask> tasks_;
+  std::span<const Segment> segments_;
   std::map<uint64_t, size_t> said_;  // bytes, by request
 };
 

@@ -1,0 +1,111 @@
+#include "engine/loop/step_ring.h"
+
+#include <exception>
+#include <utility>
+
+#include "base/log.h"
+
+namespace skein {
+
+StepRing::StepRing(std::unique_ptr<StepRunner> runner, uint32_t depth, uint32_t batch)
+    : runner_(std::move(runner)), steps_(depth) {
+  for (Step& step : steps_) {
+    step.live.reserve(batch);
+    step.samplers.reserve(batch);
+    step.result.reset(0, batch);
+    for (SegmentResult& result : step.result.segments()) result.tokens.reserve(1);
+    step.details.resize(batch);
+  }
+}
+
+StepOutput StepRing::Step::output() {
+  const size_t count = plan.segments.size();
+  result.reset(plan.step, count);
+  for (size_t i = 0; i < count; ++i) details[i].reset();
+  return {result.segments(), std::span(details).first(count)};
+}
+
+bool StepRing::may_start() {
+  return under_way_ == 0 || (under_way_ < steps_.size() && at(under_way_ - 1).runs);
+}
+
+void StepRing::start(TimeUs now) {
+  Step& step = next();
+  step.samplers.clear();
+  for (const auto& live : step.live) step.samplers.push_back(&live->sampler);
+  step.started = now;
+  step.runs = false;
+  ++under_way_;
+  try {
+    runner_->start(step.plan.segments, step.samplers);
+    step.runs = true;
+  } catch (const RunnerLost&) {
+    throw;
+  } catch (const std::exception& error) {
+    log_warning("step {} could not be started: {}", step.plan.step, error.what());
+    ++reruns_;
+  }
+}
+
+StepRing::Step& StepRing::finish() {
+  Step& step = at(0);
+  collect(step);
+  first_ = (first_ + 1) % static_cast<uint32_t>(steps_.size());
+  --under_way_;
+  return step;
+}
+
+// What came of the oldest step: of all segments at once or, if it fails, of each alone.
+void StepRing::collect(Step& step) {
+  const StepOutput output = step.output();
+  if (!step.runs) return run_segments(step, output);
+  try {
+    model_time_us_ += static_cast<uint64_t>(runner_->finish(output));
+    return;
+  } catch (const RunnerLost&) {
+    throw;
+  } catch (const std::exception& error) {
+    log_warning("step {} failed and is run again segment by segment: {}", step.plan.step,
+                error.what());
+    ++reruns_;
+  }
+  take_back_later_steps();
+  run_segments(step, step.output());
+}
+
+// They took tokens from a step that failed. They are over, and run again in their turn.
+void StepRing::take_back_later_steps() {
+  for (uint32_t i = 1; i < under_way_; ++i) {
+    Step& later = at(i);
+    if (!std::exchange(later.runs, false)) continue;
+    try {
+      (void)runner_->finish(later.output());
+    } catch (const RunnerLost&) {
+      throw;
+    } catch (const std::exception&) {
+      // Nothing of it counts anyway.
+    }
+  }
+}
+
+// What was to be sampled by the step before is known by now.
+void StepRing::run_segments(Step& step, const StepOutput& output) {
+  for (size_t i = 0; i < step.plan.segments.size(); ++i) {
+    if (step.live[i]->ended()) continue;
+    Segment segment = step.plan.segments[i];
+    if (std::exchange(segment.token_from_previous, false)) {
+      segment.tokens = {&step.live[i]->last_token, 1};
+    }
+    try {
+      runner_->start({&segment, 1}, {&step.samplers[i], 1});
+      model_time_us_ += static_cast<uint64_t>(
+          runner_->finish({output.results.subspan(i, 1), output.details.subspan(i, 1)}));
+    } catch (const RunnerLost&) {
+      throw;
+    } catch (const std::exception& error) {
+      output.details[i].status = internal_error("{}", error.what());
+    }
+  }
+}
+
+}  // namespace skein

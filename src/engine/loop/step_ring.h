@@ -1,0 +1,86 @@
+// StepRing: the steps under way, oldest first, as many as the runner takes at a time.
+//
+// A step that cannot be started or that throws is run again segment by segment when its turn comes,
+// and so are those that were started behind it, for they took tokens from it; a segment that throws
+// alone has failed. RunnerLost passes through. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/loop/inference_service.h"
+#include "engine/loop/step_runner.h"
+#include "engine/sampling/sampler.h"
+#include "sched/step.h"
+
+namespace skein {
+
+// What the engine knows about a request beside the scheduler. Its `request` is without the
+// sampling, which is the sampler's, and without the prompt once a token was sent.
+struct EngineRequest : Submission {
+  EngineRequest(Submission&& submission, uint32_t vocab)
+      : Submission(std::move(submission)),
+        sampler(std::move(request.sampling), vocab, request.prompt, request.constraint) {
+    end.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
+  }
+
+  RequestSampler sampler;
+  GenerationEnd end;
+  TimeUs started = kNever;  // first admitted
+  TimeUs first_token = kNever;
+  uint32_t computed_tokens = 0;  // by the model, up to the first token
+  TokenId last_token = kNoToken;
+
+  bool ended() const { return stream == nullptr; }
+};
+
+class StepRing {
+ public:
+  // A step from its plan to its delivery. It keeps its requests: one of them may end while the step
+  // is under way, and the runner still looks at its sampler.
+  struct Step {
+    StepPlan plan;
+    std::vector<std::shared_ptr<EngineRequest>> live;  // by segment, as are the others
+    std::vector<const RequestSampler*> samplers;
+    StepResult result;
+    std::vector<SegmentDetails> details;
+    TimeUs started = 0;
+    bool runs = false;  // false: it is run segment by segment when its turn comes
+
+    // Empty.
+    StepOutput output();
+  };
+
+  StepRing(std::unique_ptr<StepRunner> runner, uint32_t depth, uint32_t batch);
+
+  uint32_t under_way() const { return under_way_; }
+  // Not behind a step that waits to be run segment by segment: it would take tokens from that one.
+  bool may_start();
+  // Where the next step is planned.
+  Step& next() { return at(under_way_); }
+  // Starts next(), whose plan and live requests are there.
+  void start(TimeUs now);
+  // Waits for the outputs of the oldest step, which stays as it is until as many others were
+  // started.
+  Step& finish();
+
+  uint64_t reruns() const { return reruns_; }                // steps that were run so
+  uint64_t model_time_us() const { return model_time_us_; }  // of all steps, in the model
+
+ private:
+  Step& at(uint32_t number) { return steps_[(first_ + number) % steps_.size()]; }
+  void collect(Step& step);
+  void take_back_later_steps();
+  void run_segments(Step& step, const StepOutput& output);
+
+  std::unique_ptr<StepRunner> runner_;
+  std::vector<Step> steps_;
+  uint32_t first_ = 0;
+  uint32_t under_way_ = 0;
+  uint64_t reruns_ = 0;
+  uint64_t model_time_us_ = 0;
+};
+
+}  // namespace skein

@@ -1,0 +1,60 @@
+// StepWatch: ends requests that a step keeps waiting.
+//
+// A loop looks at deadlines itself between two steps. While a step keeps it from that, look(),
+// which a watchdog calls, ends whose own deadline passes, and once the step is over its time
+// everything that is live: the service hangs until the loop says that it does not. What such a step
+// brings later finds its streams ended, and nothing follows an end.
+//
+// Any thread may call any member.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "engine/loop/token_stream.h"
+
+namespace skein {
+
+class StepWatch {
+ public:
+  explicit StepWatch(TimeUs step_timeout_us) : step_timeout_us_(step_timeout_us) {}
+
+  // Live requests.
+  void add(RequestId id, std::shared_ptr<TokenStream> stream, TimeUs deadline);
+  void remove(RequestId id);
+  void clear();
+  // Ends everything that is live, as far as memory allows, and forgets it.
+  void end_all(const char* why) noexcept;
+
+  // When the oldest step under way began; kNever: there is none.
+  void set_step_start(TimeUs started);
+  void look(TimeUs now);
+
+  bool hung() const { return hung_; }
+  void set_recovered() { hung_ = false; }
+
+ private:
+  struct Watched {
+    std::shared_ptr<TokenStream> stream;
+    TimeUs deadline = kNever;
+  };
+  using WatchedMap = std::unordered_map<RequestId, Watched>;
+
+  const TimeUs step_timeout_us_;
+  std::atomic<bool> hung_{false};
+  std::mutex step_mutex_;
+  TimeUs step_started_ = kNever;
+  std::mutex watched_mutex_;  // taken after step_mutex_ where both are
+  WatchedMap watched_;
+};
+
+// How often to look for steps over `step_timeout_us`: one is found within an eighth of that, and a
+// deadline that passes while a step runs within a quarter of a second.
+TimeUs watch_interval_us(TimeUs step_timeout_us);
+
+}  // namespace skein
