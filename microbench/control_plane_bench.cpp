@@ -98,7 +98,7 @@ void BM_PrefixHit(benchmark::State& state) {
   kv.release(table);
   for (auto _ : state) {
     table.reset({}, tokens.size());
-    benchmark::DoNotOptimize(kv.adopt(table, tokens));
+    benchmark::DoNotOptimize(kv.take_cached(table, tokens));
     kv.release(table);
   }
   state.SetItemsProcessed(state.iterations() * blocks);

@@ -7,7 +7,7 @@
 // -ffp-contract=off.
 //
 // Products with weights have one of three definitions, chosen by precision and element type when a
-// matrix is made, never by what it is multiplied with (definition_of in weight_parts.h). The bias
+// matrix is made, never by what it is multiplied with (product_type_of in weight_parts.h). The bias
 // is added last in all of them.
 //   F32   The exact weights in float32 and the activations as they are: a sum as above.
 //   G32   The integers of a quantized file, as weight_groups.h reads them, and activations as
@@ -22,8 +22,8 @@
 //           acc = acc + (even + odd)
 //         A row ends with zeros up to a multiple of 32. This is what TDPBF16PS computes. A few
 //         activations can be so much larger than the others of their row that what rounding leaves
-//         of them matters: where a group has one (has_rest), the rests x - rounded x of the group,
-//         rounded too, make a second sum of the same kind, which is added after the bias.
+//         of them matters: where a group has one (has_residual), the residuals x - rounded x of the
+//         group, rounded too, make a second sum of the same kind, which is added after the bias.
 //
 // Attention has such sums too: a score over the dimensions in groups of 32, the weighted values
 // over the tokens of each block of 32. Where the cache holds bfloat16, queries and weights are
@@ -247,11 +247,11 @@ inline uint16_t round_to_bf16(float x) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// Whether a group of a row has a rest: its largest magnitude is more than 8 times the root of the
-// mean square of the row's `count` elements, whose squares are summed as above. So at most every
-// second group has one.
+// Whether a group of a row has residuals: its largest magnitude is more than 8 times the root of
+// the mean square of the row's `count` elements, whose squares are summed as above. So at most
+// every second group has one.
 constexpr float kRestSquare = 64.0F;
-inline bool has_rest(float largest, float square_sum, size_t count) {
+inline bool has_residual(float largest, float square_sum, size_t count) {
   return largest * largest * static_cast<float>(count) > kRestSquare * square_sum;
 }
 

@@ -23,16 +23,16 @@ Status check_type(const WeightView& view) {
 
 }  // namespace
 
-Definition definition_of(Precision precision, const WeightView& view) {
+ProductType product_type_of(Precision precision, const WeightView& view) {
   switch (precision) {
     case Precision::kF32:
-      return Definition::kF32;
+      return ProductType::kF32;
     case Precision::kDefault:
-      return group_format(view) ? Definition::kG32 : Definition::kBF16;
+      return group_format(view) ? ProductType::kG32 : ProductType::kBF16;
     case Precision::kHigh:
       break;
   }
-  return Definition::kBF16;
+  return ProductType::kBF16;
 }
 
 size_t columns_of(const WeightView& view) {

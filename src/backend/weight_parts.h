@@ -11,9 +11,9 @@
 namespace skein {
 
 // What products with a weight compute (arithmetic.h).
-enum class Definition : uint8_t { kF32, kG32, kBF16 };
+enum class ProductType : uint8_t { kF32, kG32, kBF16 };
 
-Definition definition_of(Precision precision, const WeightView& view);
+ProductType product_type_of(Precision precision, const WeightView& view);
 
 // Outputs of a view, which are all dimensions but the last, and inputs.
 size_t rows_of(const WeightView& view);

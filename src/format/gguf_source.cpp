@@ -106,7 +106,7 @@ Result<WeightSource> open_gguf(const std::string& path) {
                      *split->tensors, split->count, tensors.size());
   }
   source.metadata_ = std::move(parts.front().gguf.metadata);
-  SKEIN_TRY(source.adopt(std::move(tensors)));
+  SKEIN_TRY(source.set_tensors(std::move(tensors)));
   SKEIN_TRY(source.check_unchanged());
   return source;
 }

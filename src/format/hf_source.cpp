@@ -114,7 +114,7 @@ Result<WeightSource> open_hf_folder(const std::string& path) {
     std::move(shard.tensors.begin(), shard.tensors.end(), std::back_inserter(tensors));
     source.files_.push_back(std::move(shard.file));
   }
-  SKEIN_TRY(source.adopt(std::move(tensors)));
+  SKEIN_TRY(source.set_tensors(std::move(tensors)));
   SKEIN_TRY(check_mlx(source));
   SKEIN_TRY(source.check_unchanged());
   return source;

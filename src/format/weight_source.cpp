@@ -89,7 +89,7 @@ Status WeightSource::check_unchanged() const {
   return ok_status();
 }
 
-Status WeightSource::adopt(std::vector<NamedTensor> tensors) {
+Status WeightSource::set_tensors(std::vector<NamedTensor> tensors) {
   tensors_ = std::move(tensors);
   std::sort(tensors_.begin(), tensors_.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });

@@ -62,7 +62,8 @@ class WeightSource {
   friend Result<WeightSource> open_gguf(const std::string& path);
   friend Result<WeightSource> open_hf_folder(const std::string& path);
   WeightSource() = default;
-  Status adopt(std::vector<NamedTensor> tensors);  // sorts; refuses names that are there twice
+  Status set_tensors(
+      std::vector<NamedTensor> tensors);  // sorts; refuses names that are there twice
 
   SourceKind kind_ = SourceKind::kGguf;
   std::string path_;

@@ -64,8 +64,8 @@ void KvAllocator::match(BlockTable& table, std::span<const TokenId> tokens,
   }
 }
 
-uint32_t KvAllocator::adopt(BlockTable& table, std::span<const TokenId> tokens) {
-  SKEIN_CHECK(table.linked_ == table.size(), "adopt after {} of {} blocks", table.linked_,
+uint32_t KvAllocator::take_cached(BlockTable& table, std::span<const TokenId> tokens) {
+  SKEIN_CHECK(table.linked_ == table.size(), "take_cached after {} of {} blocks", table.linked_,
               table.size());
   const uint32_t before = table.linked_;
   PrefixCache::Entry entry;

@@ -42,7 +42,7 @@ class KvAllocator {
   void match(BlockTable& table, std::span<const TokenId> tokens, std::vector<BlockId>& hits) const;
 
   // Extends the table by every cached block that continues it; returns how many.
-  uint32_t adopt(BlockTable& table, std::span<const TokenId> tokens);
+  uint32_t take_cached(BlockTable& table, std::span<const TokenId> tokens);
 
   // The key of the block that comes next in the table, for telling whether two requests are about
   // to compute the same one. Needs that block's tokens to be known.

@@ -11,14 +11,14 @@
 namespace skein {
 namespace {
 
-Result<Blueprint> blueprint_of(const WeightSource& source, uint32_t max_context) {
+Result<ModelDescription> describe(const WeightSource& source, uint32_t max_context) {
   const ModelFile file{source.tensors(), max_context};
-  auto blueprint = source.kind() == SourceKind::kGguf
-                       ? blueprint_of_gguf(source.metadata(), file)
-                       : blueprint_of_config(source.documents().config, file);
-  if (blueprint.ok()) return blueprint;
-  return Status(blueprint.status().code(),
-                fmt::format("{}: {}", source.path(), blueprint.message()));
+  auto description = source.kind() == SourceKind::kGguf
+                         ? describe_gguf(source.metadata(), file)
+                         : describe_config(source.documents().config, file);
+  if (description.ok()) return description;
+  return Status(description.status().code(),
+                fmt::format("{}: {}", source.path(), description.message()));
 }
 
 Result<uint32_t> context_of(const ModelSpec& spec, uint32_t wanted) {
@@ -44,31 +44,32 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backe
     return invalid_argument("batches of {} rows and {} rows of logits, each must be 1 at least",
                             options.limits.rows, options.limits.logit_rows);
   }
-  SKEIN_ASSIGN(Blueprint blueprint, blueprint_of(source, options.max_context));
-  SKEIN_ASSIGN(const uint32_t context, context_of(blueprint.spec, options.max_context));
-  SKEIN_ASSIGN(const ModelTensors tensors, resolve_tensors(source, blueprint));
+  SKEIN_ASSIGN(ModelDescription description, describe(source, options.max_context));
+  SKEIN_ASSIGN(const uint32_t context, context_of(description.spec, options.max_context));
+  SKEIN_ASSIGN(const ModelTensors tensors, resolve_tensors(source, description));
   const uint64_t packed = memory_for(tensors, backend);
-  const uint64_t workspace_bytes = Workspace::bytes_for(blueprint.spec, options.limits);
+  const uint64_t workspace_bytes = Workspace::bytes_for(description.spec, options.limits);
   if (options.admit) SKEIN_TRY(options.admit(packed + workspace_bytes));
   SKEIN_TRY(
       check_memory(packed, workspace_bytes, options.memory_bytes.value_or(backend.available())));
   std::unique_ptr<Decoder> decoder(new Decoder(backend));
   decoder->packed_bytes_ = packed;
-  SKEIN_ASSIGN(Weights weights, make_weights(tensors, blueprint, source, backend, options.report));
-  SKEIN_ASSIGN(Workspace workspace, Workspace::create(backend, blueprint.spec, options.limits));
+  SKEIN_ASSIGN(Weights weights,
+               make_weights(tensors, description, source, backend, options.report));
+  SKEIN_ASSIGN(Workspace workspace, Workspace::create(backend, description.spec, options.limits));
   SKEIN_TRY(source.check_unchanged());
   decoder->weights_ = std::make_unique<Weights>(std::move(weights));
   decoder->workspace_ = std::make_unique<Workspace>(std::move(workspace));
-  decoder->spec_ = std::move(blueprint.spec);
+  decoder->spec_ = std::move(description.spec);
   decoder->limits_ = options.limits;
   decoder->max_context_ = context;
   return decoder;
 }
 
 Status Decoder::check_source(const WeightSource& source, uint32_t max_context) {
-  SKEIN_ASSIGN(const Blueprint blueprint, blueprint_of(source, max_context));
-  SKEIN_TRY(context_of(blueprint.spec, max_context).status());
-  return resolve_tensors(source, blueprint).status();
+  SKEIN_ASSIGN(const ModelDescription description, describe(source, max_context));
+  SKEIN_TRY(context_of(description.spec, max_context).status());
+  return resolve_tensors(source, description).status();
 }
 
 uint64_t Decoder::weight_bytes() const {
@@ -111,7 +112,7 @@ Rows Decoder::forward(const Batch& batch, KvCache& cache) {
 
 void Decoder::pass(const Step& step, KvCache& cache) {
   Workspace& w = *workspace_;
-  delta_waits_ = false;  // a step that failed may have left one
+  delta_is_pending_ = false;  // a step that failed may have left one
   const Rows stream = w.stream.first(step.rows);
   backend_.embed(*weights_->embedding, step, spec_.embedding_scale, stream);
   for (size_t i = 0; i < weights_->ropes.size(); ++i) {
@@ -121,7 +122,7 @@ void Decoder::pass(const Step& step, KvCache& cache) {
     attention(i, step, cache);
     feed_forward(i, step.rows);
   }
-  settle(step.rows);
+  add_pending_delta(step.rows);
   const Rows last = w.gathered.first(step.logits);
   const Rows logits = w.logits.first(step.logits);
   backend_.gather(stream, step, last);
@@ -133,26 +134,26 @@ void Decoder::pass(const Step& step, KvCache& cache) {
 // stream += residual_scale * delta, normed if there is a norm for it. What is not normed waits for
 // the next product, which reads the stream anyway.
 void Decoder::add_to_stream(Rows delta, Floats norm_weight, Floats norm_bias) {
-  settle(delta.rows);
-  delta_waits_ = true;
+  add_pending_delta(delta.rows);
+  delta_is_pending_ = true;
   if (!norm_weight) return;
   backend_.norm(delta, norm_params(norm_weight, norm_bias), delta);
-  settle(delta.rows);
+  add_pending_delta(delta.rows);
 }
 
 // Adds what waits.
-void Decoder::settle(size_t rows) {
-  if (!delta_waits_) return;
+void Decoder::add_pending_delta(size_t rows) {
+  if (!delta_is_pending_) return;
   backend_.add(workspace_->stream.first(rows), workspace_->delta.first(rows), spec_.residual_scale);
-  delta_waits_ = false;
+  delta_is_pending_ = false;
 }
 
 LinearInput Decoder::stream_input(size_t rows, const NormParams* norm) {
   LinearInput in(workspace_->stream.first(rows));
-  if (delta_waits_) in.delta = workspace_->delta.first(rows);
+  if (delta_is_pending_) in.delta = workspace_->delta.first(rows);
   in.delta_scale = spec_.residual_scale;
   in.norm = norm;
-  delta_waits_ = false;
+  delta_is_pending_ = false;
   return in;
 }
 
@@ -165,7 +166,7 @@ void Decoder::attention(uint32_t layer, const Step& step, KvCache& cache) {
   const NormParams norm = norm_params(weights.attention_norm.weight, weights.attention_norm.bias);
   if (spec_.parallel_residual && spec_.pre_attention_norm) {
     // The feed-forward takes the same rows.
-    settle(rows);
+    add_pending_delta(rows);
     backend_.norm(w.stream.first(rows), norm, w.normed.first(rows));
     backend_.linear(w.normed.first(rows), *weights.qkv.matrix, weights.qkv.bias, qkv);
   } else {
@@ -208,12 +209,12 @@ void Decoder::feed_forward(uint32_t layer, size_t rows) {
   const Rows normed = w.normed.first(rows), delta = w.delta.first(rows);
   if (spec_.layers[layer].experts) {
     // Router and experts take the same rows.
-    settle(rows);
+    add_pending_delta(rows);
     if (spec_.pre_ffn_norm) backend_.norm(w.stream.first(rows), norm, normed);
     const bool is_normed = spec_.pre_ffn_norm || spec_.parallel_residual;
     experts(weights, is_normed ? normed : w.stream.first(rows), delta);
   } else if (spec_.parallel_residual && !spec_.pre_ffn_norm) {
-    settle(rows);
+    add_pending_delta(rows);
     dense(weights, normed, delta);
   } else {
     dense(weights, stream_input(rows, spec_.pre_ffn_norm ? &norm : nullptr), delta);

@@ -92,7 +92,7 @@ class Decoder {
   void dense(const LayerWeights& weights, const LinearInput& in, Rows out);
   void experts(const LayerWeights& weights, Rows in, Rows out);
   void add_to_stream(Rows delta, Floats norm_weight, Floats norm_bias);
-  void settle(size_t rows);
+  void add_pending_delta(size_t rows);
   LinearInput stream_input(size_t rows, const NormParams* norm);
   NormParams norm_params(Floats weight, Floats bias) const;
 
@@ -103,7 +103,7 @@ class Decoder {
   uint64_t packed_bytes_ = 0;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Workspace> workspace_;
-  bool delta_waits_ = false;  // to be added to the stream
+  bool delta_is_pending_ = false;  // to be added to the stream
 };
 
 }  // namespace skein

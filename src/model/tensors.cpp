@@ -37,8 +37,8 @@ Result<WeightView> part_of(const WeightView& stacked, uint64_t index) {
 // Takes tensors out of a source, once each, and knows in the end what was left.
 class Resolver {
  public:
-  Resolver(const WeightSource& source, const Blueprint& blueprint)
-      : source_(source), names_(blueprint.names), spec_(blueprint.spec) {
+  Resolver(const WeightSource& source, const ModelDescription& description)
+      : source_(source), names_(description.names), spec_(description.spec) {
     taken_.resize(source.tensors().size());
   }
 
@@ -300,8 +300,9 @@ Result<ModelTensors> Resolver::resolve() {
 
 }  // namespace
 
-Result<ModelTensors> resolve_tensors(const WeightSource& source, const Blueprint& blueprint) {
-  return Resolver(source, blueprint).resolve();
+Result<ModelTensors> resolve_tensors(const WeightSource& source,
+                                     const ModelDescription& description) {
+  return Resolver(source, description).resolve();
 }
 
 }  // namespace skein

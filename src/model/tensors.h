@@ -48,6 +48,7 @@ struct ModelTensors {
 
 // kNotFound names a tensor that is missing; kInvalidArgument names one whose shape or element type
 // is not what the spec asks for, with both, or one that the family has no use for.
-Result<ModelTensors> resolve_tensors(const WeightSource& source, const Blueprint& blueprint);
+Result<ModelTensors> resolve_tensors(const WeightSource& source,
+                                     const ModelDescription& description);
 
 }  // namespace skein

@@ -68,10 +68,10 @@ uint64_t sum_of_matrices(const ModelTensors& tensors, const Count& count) {
 
 class Maker {
  public:
-  Maker(const Blueprint& blueprint, const WeightSource& source, Backend& backend,
+  Maker(const ModelDescription& description, const WeightSource& source, Backend& backend,
         const LoadReport& report)
-      : spec_(blueprint.spec),
-        names_(blueprint.names),
+      : spec_(description.spec),
+        names_(description.names),
         source_(source),
         backend_(backend),
         report_(report) {}
@@ -257,10 +257,10 @@ uint64_t bytes_of(const Experts& experts, uint64_t used) {
 
 }  // namespace
 
-Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
+Result<Weights> make_weights(const ModelTensors& tensors, const ModelDescription& description,
                              const WeightSource& source, Backend& backend,
                              const LoadReport& report) {
-  return Maker(blueprint, source, backend, report).make(tensors);
+  return Maker(description, source, backend, report).make(tensors);
 }
 
 uint64_t memory_for(const ModelTensors& tensors, const Backend& backend) {

@@ -51,7 +51,7 @@ struct Weights {
 
 // The tensors' files must outlive the weights; pages of them that will not be read again are given
 // back as the weights are made. `report` may be empty. Errors are the backend's.
-Result<Weights> make_weights(const ModelTensors& tensors, const Blueprint& blueprint,
+Result<Weights> make_weights(const ModelTensors& tensors, const ModelDescription& description,
                              const WeightSource& source, Backend& backend,
                              const LoadReport& report);
 

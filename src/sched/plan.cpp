@@ -153,7 +153,7 @@ void ContinuousBatchingScheduler::plan_drafts(StepBudget& budget) {
 uint32_t ContinuousBatchingScheduler::look_up(BatchRequest& request) {
   const BlockTable& table = request.table;
   if (request.planned != table.linked_tokens() || table.size() != table.linked_blocks()) return 0;
-  if (kv_.adopt(request.table, request.tokens) == 0) return 0;
+  if (kv_.take_cached(request.table, request.tokens) == 0) return 0;
   const auto known = static_cast<uint32_t>(request.tokens.size());
   // A sample needs the logits of the last token, so that one is computed even if it is cached.
   const uint32_t planned = std::min(table.linked_tokens(), known - 1);

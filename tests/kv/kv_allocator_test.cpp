@@ -24,7 +24,7 @@ struct Holder {
     table.reset({salt, 0}, tokens.size());
   }
   void compute(KvAllocator& kv) {
-    kv.adopt(table, tokens);
+    kv.take_cached(table, tokens);
     ASSERT_TRUE(kv.grow(table, tokens.size()));
     kv.publish(table, tokens, tokens.size());
   }
@@ -48,7 +48,7 @@ TEST(KvAllocator, SharesFullBlocksOnly) {
   Holder a(counting(80));
   a.compute(kv);
   Holder b(counting(80));
-  EXPECT_EQ(kv.adopt(b.table, b.tokens), 2u);
+  EXPECT_EQ(kv.take_cached(b.table, b.tokens), 2u);
   EXPECT_EQ(kv.refs(b.table.blocks()[0]), 2u);
   EXPECT_EQ(b.table.blocks()[1], a.table.blocks()[1]);
   ASSERT_TRUE(kv.grow(b.table, 80));
@@ -62,7 +62,7 @@ TEST(KvAllocator, TenantsShareNothing) {
   Holder alice(counting(64), 1);
   alice.compute(kv);
   Holder bob(counting(64), 2);
-  EXPECT_EQ(kv.adopt(bob.table, bob.tokens), 0u);
+  EXPECT_EQ(kv.take_cached(bob.table, bob.tokens), 0u);
 }
 
 TEST(KvAllocator, TailsAreEvictedBeforeHeads) {
@@ -74,7 +74,7 @@ TEST(KvAllocator, TailsAreEvictedBeforeHeads) {
   other.compute(kv);
   EXPECT_EQ(kv.evictions(), 1u);
   Holder again(counting(4 * kBlockTokens));
-  EXPECT_EQ(kv.adopt(again.table, again.tokens), 3u) << "the head of the chain survived";
+  EXPECT_EQ(kv.take_cached(again.table, again.tokens), 3u) << "the head of the chain survived";
 }
 
 TEST(KvAllocator, OffMeansOff) {
@@ -84,7 +84,7 @@ TEST(KvAllocator, OffMeansOff) {
   kv.release(a.table);
   EXPECT_EQ(kv.cached_blocks(), 0u);
   Holder b(counting(64));
-  EXPECT_EQ(kv.adopt(b.table, b.tokens), 0u);
+  EXPECT_EQ(kv.take_cached(b.table, b.tokens), 0u);
 }
 
 TEST(KvAllocator, ConcurrentDuplicateStaysPrivateAndChainsOn) {
@@ -97,7 +97,7 @@ TEST(KvAllocator, ConcurrentDuplicateStaysPrivateAndChainsOn) {
   kv.release(b.table);
   EXPECT_EQ(kv.cached_blocks(), 1u) << "only the second block was new";
   Holder c(counting(64));
-  EXPECT_EQ(kv.adopt(c.table, c.tokens), 2u) << "a's first, b's second";
+  EXPECT_EQ(kv.take_cached(c.table, c.tokens), 2u) << "a's first, b's second";
 }
 
 TEST(KvAllocator, MatchSaysWhatAdoptWouldTake) {
@@ -109,7 +109,7 @@ TEST(KvAllocator, MatchSaysWhatAdoptWouldTake) {
   kv.match(b.table, b.tokens, hits);
   ASSERT_EQ(hits.size(), 3u);
   EXPECT_EQ(b.table.size(), 0u);
-  kv.adopt(b.table, b.tokens);
+  kv.take_cached(b.table, b.tokens);
   EXPECT_TRUE(std::equal(hits.begin(), hits.end(), b.table.blocks().begin()));
 }
 
@@ -125,7 +125,7 @@ TEST(KvAllocator, RandomOperationsKeepTheInvariants) {
       auto tokens = counting(1 + rng.below(160), static_cast<TokenId>(rng.below(3)));
       if (rng.chance(1, 2)) tokens[rng.below(tokens.size())] = -1;
       Holder h(std::move(tokens), rng.below(2));
-      const uint32_t hits = kv.adopt(h.table, h.tokens);
+      const uint32_t hits = kv.take_cached(h.table, h.tokens);
       for (uint32_t i = 0; i < hits; ++i) {
         const std::vector<TokenId> prefix(h.tokens.begin(),
                                           h.tokens.begin() + (i + 1) * kBlockTokens);

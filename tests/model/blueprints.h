@@ -12,17 +12,18 @@
 
 namespace skein::testing {
 
-inline Result<Blueprint> from_config(const Json& config, uint32_t max_context = 0,
-                                     std::vector<NamedTensor> tensors = {}) {
-  return blueprint_of_config(config, {tensors, max_context});
+inline Result<ModelDescription> from_config(const Json& config, uint32_t max_context = 0,
+                                            std::vector<NamedTensor> tensors = {}) {
+  return describe_config(config, {tensors, max_context});
 }
 
 // Of a GGUF file in memory.
-inline Result<Blueprint> from_gguf(const std::vector<std::byte>& bytes, uint32_t max_context = 0) {
+inline Result<ModelDescription> from_gguf(const std::vector<std::byte>& bytes,
+                                          uint32_t max_context = 0) {
   SKEIN_ASSIGN(gguf::GgufFile file, gguf::parse_gguf(bytes));
   std::sort(file.tensors.begin(), file.tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
-  return blueprint_of_gguf(file.metadata, {file.tensors, max_context});
+  return describe_gguf(file.metadata, {file.tensors, max_context});
 }
 
 // The file of these keys, and a table of tokens, which gives the size of the vocabulary.

@@ -20,9 +20,9 @@ using testing::small_config;
 using testing::with_embedding;
 using Type = gguf::ValueType;
 
-ModelSpec spec_of(const Result<Blueprint>& blueprint) {
-  EXPECT_TRUE(blueprint.ok()) << blueprint.message();
-  return blueprint.ok() ? blueprint->spec : ModelSpec{};
+ModelSpec spec_of(const Result<ModelDescription>& description) {
+  EXPECT_TRUE(description.ok()) << description.message();
+  return description.ok() ? description->spec : ModelSpec{};
 }
 
 std::vector<uint32_t> windows(const ModelSpec& spec) {
@@ -134,8 +134,8 @@ constexpr const char* kGemma3Multimodal = R"({
   "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model"}})";
 
 TEST(Families, Gemma3InsideAMultimodalFolder) {
-  const auto blueprint = from_config(Json::parse(kGemma3Multimodal));
-  const ModelSpec spec = spec_of(blueprint);
+  const auto description = from_config(Json::parse(kGemma3Multimodal));
+  const ModelSpec spec = spec_of(description);
   EXPECT_EQ(spec.vocab, 262'208u);
   EXPECT_EQ(spec.heads, 8u);
   EXPECT_EQ(spec.kv_heads, 4u);
@@ -214,8 +214,8 @@ TEST(Families, StableLm12B) {
   Json config = small_config("stablelm");
   config.update(
       {{"use_parallel_residual", true}, {"qk_layernorm", true}, {"layer_norm_eps", 1e-5}});
-  const auto blueprint = from_config(config);
-  const ModelSpec spec = spec_of(blueprint);
+  const auto description = from_config(config);
+  const ModelSpec spec = spec_of(description);
   EXPECT_TRUE(spec.parallel_residual);
   EXPECT_FALSE(spec.pre_ffn_norm);
   EXPECT_EQ(spec.qk_norm, QkNorm::kPerHeadOwn);

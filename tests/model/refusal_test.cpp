@@ -94,9 +94,9 @@ TEST(Refusal, AnUnknownFamily) {
   model.config.erase("model_type");
   expect_refused(model, Code::kUnimplemented, {"model_type"});
   testing::GgufWriter writer = testing::gguf_config("hyena");
-  const auto blueprint = testing::from_gguf(testing::with_embedding(writer));
-  EXPECT_EQ(blueprint.status().code(), Code::kUnimplemented);
-  EXPECT_THAT(blueprint.message(), HasSubstr("'hyena'"));
+  const auto description = testing::from_gguf(testing::with_embedding(writer));
+  EXPECT_EQ(description.status().code(), Code::kUnimplemented);
+  EXPECT_THAT(description.message(), HasSubstr("'hyena'"));
 }
 
 TEST(Refusal, AMissingTensor) {
@@ -174,11 +174,11 @@ TEST(Refusal, NonsenseInAConfig) {
     for (const Json& value : nonsense) {
       Json config = small_config();
       config[key] = value;
-      const auto blueprint = testing::from_config(config);
+      const auto description = testing::from_config(config);
       const bool is_sound = (key == "rope_theta" && value == 1.5) ||
                             (key == "tie_word_embeddings" && value.is_boolean());
       if (is_sound) continue;
-      EXPECT_FALSE(blueprint.ok()) << key << " = " << value;
+      EXPECT_FALSE(description.ok()) << key << " = " << value;
     }
   }
   for (const std::string key :
@@ -186,9 +186,9 @@ TEST(Refusal, NonsenseInAConfig) {
         "num_hidden_layers", "max_position_embeddings"}) {
     Json config = small_config();
     config.erase(key);
-    const auto blueprint = testing::from_config(config);
-    EXPECT_EQ(blueprint.status().code(), Code::kNotFound);
-    EXPECT_THAT(blueprint.message(), HasSubstr(key));
+    const auto description = testing::from_config(config);
+    EXPECT_EQ(description.status().code(), Code::kNotFound);
+    EXPECT_THAT(description.message(), HasSubstr(key));
   }
 }
 
@@ -196,9 +196,9 @@ TEST(Refusal, NumbersThatDoNotFitEachOther) {
   const auto refused = [](const Json& changes) {
     Json config = small_config();
     config.update(changes);
-    const auto blueprint = testing::from_config(config);
-    EXPECT_FALSE(blueprint.ok()) << changes;
-    return blueprint.ok() ? "" : blueprint.message();
+    const auto description = testing::from_config(config);
+    EXPECT_FALSE(description.ok()) << changes;
+    return description.ok() ? "" : description.message();
   };
   EXPECT_THAT(refused({{"num_attention_heads", 5}}), HasSubstr("32"));
   EXPECT_THAT(refused({{"num_key_value_heads", 3}}), HasSubstr("4 heads"));

@@ -49,7 +49,7 @@ void round_row(const float* x, size_t inputs, size_t row, Bf16Record* out) {
 }
 
 template <class V>
-size_t find_rests(const float* x, size_t inputs, Bf16Rest* out) {
+size_t find_residuals(const float* x, size_t inputs, Bf16Residual* out) {
   using F = typename V::F;
   F squares = V::splat(0.0F);
   for_lanes(inputs, [&](size_t k, size_t lanes) {
@@ -68,10 +68,10 @@ size_t find_rests(const float* x, size_t inputs, Bf16Rest* out) {
     }
     const float largest = V::largest(V::max(magnitude[0], magnitude[1]));
     if (!(largest * largest * count > least)) continue;
-    Bf16Rest& rest = out[found++];
-    rest.group = first / arithmetic::kGroup;
+    Bf16Residual& residual = out[found++];
+    residual.group = first / arithmetic::kGroup;
     for (size_t i = 0; i < 2; ++i) {
-      V::store(rest.x + 16 * i, V::round_bf16(V::sub(in[i], V::round_bf16(in[i]))));
+      V::store(residual.x + 16 * i, V::round_bf16(V::sub(in[i], V::round_bf16(in[i]))));
     }
   }
   return found;

@@ -111,7 +111,7 @@ void score_block(const AttendSpan& a, const Head& head, size_t query, size_t blo
 // Scores to weights, in place; leaves the maximum and the sum in the partial. What has not been
 // scaled and capped (kSums) is first.
 template <class V, class Head, bool kSums = false>
-void weigh(const AttendSpan& a, size_t query, size_t begin, size_t end) {
+void softmax(const AttendSpan& a, size_t query, size_t begin, size_t end) {
   using F = typename V::F;
   float* const scores = a.scores + query * arithmetic::kSpanTokens;
   const size_t first = begin / 16 * 16;
@@ -298,7 +298,7 @@ void weigh_all(const AttendSpan& a) {
   for (size_t query = 0; query < a.rows * a.shared; ++query) {
     const size_t row = query / a.shared;
     if (a.begin[row] >= a.end[row]) continue;
-    weigh<V, Head, kSums>(a, query, a.begin[row], a.end[row]);
+    softmax<V, Head, kSums>(a, query, a.begin[row], a.end[row]);
     float* const values = a.partials + query * (a.head_dim + 2);
     for (size_t d = 0; d < a.head_dim; ++d) values[d] = 0.0F;
   }

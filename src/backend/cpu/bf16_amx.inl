@@ -1,6 +1,7 @@
-// Definition BF16 by TDPBF16PS. A group of columns of a row block is one tile as it lies in memory,
-// and activations are kept in that form: the records of a tile of rows are, in the first half of
-// their memory, Bf16Halves. Few rows go through tiles as well: a product's time follows its rows.
+// Products of type BF16 by TDPBF16PS. A group of columns of a row block is one tile as it lies in
+// memory, and activations are kept in that form: the records of a tile of rows are, in the first
+// half of their memory, Bf16Halves. Few rows go through tiles as well: a product's time follows its
+// rows.
 #pragma once
 
 #include "backend/cpu/amx_tiles.h"

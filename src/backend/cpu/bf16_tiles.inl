@@ -41,18 +41,18 @@ void bf16_tile(const Bf16Multiply& a, const uint8_t* const* blocks, const Bf16Re
 }
 
 template <class V>
-void add_rests(const RestMultiply& a) {
+void add_residuals(const ResidualMultiply& a) {
   using F = typename V::F;
   for (size_t n = 0; n < a.outputs; n += kBlockRows) {
     const uint8_t* const block = a.weights + n / kBlockRows * a.block_stride;
     F sum = V::splat(0.0F);
     for (size_t i = 0; i < a.count; ++i) {
-      const uint8_t* const weights = block + a.rests[i].group * kBf16BlockBytes;
+      const uint8_t* const weights = block + a.residuals[i].group * kBf16BlockBytes;
       F even = V::splat(0.0F), odd = even;
       for (size_t k = 0; k < arithmetic::kGroup; k += 2) {
         const auto pairs = V::load_bytes(weights + 32 * k);
-        even = V::fma(V::splat(a.rests[i].x[k]), V::even_halves(pairs), even);
-        odd = V::fma(V::splat(a.rests[i].x[k + 1]), V::odd_halves(pairs), odd);
+        even = V::fma(V::splat(a.residuals[i].x[k]), V::even_halves(pairs), even);
+        odd = V::fma(V::splat(a.residuals[i].x[k + 1]), V::odd_halves(pairs), odd);
       }
       sum = V::add(sum, V::add(even, odd));
     }

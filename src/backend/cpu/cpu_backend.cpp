@@ -85,9 +85,9 @@ class CpuBackend final : public HostBackend {
                                               const Consumed& consumed) override;
   Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override;
   uint64_t matrix_bytes(const WeightView& part) const override {
-    const Definition definition = definition_of(precision_, part);
-    if (definition == Definition::kF32) return bytes_of(part);
-    return cpu::PackedPart(part, definition, 0, linear_kernels_).bytes();
+    const ProductType product_type = product_type_of(precision_, part);
+    if (product_type == ProductType::kF32) return bytes_of(part);
+    return cpu::PackedPart(part, product_type, 0, linear_kernels_).bytes();
   }
   Status reserve(uint64_t bytes) override {
     return precision_ == Precision::kF32 ? ok_status() : arena_.reserve(bytes);
@@ -238,8 +238,8 @@ void CpuBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform, co
   const auto change = [&](Rows x, uint32_t heads, const NormParams* norm, size_t row) {
     if (norm != nullptr) cpu::norm_row(kernels_, *norm, row_of(x, row), x.width, row_of(x, row));
     if (!angles.data) return;
-    cpu::turn_row(kernels_, transform.layout, row_of(angles, row), angles.width, heads,
-                  cache.head_dim, row_of(x, row));
+    cpu::rotate_row(kernels_, transform.layout, row_of(angles, row), angles.width, heads,
+                    cache.head_dim, row_of(x, row));
   };
   list_pieces(sequences);
   const auto prepare = [&](size_t, size_t item) {

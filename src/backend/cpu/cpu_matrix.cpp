@@ -78,7 +78,7 @@ Result<std::unique_ptr<CpuMatrix>> CpuMatrix::pack(const WeightParts& parts, Pre
   uint64_t bytes = 0;
   for (size_t i = 0; i < parts.parts().size(); ++i) {
     const WeightView& view = parts.parts()[i];
-    PackedPart part(view, definition_of(precision, view), parts.first_row(i), linear);
+    PackedPart part(view, product_type_of(precision, view), parts.first_row(i), linear);
     if (const auto* tensor = std::get_if<TensorView>(&view)) {
       part.read_by(kernel_for(tensor->type, kernels.dequantize));
     }

@@ -1,5 +1,5 @@
-// Definition G32 by TDPBSSD and TDPBSUD: a tile instruction makes the dots of 16 rows with a row
-// block, a store takes them to memory, and vectors scale and add them up as everywhere else.
+// Products of type G32 by TDPBSSD and TDPBSUD: a tile instruction makes the dots of 16 rows with a
+// row block, a store takes them to memory, and vectors scale and add them up as everywhere else.
 #pragma once
 
 #include "backend/cpu/amx_tiles.h"

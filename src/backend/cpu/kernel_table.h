@@ -94,8 +94,8 @@ struct KernelTable {
   void (*activate)(const ActivateRow& args);
   void (*scale)(const float* x, float factor, size_t count, float* out);         // out = factor * x
   void (*add_scaled)(float* x, const float* delta, float factor, size_t count);  // x += factor * d
-  void (*turn_halves)(float* head, const float* cos, const float* sin, size_t half);
-  void (*turn_pairs)(float* head, const float* cos, const float* sin, size_t half);
+  void (*rotate_halves)(float* head, const float* cos, const float* sin, size_t half);
+  void (*rotate_pairs)(float* head, const float* cos, const float* sin, size_t half);
   // out = sum over j < used of weights[j] * x[j * stride ...]
   void (*combine)(const float* x, size_t stride, const float* weights, size_t used, size_t width,
                   float* out);

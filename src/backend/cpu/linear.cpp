@@ -79,7 +79,7 @@ void Linear::place_activations(size_t inputs) {
   size_t tiles = 0;
   for (Group& group : groups_) {
     for (const PackedPart& part : group.matrix->packed()) {
-      (part.definition() == Definition::kG32 ? quantizes_ : rounds_) = true;
+      (part.product_type() == ProductType::kG32 ? quantizes_ : rounds_) = true;
     }
     group.first_tile = tiles;
     for (size_t i = 0; i < group.end - group.begin; ++i) {
@@ -91,8 +91,8 @@ void Linear::place_activations(size_t inputs) {
   if (quantizes_) quantized_.ensure(records * sizeof(QuantizedRecord) / sizeof(float));
   if (!rounds_) return;
   rounded_.ensure(records * sizeof(Bf16Record) / sizeof(float));
-  rests_.ensure(x_.size() * most_rests(groups) * sizeof(Bf16Rest) / sizeof(float));
-  rest_counts_.resize(x_.size());
+  residuals_.ensure(x_.size() * most_residuals(groups) * sizeof(Bf16Residual) / sizeof(float));
+  residual_counts_.resize(x_.size());
 }
 
 // Entry `entry` of x_ as input_ wants it: in place, or in `memory`.
@@ -118,7 +118,7 @@ void Linear::prepare_row(size_t entry, size_t inputs, const float* x) {
   if (quantizes_) packed_kernels_.quantize(x, groups, row, quantized() + tile * groups);
   if (!rounds_) return;
   packed_kernels_.round(x, inputs, row, rounded() + tile * groups);
-  rest_counts_[entry] = packed_kernels_.find_rests(x, inputs, rests(entry, groups));
+  residual_counts_[entry] = packed_kernels_.find_residuals(x, inputs, residuals(entry, groups));
 }
 
 void Linear::list_items() {
@@ -152,14 +152,14 @@ void Linear::run_item(const Item& item, size_t groups, const Record* records) co
 }
 
 void Linear::run_item(const Item& item, size_t inputs) const {
-  if (item.part->definition() == Definition::kG32) {
+  if (item.part->product_type() == ProductType::kG32) {
     run_item(item, groups_of(inputs), quantized());
   } else {
     run_item(item, groups_of(inputs), rounded());
     for (size_t i = item.group->begin; i < item.group->end; ++i) {
-      if (rest_counts_[i] == 0) continue;
-      item.part->add_rests({rests(i, groups_of(inputs)), rest_counts_[i]}, item.first, item.count,
-                           out_[i]);
+      if (residual_counts_[i] == 0) continue;
+      item.part->add_residuals({residuals(i, groups_of(inputs)), residual_counts_[i]}, item.first,
+                               item.count, out_[i]);
     }
   }
 }

@@ -26,7 +26,7 @@ class Linear {
         plain_(1),
         quantized_(1),
         rounded_(1),
-        rests_(1) {}
+        residuals_(1) {}
 
   // Takes the memory that products with a matrix of so many inputs need.
   Status prepare(const CpuMatrix& matrix);
@@ -71,23 +71,24 @@ class Linear {
   }
   Bf16Record* rounded() const { return reinterpret_cast<Bf16Record*>(rounded_.slot(0)); }
   // Of entry `i` of x_.
-  Bf16Rest* rests(size_t i, size_t groups) const {
-    return reinterpret_cast<Bf16Rest*>(rests_.slot(0)) + i * most_rests(groups);
+  Bf16Residual* residuals(size_t i, size_t groups) const {
+    return reinterpret_cast<Bf16Residual*>(residuals_.slot(0)) + i * most_residuals(groups);
   }
 
   Workers& workers_;
   const KernelTable& kernels_;
   const LinearKernels& packed_kernels_;
   Scratch panels_;
-  Scratch rows_;                         // a row of a slot, as LinearInput changes it
-  Scratch plain_;                        // all rows so, where they are multiplied as they are
-  Scratch quantized_, rounded_, rests_;  // the activations, for the definitions that want them
+  Scratch rows_;   // a row of a slot, as LinearInput changes it
+  Scratch plain_;  // all rows so, where they are multiplied as they are
+  Scratch quantized_, rounded_,
+      residuals_;  // the activations, for the product types that want them
   // Of the op under way; they keep their capacity.
   const LinearInput* input_ = nullptr;  // that changes rows; else nullptr
   bool quantizes_ = false, rounds_ = false;
   std::vector<const float*> x_;
   std::vector<float*> out_;
-  std::vector<size_t> rest_counts_;
+  std::vector<size_t> residual_counts_;
   std::vector<Group> groups_;
   std::vector<Place> places_;
   std::vector<Item> items_;

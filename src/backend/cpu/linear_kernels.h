@@ -82,22 +82,22 @@ struct alignas(64) Bf16Record {
   float x[kTileRows][arithmetic::kGroup];
 };
 
-// The rests of a group that has some (arithmetic.h), as floats; zeros past the columns.
-struct alignas(64) Bf16Rest {
+// The residuals of a group that has some (arithmetic.h), as floats; zeros past the columns.
+struct alignas(64) Bf16Residual {
   float x[arithmetic::kGroup];
   size_t group;
 };
 // Of a row, at most.
-constexpr size_t most_rests(size_t groups) {
+constexpr size_t most_residuals(size_t groups) {
   return groups / 2 + 1;
 }
 
-// out[n] += the sum of the rests with weights[n] for n < outputs.
-struct RestMultiply {
+// out[n] += the sum of the residuals with weights[n] for n < outputs.
+struct ResidualMultiply {
   const uint8_t* weights;  // of the first row block
   size_t block_stride;
   size_t outputs;
-  const Bf16Rest* rests;
+  const Bf16Residual* residuals;
   size_t count;
   float* out;
 };
@@ -134,9 +134,9 @@ struct LinearKernels {
   G32 nibbles, nibbles_minimum, table, fives, fives_minimum, bytes, bytes_minimum;
   G32 twos_halves_minimum, nibbles_halves, sixes_halves;
   void (*bf16)(const Bf16Multiply& args);
-  // The rests of a row, of its first group first; their number.
-  size_t (*find_rests)(const float* x, size_t inputs, Bf16Rest* out);
-  void (*add_rests)(const RestMultiply& args);
+  // The residuals of a row, of its first group first; their number.
+  size_t (*find_residuals)(const float* x, size_t inputs, Bf16Residual* out);
+  void (*add_residuals)(const ResidualMultiply& args);
 };
 
 extern const LinearKernels kScalarLinear;

@@ -111,8 +111,8 @@ constexpr LinearKernels make_linear_kernels() {
       .nibbles_halves = multiply_g32<V, Codes::kNibbles, true, false>,
       .sixes_halves = multiply_g32<V, Codes::kSixes, true, false>,
       .bf16 = multiply_bf16<V>,
-      .find_rests = find_rests<V>,
-      .add_rests = add_rests<V>,
+      .find_residuals = find_residuals<V>,
+      .add_residuals = add_residuals<V>,
   };
 }
 

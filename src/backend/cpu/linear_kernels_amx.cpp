@@ -25,12 +25,12 @@ void quantize(const float* x, size_t groups, size_t row, QuantizedRecord* out) {
   kAvx512Linear.quantize(x, groups, row, out);
 }
 
-size_t find_rests_of(const float* x, size_t inputs, Bf16Rest* out) {
-  return kAvx512Linear.find_rests(x, inputs, out);
+size_t find_residuals_of(const float* x, size_t inputs, Bf16Residual* out) {
+  return kAvx512Linear.find_residuals(x, inputs, out);
 }
 
-void add_rests_to(const RestMultiply& a) {
-  kAvx512Linear.add_rests(a);
+void add_residuals_to(const ResidualMultiply& a) {
+  kAvx512Linear.add_residuals(a);
 }
 
 using Kernels = LinearKernels;
@@ -51,8 +51,8 @@ constexpr LinearKernels kAmxLinear = {
     .nibbles_halves = g32_by_rows<Codes::kNibbles, true, false, &Kernels::nibbles_halves>,
     .sixes_halves = g32_by_rows<Codes::kSixes, true, false, &Kernels::sixes_halves>,
     .bf16 = bf16_amx,
-    .find_rests = find_rests_of,
-    .add_rests = add_rests_to,
+    .find_residuals = find_residuals_of,
+    .add_residuals = add_residuals_to,
 };
 
 }  // namespace skein::cpu

@@ -112,15 +112,15 @@ void put_codes(Codes codes, const WeightGroup& group, size_t row, uint8_t* block
 
 }  // namespace
 
-PackedPart::PackedPart(const WeightView& view, Definition definition, size_t first_output,
+PackedPart::PackedPart(const WeightView& view, ProductType product_type, size_t first_output,
                        const LinearKernels& kernels)
-    : definition_(definition),
+    : product_type_(product_type),
       outputs_(rows_of(view)),
       first_output_(first_output),
       groups_((columns_of(view) + kGroup - 1) / kGroup),
       bf16_(kernels.bf16),
-      add_rests_(kernels.add_rests) {
-  if (definition == Definition::kBF16) {
+      add_residuals_(kernels.add_residuals) {
+  if (product_type == ProductType::kBF16) {
     block_stride_ = groups_ * kBf16BlockBytes;
     return;
   }
@@ -137,7 +137,7 @@ PackedPart::PackedPart(const WeightView& view, Definition definition, size_t fir
 
 void PackedPart::pack(const WeightView& view, size_t block) const {
   uint8_t* const to = memory_ + block * block_stride_;
-  if (definition_ == Definition::kG32) {
+  if (product_type_ == ProductType::kG32) {
     pack_g32(view, block, to);
   } else {
     pack_bf16(view, block, to);
@@ -207,12 +207,12 @@ void PackedPart::multiply(PackedMultiply<Bf16Record> args, size_t first, size_t 
   bf16_(complete(args, first, count, bias));
 }
 
-void PackedPart::add_rests(std::span<const Bf16Rest> rests, size_t first, size_t count,
-                           float* out) const {
+void PackedPart::add_residuals(std::span<const Bf16Residual> residuals, size_t first, size_t count,
+                               float* out) const {
   const size_t begin = first * kBlockRows;
-  add_rests_({memory_ + first * block_stride_, block_stride_,
-              std::min(count * kBlockRows, outputs_ - begin), rests.data(), rests.size(),
-              out + first_output_ + begin});
+  add_residuals_({memory_ + first * block_stride_, block_stride_,
+                  std::min(count * kBlockRows, outputs_ - begin), residuals.data(),
+                  residuals.size(), out + first_output_ + begin});
 }
 
 }  // namespace skein::cpu

@@ -14,11 +14,12 @@ namespace skein::cpu {
 
 class PackedPart {
  public:
-  // A part of definition kG32 or kBF16, at row `first_output` of its matrix; nothing is packed yet.
-  PackedPart(const WeightView& view, Definition definition, size_t first_output,
+  // A part of product type kG32 or kBF16, at row `first_output` of its matrix; nothing is packed
+  // yet.
+  PackedPart(const WeightView& view, ProductType product_type, size_t first_output,
              const LinearKernels& kernels);
 
-  Definition definition() const { return definition_; }
+  ProductType product_type() const { return product_type_; }
   size_t outputs() const { return outputs_; }
   size_t first_output() const { return first_output_; }  // in the matrix
   size_t row_blocks() const { return (outputs_ + kBlockRows - 1) / kBlockRows; }
@@ -27,7 +28,7 @@ class PackedPart {
 
   // Where it shall lie: bytes() zeroed bytes that outlive it, aligned to 64.
   void place(uint8_t* memory) { memory_ = memory; }
-  // How definition kBF16 reads a row of the view; nullptr: as the reference does.
+  // How product type kBF16 reads a row of the view; nullptr: as the reference does.
   void read_by(Dequantize dequantize) { dequantize_ = dequantize; }
   // Row block `block`. Different ones may be packed at the same time; subnormals must be flushed.
   void pack(const WeightView& view, size_t block) const;
@@ -38,8 +39,10 @@ class PackedPart {
                 const float* bias) const;
   void multiply(PackedMultiply<Bf16Record> args, size_t first, size_t count,
                 const float* bias) const;
-  // Adds the rests of a row to what the same row blocks have made of it; `out` is the whole row.
-  void add_rests(std::span<const Bf16Rest> rests, size_t first, size_t count, float* out) const;
+  // Adds the residuals of a row to what the same row blocks have made of it; `out` is the whole
+  // row.
+  void add_residuals(std::span<const Bf16Residual> residuals, size_t first, size_t count,
+                     float* out) const;
 
  private:
   void pack_g32(const WeightView& view, size_t block, uint8_t* to) const;
@@ -48,7 +51,7 @@ class PackedPart {
   PackedMultiply<Record> complete(PackedMultiply<Record> args, size_t first, size_t count,
                                   const float* bias) const;
 
-  Definition definition_;
+  ProductType product_type_;
   size_t outputs_, first_output_;
   size_t groups_;  // of 32 inputs
   size_t block_stride_ = 0;
@@ -58,7 +61,7 @@ class PackedPart {
   LinearKernels::G32 g32_ = nullptr;
   Dequantize dequantize_ = nullptr;
   void (*bf16_)(const Bf16Multiply& args);
-  void (*add_rests_)(const RestMultiply& args);
+  void (*add_residuals_)(const ResidualMultiply& args);
   uint8_t* memory_ = nullptr;
 };
 

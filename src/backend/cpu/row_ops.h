@@ -41,9 +41,9 @@ inline void activate_row(const KernelTable& kernels, const ActivationParams& par
 }
 
 // Turns the first angles.width elements of each head of a row; `angles` is [cos | sin].
-inline void turn_row(const KernelTable& kernels, RopeLayout layout, const float* angles,
-                     size_t angles_width, uint32_t heads, size_t head_dim, float* x) {
-  const auto turn = layout == RopeLayout::kHalves ? kernels.turn_halves : kernels.turn_pairs;
+inline void rotate_row(const KernelTable& kernels, RopeLayout layout, const float* angles,
+                       size_t angles_width, uint32_t heads, size_t head_dim, float* x) {
+  const auto turn = layout == RopeLayout::kHalves ? kernels.rotate_halves : kernels.rotate_pairs;
   const size_t half = angles_width / 2;
   for (size_t h = 0; h < heads; ++h) turn(x + h * head_dim, angles, angles + half, half);
 }

@@ -86,7 +86,7 @@ void add_scaled(float* x, const float* delta, float factor, size_t count) {
 }
 
 template <class V>
-void turn_halves(float* head, const float* cos, const float* sin, size_t half) {
+void rotate_halves(float* head, const float* cos, const float* sin, size_t half) {
   using F = typename V::F;
   for_lanes(half, [&](size_t i, size_t lanes) {
     const F a = load_lanes<V>(head + i, lanes), b = load_lanes<V>(head + half + i, lanes);
@@ -97,7 +97,7 @@ void turn_halves(float* head, const float* cos, const float* sin, size_t half) {
 }
 
 template <class V>
-void turn_pairs(float* head, const float* cos, const float* sin, size_t half) {
+void rotate_pairs(float* head, const float* cos, const float* sin, size_t half) {
   for (size_t i = 0; i < half; ++i) {
     const float a = head[2 * i], b = head[2 * i + 1];
     head[2 * i] = __builtin_fmaf(a, cos[i], -(b * sin[i]));

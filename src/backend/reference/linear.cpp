@@ -59,20 +59,20 @@ float dot_bf16(std::span<const float> x, std::span<const float> weights) {
 }
 
 // nullopt where no group has one.
-std::optional<float> rest_bf16(std::span<const float> x, std::span<const float> weights) {
+std::optional<float> residual_bf16(std::span<const float> x, std::span<const float> weights) {
   const auto at = [&](size_t k) { return x[k]; };
   const float squares = arithmetic::sum_of_products(x.size(), at, at);
-  std::vector<float> rests(x.size());
-  for (size_t k = 0; k < x.size(); ++k) rests[k] = x[k] - as_bf16(x[k]);
+  std::vector<float> residuals(x.size());
+  for (size_t k = 0; k < x.size(); ++k) residuals[k] = x[k] - as_bf16(x[k]);
   bool any = false;
-  const float sum = sum_bf16(rests, weights, [&](size_t first) {
+  const float sum = sum_bf16(residuals, weights, [&](size_t first) {
     float largest = 0;
     for (size_t k = first; k < std::min(first + kGroup, x.size()); ++k) {
       largest = arithmetic::larger(std::abs(x[k]), largest);
     }
-    const bool has_rest = arithmetic::has_rest(largest, squares, x.size());
-    any = any || has_rest;
-    return has_rest;
+    const bool has_residual = arithmetic::has_residual(largest, squares, x.size());
+    any = any || has_residual;
+    return has_residual;
   });
   return any ? std::optional(sum) : std::nullopt;
 }
@@ -92,22 +92,22 @@ void multiply_g32(const WeightView& part, size_t row, Rows x, std::span<float> o
 
 }  // namespace
 
-void multiply_row(Definition definition, const WeightView& part, size_t row, Rows x,
+void multiply_row(ProductType product_type, const WeightView& part, size_t row, Rows x,
                   const float* bias, std::span<float> out) {
-  std::vector<float> weights(definition == Definition::kG32 ? 0 : x.width);
-  if (definition == Definition::kG32) {
+  std::vector<float> weights(product_type == ProductType::kG32 ? 0 : x.width);
+  if (product_type == ProductType::kG32) {
     multiply_g32(part, row, x, out);
   } else {
     dequantize_row(part, row, weights);
   }
   for (size_t i = 0; i < x.rows; ++i) {
     const std::span<const float> in(row_of(x, i), x.width);
-    if (definition == Definition::kF32)
+    if (product_type == ProductType::kF32)
       out[i] = arithmetic::dot(in.data(), weights.data(), x.width);
-    if (definition == Definition::kBF16) out[i] = dot_bf16(in, weights);
+    if (product_type == ProductType::kBF16) out[i] = dot_bf16(in, weights);
     if (bias != nullptr) out[i] = out[i] + *bias;
-    if (definition != Definition::kBF16) continue;
-    if (const auto rest = rest_bf16(in, weights)) out[i] = out[i] + *rest;
+    if (product_type != ProductType::kBF16) continue;
+    if (const auto residual = residual_bf16(in, weights)) out[i] = out[i] + *residual;
   }
 }
 

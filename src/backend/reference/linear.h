@@ -9,7 +9,7 @@
 namespace skein::reference {
 
 // out[i] = x[i] * row `row` of a part + *bias, if there is one. `out` has x.rows elements.
-void multiply_row(Definition definition, const WeightView& part, size_t row, Rows x,
+void multiply_row(ProductType product_type, const WeightView& part, size_t row, Rows x,
                   const float* bias, std::span<float> out);
 
 }  // namespace skein::reference

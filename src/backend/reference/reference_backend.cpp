@@ -141,7 +141,7 @@ class ReferenceBackend final : public HostBackend {
     for (size_t n = 0; n < matrix.outputs(); ++n) {
       const size_t part = whole.part_of(n);
       const WeightView& view = whole.parts()[part];
-      reference::multiply_row(definition_of(precision_, view), view, n - whole.first_row(part), x,
+      reference::multiply_row(product_type_of(precision_, view), view, n - whole.first_row(part), x,
                               bias ? raw(bias) + n : nullptr, products);
       for (size_t i = 0; i < x.rows; ++i) row_of(out, i)[n] = products[i];
     }

@@ -44,7 +44,7 @@ class LoadedModel {
   Decoder& decoder() const { return *decoder_; }
   // Held by whoever computes, for one pass at a time: an engine and DirectInference may share a
   // model.
-  std::mutex& turn() const { return turn_; }
+  std::mutex& compute_mutex() const { return compute_mutex_; }
   Precision precision() const { return precision_; }
   // Of the caches that this model computes with.
   KvType kv_type() const { return kv_type_; }
@@ -81,7 +81,7 @@ class LoadedModel {
   KvType kv_type_ = KvType::kF32;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;
-  mutable std::mutex turn_;
+  mutable std::mutex compute_mutex_;
   std::optional<LoadedTokenizer> tokenizer_;
   Status tokenizer_status_;
   std::optional<ChatTemplate> chat_template_;

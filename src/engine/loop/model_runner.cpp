@@ -24,7 +24,7 @@ void ModelRunner::start(std::span<const Segment> segments,
 
 TimeUs ModelRunner::finish(const StepOutput& output) {
   build();
-  const std::lock_guard turn(model_->turn());
+  const std::lock_guard turn(model_->compute_mutex());
   const TimeUs started = clock_.now();
   const HostRows logits = model_->backend().read(
       model_->decoder().forward({tokens_, sequences_, logit_rows_}, *cache_));

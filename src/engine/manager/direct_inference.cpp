@@ -107,7 +107,7 @@ void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits
       .blocks = std::span(blocks_).first(blocks_for(uint64_t{start} + rows))};
   const uint32_t last = rows - 1;
   const StepMark mark(step_started_, clock_->now());
-  const std::lock_guard turn(model_->turn());
+  const std::lock_guard turn(model_->compute_mutex());
   const Rows logits =
       model_->decoder().forward({.tokens = tokens,
                                  .sequences = std::span(&sequence, 1),

@@ -42,7 +42,7 @@ void CandidateSet::prepare(size_t vocab) {
   values_.resize(kPartTokens);
 }
 
-TokenId CandidateSet::draw(std::span<const float> row, const Peak& peak,
+TokenId CandidateSet::draw(std::span<const float> row, const Argmax& peak,
                            const SamplingParams& params, const VocabularyScan& scan,
                            uint64_t random) {
   if (params.typical_p == 1 && params.top_k == 0 && params.top_p == 1 && params.min_p == 0) {
@@ -58,7 +58,7 @@ TokenId CandidateSet::draw(std::span<const float> row, const Peak& peak,
   SKEIN_CHECK(false, "{} candidates weigh less than their sum", listed_.size());
 }
 
-std::span<const Candidate> CandidateSet::filter(std::span<const float> row, const Peak& peak,
+std::span<const Candidate> CandidateSet::filter(std::span<const float> row, const Argmax& peak,
                                                 const SamplingParams& params,
                                                 const VocabularyScan& scan) {
   set_scale(peak, params.temperature);
@@ -90,7 +90,7 @@ std::span<const Candidate> CandidateSet::largest(std::span<const float> row, uin
   return listed_;
 }
 
-void CandidateSet::set_scale(const Peak& peak, float temperature) {
+void CandidateSet::set_scale(const Argmax& peak, float temperature) {
   max_ = peak.value;
   temperature_ = temperature;
   inverse_temperature_ = static_cast<float>(std::min<double>(1 / double{temperature}, kHighest));
@@ -150,7 +150,7 @@ void CandidateSet::list_above(std::span<const float> row, float threshold,
   for (size_t first = 0; first < row.size(); first += kPartTokens) {
     append(row, first, threshold, scan);
   }
-  weigh(scan);
+  exponentiate(scan);
 }
 
 // The threshold rises to the worst of the best `count` so far whenever enough have come together. A
@@ -168,7 +168,7 @@ void CandidateSet::list_top(std::span<const float> row, uint32_t count, float th
     threshold = std::nextafter(worst, kHighest);
   }
   keep_top(count);
-  weigh(scan);
+  exponentiate(scan);
 }
 
 // Lowers the threshold until what is listed reaches the share: the likeliest that do are among it
@@ -183,7 +183,7 @@ void CandidateSet::list_share(std::span<const float> row, float share, const Voc
   whole_ = listed_weight();
 }
 
-void CandidateSet::weigh(const VocabularyScan& scan) {
+void CandidateSet::exponentiate(const VocabularyScan& scan) {
   for (size_t first = 0; first < listed_.size(); first += kPartTokens) {
     const size_t count = std::min(kPartTokens, listed_.size() - first);
     const std::span<float> values = std::span(values_).first(count);

@@ -18,7 +18,7 @@
 namespace skein {
 
 // The largest logit of a row, and whether all of them are numbers.
-using Peak = VocabularyScan::Argmax;
+using Argmax = VocabularyScan::Argmax;
 
 struct Candidate {
   TokenId token = kNoToken;
@@ -36,13 +36,13 @@ class CandidateSet {
 
   // The token that 64 random bits draw from what the filters of `params` leave of a row whose
   // largest logit, a finite one, is `peak`. temperature > 0.
-  TokenId draw(std::span<const float> row, const Peak& peak, const SamplingParams& params,
+  TokenId draw(std::span<const float> row, const Argmax& peak, const SamplingParams& params,
                const VocabularyScan& scan, uint64_t random);
 
   // What draw() draws from: typical_p, top_k, top_p and min_p apply in this order, each to what the
   // one before left. Among equal logits the lower id counts as the likelier. In the order of ids;
   // never empty.
-  std::span<const Candidate> filter(std::span<const float> row, const Peak& peak,
+  std::span<const Candidate> filter(std::span<const float> row, const Argmax& peak,
                                     const SamplingParams& params, const VocabularyScan& scan);
 
   // The `count` largest logits of a row above -inf: likeliest first.
@@ -63,7 +63,7 @@ class CandidateSet {
   static Ranked last_of_weight(std::span<Ranked> part, uint64_t weight);
   void rank_by_logit();
 
-  void set_scale(const Peak& peak, float temperature);
+  void set_scale(const Argmax& peak, float temperature);
   TokenId draw_unfiltered(std::span<const float> row, const VocabularyScan& scan, uint64_t random);
   uint64_t weigh_parts(std::span<const float> row, const VocabularyScan& scan);
   void list_above(std::span<const float> row, float threshold, const VocabularyScan& scan);
@@ -72,7 +72,7 @@ class CandidateSet {
   void list_share(std::span<const float> row, float share, const VocabularyScan& scan);
   void append(std::span<const float> row, size_t first, float threshold,
               const VocabularyScan& scan);
-  void weigh(const VocabularyScan& scan);
+  void exponentiate(const VocabularyScan& scan);
   uint64_t listed_weight() const;
 
   void keep_typical(float share);

@@ -24,8 +24,8 @@ Status not_finite(std::span<const float> row) {
 }
 
 // The largest logit of a row that has no NaN and no +inf.
-Result<Peak> peak_of(std::span<const float> row, const VocabularyScan& scan) {
-  const Peak peak = scan.argmax(row);
+Result<Argmax> checked_argmax(std::span<const float> row, const VocabularyScan& scan) {
+  const Argmax peak = scan.argmax(row);
   if (!peak.all_finite) return not_finite(row);
   return peak;
 }
@@ -68,7 +68,7 @@ Result<SampledToken> RequestSampler::sample(std::span<const float> logits, uint3
   if (params_.logprobs) SKEIN_TRY(add_top_logprobs(logits, scratch, out, log_sum));
 
   const std::span<const float> row = edited(logits, position, scratch, ahead);
-  SKEIN_ASSIGN(const Peak peak, peak_of(row, scratch.scan_));
+  SKEIN_ASSIGN(const Argmax peak, checked_argmax(row, scratch.scan_));
   if (peak.value == kOut) {
     return invalid_argument("no token may be drawn: all {} are banned, not allowed or impossible",
                             vocab_);
@@ -90,7 +90,7 @@ Result<SampledToken> RequestSampler::sample(std::span<const float> logits, uint3
 // `log_sum` is what a logit has to lose to become a log-probability.
 Status RequestSampler::add_top_logprobs(std::span<const float> logits, SamplerScratch& scratch,
                                         SampledToken& out, double& log_sum) const {
-  SKEIN_ASSIGN(const Peak peak, peak_of(logits, scratch.scan_));
+  SKEIN_ASSIGN(const Argmax peak, checked_argmax(logits, scratch.scan_));
   if (peak.value == kOut) return internal_error("all {} logits are -inf", logits.size());
   const double sum = scratch.scan_.sum_exp(logits, peak.value, 1);
   log_sum = peak.value + std::log(sum);

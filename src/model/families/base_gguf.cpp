@@ -89,9 +89,9 @@ void set_sizes(const GgufConfig& config, ModelSpec& spec) {
 
 }  // namespace
 
-Blueprint gguf_base(const GgufConfig& config) {
-  Blueprint blueprint{.spec = {}, .names = gguf_names()};
-  ModelSpec& spec = blueprint.spec;
+ModelDescription gguf_base(const GgufConfig& config) {
+  ModelDescription description{.spec = {}, .names = gguf_names()};
+  ModelSpec& spec = description.spec;
   set_sizes(config, spec);
   spec.norm_epsilon =
       static_cast<float>(config.number_or("attention.layer_norm_rms_epsilon", 1e-5));
@@ -99,8 +99,8 @@ Blueprint gguf_base(const GgufConfig& config) {
   spec.attention_scale =
       scale == 0 ? 1 / std::sqrt(static_cast<float>(spec.head_dim)) : static_cast<float>(scale);
   spec.tied_head = config.file().find("output.weight") == nullptr;
-  blueprint.names.others = {std::string(kPlainFactors), std::string(kLongFactors),
-                            std::string(kShortFactors)};
+  description.names.others = {std::string(kPlainFactors), std::string(kLongFactors),
+                              std::string(kShortFactors)};
   use_rope(config, spec, gguf_rope(config, spec.head_dim));
   if (const uint32_t experts = config.count_or("expert_count", 0); experts > 0) {
     const uint32_t ffn = config.has("expert_feed_forward_length")
@@ -113,7 +113,7 @@ Blueprint gguf_base(const GgufConfig& config) {
   } else {
     spec.ffn = config.count("feed_forward_length");
   }
-  return blueprint;
+  return description;
 }
 
 }  // namespace skein

@@ -121,9 +121,9 @@ void use_stacked_experts(const HfConfig& config, TensorNames& names, const std::
       ExpertPacking::kStacked, {stack + "gate_proj", stack + "up_proj"}, stack + "down_proj"};
 }
 
-Blueprint hf_base(const HfConfig& config, std::string_view prefix) {
-  Blueprint blueprint{.spec = {}, .names = hf_names(prefix)};
-  ModelSpec& spec = blueprint.spec;
+ModelDescription hf_base(const HfConfig& config, std::string_view prefix) {
+  ModelDescription description{.spec = {}, .names = hf_names(prefix)};
+  ModelSpec& spec = description.spec;
   spec.vocab = config.count("vocab_size");
   spec.hidden = config.count("hidden_size");
   spec.heads = config.count("num_attention_heads");
@@ -142,11 +142,11 @@ Blueprint hf_base(const HfConfig& config, std::string_view prefix) {
   spec.layers.resize(std::min(layers, kMaxLayers));
   spec.norm_epsilon = static_cast<float>(config.number_or("rms_norm_eps", 1e-6));
   spec.attention_scale = 1 / std::sqrt(static_cast<float>(spec.head_dim));
-  const std::string head = blueprint.names.head + ".weight";
+  const std::string head = description.names.head + ".weight";
   spec.tied_head = config.flag_or("tie_word_embeddings", config.file().find(head) == nullptr);
-  if (spec.tied_head) blueprint.names.others.push_back(head);
+  if (spec.tied_head) description.names.others.push_back(head);
   use_rope(config, spec, hf_rope(config, spec.head_dim));
-  return blueprint;
+  return description;
 }
 
 }  // namespace skein

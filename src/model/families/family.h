@@ -1,7 +1,8 @@
 // Families: from a model's own words to a ModelSpec and the names of its tensors.
 //
 // A family is a file here, families/NAME.cpp, and its line in registry.def. It defines
-//   Blueprint NAME_from_config(const HfConfig&)   and   Blueprint NAME_from_gguf(const GgufConfig&)
+//   ModelDescription NAME_from_config(const HfConfig&)   and   ModelDescription
+//   NAME_from_gguf(const GgufConfig&)
 // which begin with the facts that all families share (below) and change what differs. (GGUF calls
 // Mistral and Mixtral "llama", so they have no second one.) Faults stay in the config (config.h).
 #pragma once
@@ -18,21 +19,21 @@
 
 namespace skein {
 
-struct Blueprint {
+struct ModelDescription {
   ModelSpec spec;
   TensorNames names;
 };
 
 // kUnimplemented for a family that is not known names it and those that are.
-Result<Blueprint> blueprint_of_config(const Json& config, const ModelFile& file);
-Result<Blueprint> blueprint_of_gguf(const gguf::Metadata& metadata, const ModelFile& file);
+Result<ModelDescription> describe_config(const Json& config, const ModelFile& file);
+Result<ModelDescription> describe_gguf(const gguf::Metadata& metadata, const ModelFile& file);
 
 // The names of the families, as registry.def has them.
 std::string known_families();
 
 // What Hugging Face families share: sizes, RMS norm, silu-gated feed-forward, plain rope with its
 // scaling in all layers, the query scale of the head's size, names below `prefix`.
-Blueprint hf_base(const HfConfig& config, std::string_view prefix = "model.");
+ModelDescription hf_base(const HfConfig& config, std::string_view prefix = "model.");
 
 // The rope that the config describes, under "rope_parameters" (of one layer type, if given) or the
 // older "rope_theta" and "rope_scaling".
@@ -54,7 +55,7 @@ void use_stacked_experts(const HfConfig& config, TensorNames& names, const std::
 void use_experts(ModelSpec& spec, const ExpertSpec& experts);
 
 // The same for GGUF. Rope scaling and rope_freqs are applied; experts where there are any.
-Blueprint gguf_base(const GgufConfig& config);
+ModelDescription gguf_base(const GgufConfig& config);
 RopeParams gguf_rope(const GgufConfig& config, uint32_t head_dim);
 
 // One rope in all layers.

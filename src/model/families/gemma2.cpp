@@ -14,8 +14,8 @@ void set_gemma2(ModelSpec& spec) {
 
 }  // namespace
 
-Blueprint gemma2_from_config(const HfConfig& config) {
-  Blueprint gemma = hf_base(config);
+ModelDescription gemma2_from_config(const HfConfig& config) {
+  ModelDescription gemma = hf_base(config);
   ModelSpec& spec = gemma.spec;
   set_gemma2(spec);
   expect_activation(config, "hidden_activation", "gelu_pytorch_tanh");
@@ -35,9 +35,9 @@ Blueprint gemma2_from_config(const HfConfig& config) {
 
 // GGUF cannot say the query scale: the 27B's is that of hidden size / heads, the others' the
 // head's.
-Blueprint gemma2_from_gguf(const GgufConfig& config) {
+ModelDescription gemma2_from_gguf(const GgufConfig& config) {
   constexpr size_t kLayersOf27B = 46;
-  Blueprint gemma = gguf_base(config);
+  ModelDescription gemma = gguf_base(config);
   ModelSpec& spec = gemma.spec;
   set_gemma2(spec);
   if (spec.layers.size() == kLayersOf27B) {

@@ -54,11 +54,11 @@ std::string_view text_prefix(const ModelFile& file) {
 
 }  // namespace
 
-Blueprint gemma3_from_config(const HfConfig& whole) {
+ModelDescription gemma3_from_config(const HfConfig& whole) {
   const Json text = text_config(whole);
   const HfConfig config = whole.has("text_config") ? whole.with(text) : whole;
   const std::string prefix(text_prefix(config.file()));
-  Blueprint gemma = hf_base(config, prefix);
+  ModelDescription gemma = hf_base(config, prefix);
   ModelSpec& spec = gemma.spec;
   set_gemma3(spec);
   expect_activation(config, "hidden_activation", "gelu_pytorch_tanh");
@@ -84,9 +84,9 @@ Blueprint gemma3_from_config(const HfConfig& whole) {
 
 // GGUF cannot say the query scale: the 27B's is that of hidden size / heads, the others' the
 // head's.
-Blueprint gemma3_from_gguf(const GgufConfig& config) {
+ModelDescription gemma3_from_gguf(const GgufConfig& config) {
   constexpr size_t kLayersOf27B = 62;
-  Blueprint gemma = gguf_base(config);
+  ModelDescription gemma = gguf_base(config);
   ModelSpec& spec = gemma.spec;
   set_gemma3(spec);
   if (spec.layers.size() == kLayersOf27B) {

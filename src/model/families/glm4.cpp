@@ -4,15 +4,15 @@
 namespace skein {
 namespace {
 
-void set_glm4(Blueprint& glm) {
+void set_glm4(ModelDescription& glm) {
   glm.spec.post_attention_norm = glm.spec.post_ffn_norm = true;
   glm.spec.rope_layout = RopeLayout::kPairs;
 }
 
 }  // namespace
 
-Blueprint glm4_from_config(const HfConfig& config) {
-  Blueprint glm = hf_base(config);
+ModelDescription glm4_from_config(const HfConfig& config) {
+  ModelDescription glm = hf_base(config);
   expect_activation(config, "hidden_act", "silu");
   set_glm4(glm);
   const std::string layer = "model.layers.{L}.";
@@ -23,8 +23,8 @@ Blueprint glm4_from_config(const HfConfig& config) {
   return glm;
 }
 
-Blueprint glm4_from_gguf(const GgufConfig& config) {
-  Blueprint glm = gguf_base(config);
+ModelDescription glm4_from_gguf(const GgufConfig& config) {
+  ModelDescription glm = gguf_base(config);
   set_glm4(glm);
   glm.names.gate_up.modules = {"blk.{L}.ffn_up"};
   glm.names.qkv.bias = Bias::kIfThere;

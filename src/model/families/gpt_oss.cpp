@@ -8,7 +8,7 @@ namespace {
 constexpr float kAlpha = 1.702F;
 constexpr float kLimit = 7;
 
-void set_gpt_oss(Blueprint& gpt) {
+void set_gpt_oss(ModelDescription& gpt) {
   gpt.spec.attention_sinks = true;
   gpt.spec.activation = {Activation::kSwigluClamped, kAlpha, kLimit};
   gpt.spec.experts->router = RouterKind::kTopThenSoftmax;
@@ -18,8 +18,8 @@ void set_gpt_oss(Blueprint& gpt) {
 
 }  // namespace
 
-Blueprint gpt_oss_from_config(const HfConfig& config) {
-  Blueprint gpt = hf_base(config);
+ModelDescription gpt_oss_from_config(const HfConfig& config) {
+  ModelDescription gpt = hf_base(config);
   use_experts(gpt.spec,
               {.count = config.count("num_local_experts"),
                .used = config.count(config.has("num_experts_per_tok") ? "num_experts_per_tok"
@@ -37,8 +37,8 @@ Blueprint gpt_oss_from_config(const HfConfig& config) {
   return gpt;
 }
 
-Blueprint gpt_oss_from_gguf(const GgufConfig& config) {
-  Blueprint gpt = gguf_base(config);
+ModelDescription gpt_oss_from_gguf(const GgufConfig& config) {
+  ModelDescription gpt = gguf_base(config);
   if (!gpt.spec.experts) {
     config.count("expert_count");
     return gpt;

@@ -3,8 +3,8 @@
 
 namespace skein {
 
-Blueprint granite_from_config(const HfConfig& config) {
-  Blueprint granite = hf_base(config);
+ModelDescription granite_from_config(const HfConfig& config) {
+  ModelDescription granite = hf_base(config);
   ModelSpec& spec = granite.spec;
   expect_activation(config, "hidden_act", "silu");
   spec.attention_scale = static_cast<float>(config.number_or("attention_multiplier", 1));
@@ -16,8 +16,8 @@ Blueprint granite_from_config(const HfConfig& config) {
   return granite;
 }
 
-Blueprint granite_from_gguf(const GgufConfig& config) {
-  Blueprint granite = gguf_base(config);
+ModelDescription granite_from_gguf(const GgufConfig& config) {
+  ModelDescription granite = gguf_base(config);
   ModelSpec& spec = granite.spec;
   spec.rope_layout = RopeLayout::kPairs;
   spec.embedding_scale = static_cast<float>(config.number_or("embedding_scale", 1));

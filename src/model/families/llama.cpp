@@ -3,16 +3,16 @@
 
 namespace skein {
 
-Blueprint llama_from_config(const HfConfig& config) {
-  Blueprint llama = hf_base(config);
+ModelDescription llama_from_config(const HfConfig& config) {
+  ModelDescription llama = hf_base(config);
   expect_activation(config, "hidden_act", "silu");
   llama.names.qkv.bias = llama.names.o.bias = bias_if(config.flag_or("attention_bias", false));
   llama.names.gate_up.bias = llama.names.down.bias = bias_if(config.flag_or("mlp_bias", false));
   return llama;
 }
 
-Blueprint llama_from_gguf(const GgufConfig& config) {
-  Blueprint llama = gguf_base(config);
+ModelDescription llama_from_gguf(const GgufConfig& config) {
+  ModelDescription llama = gguf_base(config);
   llama.spec.family = llama.spec.experts ? "mixtral" : "llama";
   llama.spec.rope_layout = RopeLayout::kPairs;
   llama.names.qkv.bias = llama.names.o.bias = Bias::kIfThere;

@@ -3,8 +3,8 @@
 
 namespace skein {
 
-Blueprint mistral_from_config(const HfConfig& config) {
-  Blueprint mistral = hf_base(config);
+ModelDescription mistral_from_config(const HfConfig& config) {
+  ModelDescription mistral = hf_base(config);
   expect_activation(config, "hidden_act", "silu");
   hf_windows(config, mistral.spec, [&](uint32_t) { return config.has("sliding_window"); });
   return mistral;

@@ -3,8 +3,8 @@
 
 namespace skein {
 
-Blueprint mixtral_from_config(const HfConfig& config) {
-  Blueprint mixtral = hf_base(config);
+ModelDescription mixtral_from_config(const HfConfig& config) {
+  ModelDescription mixtral = hf_base(config);
   expect_activation(config, "hidden_act", "silu");
   hf_windows(config, mixtral.spec, [&](uint32_t) { return config.has("sliding_window"); });
   use_experts(mixtral.spec, {.count = config.count("num_local_experts"),

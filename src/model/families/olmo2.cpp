@@ -12,8 +12,8 @@ void set_olmo2(ModelSpec& spec) {
 
 }  // namespace
 
-Blueprint olmo2_from_config(const HfConfig& config) {
-  Blueprint olmo = hf_base(config);
+ModelDescription olmo2_from_config(const HfConfig& config) {
+  ModelDescription olmo = hf_base(config);
   expect_activation(config, "hidden_act", "silu");
   set_olmo2(olmo.spec);
   olmo.names.post_attention_norm = "model.layers.{L}.post_attention_layernorm";
@@ -22,8 +22,8 @@ Blueprint olmo2_from_config(const HfConfig& config) {
   return olmo;
 }
 
-Blueprint olmo2_from_gguf(const GgufConfig& config) {
-  Blueprint olmo = gguf_base(config);
+ModelDescription olmo2_from_gguf(const GgufConfig& config) {
+  ModelDescription olmo = gguf_base(config);
   set_olmo2(olmo.spec);
   return olmo;
 }

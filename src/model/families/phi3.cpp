@@ -3,8 +3,8 @@
 
 namespace skein {
 
-Blueprint phi3_from_config(const HfConfig& config) {
-  Blueprint phi = hf_base(config);
+ModelDescription phi3_from_config(const HfConfig& config) {
+  ModelDescription phi = hf_base(config);
   expect_activation(config, "hidden_act", "silu");
   hf_windows(config, phi.spec, [&](uint32_t) { return config.has("sliding_window"); });
   phi.names.qkv.modules = {"model.layers.{L}.self_attn.qkv_proj"};
@@ -12,8 +12,8 @@ Blueprint phi3_from_config(const HfConfig& config) {
   return phi;
 }
 
-Blueprint phi3_from_gguf(const GgufConfig& config) {
-  Blueprint phi = gguf_base(config);
+ModelDescription phi3_from_gguf(const GgufConfig& config) {
+  ModelDescription phi = gguf_base(config);
   use_window(phi.spec, config.count_or("attention.sliding_window", 0));
   phi.names.qkv.modules = {"blk.{L}.attn_qkv"};
   phi.names.gate_up.modules = {"blk.{L}.ffn_up"};

@@ -3,8 +3,8 @@
 
 namespace skein {
 
-Blueprint qwen2_from_config(const HfConfig& config) {
-  Blueprint qwen = hf_base(config);
+ModelDescription qwen2_from_config(const HfConfig& config) {
+  ModelDescription qwen = hf_base(config);
   expect_activation(config, "hidden_act", "silu");
   qwen.names.qkv.bias = Bias::kRequired;
   const bool slides = config.flag_or("use_sliding_window", false);
@@ -13,8 +13,8 @@ Blueprint qwen2_from_config(const HfConfig& config) {
   return qwen;
 }
 
-Blueprint qwen2_from_gguf(const GgufConfig& config) {
-  Blueprint qwen = gguf_base(config);
+ModelDescription qwen2_from_gguf(const GgufConfig& config) {
+  ModelDescription qwen = gguf_base(config);
   qwen.names.qkv.bias = Bias::kRequired;
   return qwen;
 }

@@ -3,8 +3,8 @@
 
 namespace skein {
 
-Blueprint qwen3_from_config(const HfConfig& config) {
-  Blueprint qwen = hf_base(config);
+ModelDescription qwen3_from_config(const HfConfig& config) {
+  ModelDescription qwen = hf_base(config);
   expect_activation(config, "hidden_act", "silu");
   qwen.spec.qk_norm = QkNorm::kPerHead;
   qwen.names.qkv.bias = qwen.names.o.bias = bias_if(config.flag_or("attention_bias", false));
@@ -14,8 +14,8 @@ Blueprint qwen3_from_config(const HfConfig& config) {
   return qwen;
 }
 
-Blueprint qwen3_from_gguf(const GgufConfig& config) {
-  Blueprint qwen = gguf_base(config);
+ModelDescription qwen3_from_gguf(const GgufConfig& config) {
+  ModelDescription qwen = gguf_base(config);
   qwen.spec.qk_norm = QkNorm::kPerHead;
   qwen.names.qkv.bias = qwen.names.o.bias = Bias::kIfThere;
   return qwen;

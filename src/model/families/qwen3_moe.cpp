@@ -5,8 +5,8 @@
 
 namespace skein {
 
-Blueprint qwen3_moe_from_config(const HfConfig& config) {
-  Blueprint qwen = hf_base(config);
+ModelDescription qwen3_moe_from_config(const HfConfig& config) {
+  ModelDescription qwen = hf_base(config);
   ModelSpec& spec = qwen.spec;
   expect_activation(config, "hidden_act", "silu");
   spec.qk_norm = QkNorm::kPerHead;
@@ -32,8 +32,8 @@ Blueprint qwen3_moe_from_config(const HfConfig& config) {
   return qwen;
 }
 
-Blueprint qwen3_moe_from_gguf(const GgufConfig& config) {
-  Blueprint qwen = gguf_base(config);
+ModelDescription qwen3_moe_from_gguf(const GgufConfig& config) {
+  ModelDescription qwen = gguf_base(config);
   qwen.spec.qk_norm = QkNorm::kPerHead;
   qwen.names.qkv.bias = qwen.names.o.bias = Bias::kIfThere;
   if (!qwen.spec.experts) config.count("expert_count");

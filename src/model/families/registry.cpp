@@ -6,18 +6,19 @@
 
 namespace skein {
 
-#define SKEIN_FAMILY(name, model_types, architectures)  \
-  Blueprint name##_from_config(const HfConfig& config); \
-  Blueprint name##_from_gguf(const GgufConfig& config);
-#define SKEIN_FOLDER_FAMILY(name, model_types) Blueprint name##_from_config(const HfConfig& config);
+#define SKEIN_FAMILY(name, model_types, architectures)         \
+  ModelDescription name##_from_config(const HfConfig& config); \
+  ModelDescription name##_from_gguf(const GgufConfig& config);
+#define SKEIN_FOLDER_FAMILY(name, model_types) \
+  ModelDescription name##_from_config(const HfConfig& config);
 #include "model/families/registry.def"
 
 namespace {
 
 struct Family {
   std::string_view name, model_types, architectures;
-  Blueprint (*from_config)(const HfConfig&);
-  Blueprint (*from_gguf)(const GgufConfig&);
+  ModelDescription (*from_config)(const HfConfig&);
+  ModelDescription (*from_gguf)(const GgufConfig&);
 };
 
 constexpr Family kFamilies[] = {
@@ -46,11 +47,12 @@ Status check_quantization(const HfConfig& config) {
   return unimplemented("config.json: weights quantized by {} are not read", in_quotes(method));
 }
 
-Result<Blueprint> finished(Blueprint blueprint, std::string_view family, const Config& config) {
+Result<ModelDescription> finished(ModelDescription description, std::string_view family,
+                                  const Config& config) {
   SKEIN_TRY(config.status());
-  if (blueprint.spec.family.empty()) blueprint.spec.family = family;
-  SKEIN_TRY(check_spec(blueprint.spec));
-  return blueprint;
+  if (description.spec.family.empty()) description.spec.family = family;
+  SKEIN_TRY(check_spec(description.spec));
+  return description;
 }
 
 }  // namespace
@@ -63,7 +65,7 @@ std::string known_families() {
   return names;
 }
 
-Result<Blueprint> blueprint_of_config(const Json& json, const ModelFile& file) {
+Result<ModelDescription> describe_config(const Json& json, const ModelFile& file) {
   if (!json.is_object()) return invalid_argument("config.json is a {}", json.type_name());
   Status fault;
   const HfConfig config(json, file, fault);
@@ -78,7 +80,7 @@ Result<Blueprint> blueprint_of_config(const Json& json, const ModelFile& file) {
                        known_families());
 }
 
-Result<Blueprint> blueprint_of_gguf(const gguf::Metadata& metadata, const ModelFile& file) {
+Result<ModelDescription> describe_gguf(const gguf::Metadata& metadata, const ModelFile& file) {
   SKEIN_ASSIGN(const std::string_view architecture,
                metadata.get<std::string_view>("general.architecture"));
   Status fault;

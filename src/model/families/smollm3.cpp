@@ -15,8 +15,8 @@ void drop_ropes(ModelSpec& spec, uint32_t interval) {
 
 }  // namespace
 
-Blueprint smollm3_from_config(const HfConfig& config) {
-  Blueprint smollm = hf_base(config);
+ModelDescription smollm3_from_config(const HfConfig& config) {
+  ModelDescription smollm = hf_base(config);
   ModelSpec& spec = smollm.spec;
   expect_activation(config, "hidden_act", "silu");
   smollm.names.qkv.bias = smollm.names.o.bias = bias_if(config.flag_or("attention_bias", false));
@@ -39,8 +39,8 @@ Blueprint smollm3_from_config(const HfConfig& config) {
   return smollm;
 }
 
-Blueprint smollm3_from_gguf(const GgufConfig& config) {
-  Blueprint smollm = gguf_base(config);
+ModelDescription smollm3_from_gguf(const GgufConfig& config) {
+  ModelDescription smollm = gguf_base(config);
   smollm.spec.rope_layout = RopeLayout::kPairs;
   drop_ropes(smollm.spec, kInterval);
   return smollm;

@@ -14,8 +14,8 @@ void set_stablelm(ModelSpec& spec, bool parallel, bool qk_norm) {
 
 }  // namespace
 
-Blueprint stablelm_from_config(const HfConfig& config) {
-  Blueprint stable = hf_base(config);
+ModelDescription stablelm_from_config(const HfConfig& config) {
+  ModelDescription stable = hf_base(config);
   expect_activation(config, "hidden_act", "silu");
   set_stablelm(stable.spec, config.flag_or("use_parallel_residual", false),
                config.flag_or("qk_layernorm", false));
@@ -31,8 +31,8 @@ Blueprint stablelm_from_config(const HfConfig& config) {
   return stable;
 }
 
-Blueprint stablelm_from_gguf(const GgufConfig& config) {
-  Blueprint stable = gguf_base(config);
+ModelDescription stablelm_from_gguf(const GgufConfig& config) {
+  ModelDescription stable = gguf_base(config);
   // use_parallel_residual is true in the metadata of the 12B alone, and it alone has no second
   // norm.
   const ModelFile& file = config.file();

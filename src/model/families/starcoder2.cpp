@@ -15,8 +15,8 @@ void set_biases(TensorNames& names, Bias bias) {
 
 }  // namespace
 
-Blueprint starcoder2_from_config(const HfConfig& config) {
-  Blueprint coder = hf_base(config);
+ModelDescription starcoder2_from_config(const HfConfig& config) {
+  ModelDescription coder = hf_base(config);
   expect_activation(config, "hidden_act", "gelu_pytorch_tanh");
   set_starcoder2(coder.spec);
   coder.spec.norm_epsilon = static_cast<float>(config.number_or("norm_epsilon", 1e-5));
@@ -27,8 +27,8 @@ Blueprint starcoder2_from_config(const HfConfig& config) {
   return coder;
 }
 
-Blueprint starcoder2_from_gguf(const GgufConfig& config) {
-  Blueprint coder = gguf_base(config);
+ModelDescription starcoder2_from_gguf(const GgufConfig& config) {
+  ModelDescription coder = gguf_base(config);
   set_starcoder2(coder.spec);
   coder.spec.norm_epsilon =
       static_cast<float>(config.number_or("attention.layer_norm_epsilon", 1e-5));

@@ -57,7 +57,7 @@ class DirectServiceTest : public ::testing::Test {
 TEST_F(DirectServiceTest, PassThatHangsEndsWhatRunsAndWaits) {
   options_.step_timeout_us = 100 * kUsPerMs;
   start();
-  std::unique_lock hang(model_->turn());  // no pass can begin
+  std::unique_lock hang(model_->compute_mutex());  // no pass can begin
   RequestHandle runs = service_->submit(request(4, 3), {}).value();
   RequestHandle waits = service_->submit(request(4, 3), {}).value();
   for (RequestHandle* handle : {&runs, &waits}) {
@@ -80,7 +80,7 @@ TEST_F(DirectServiceTest, PassThatHangsEndsWhatRunsAndWaits) {
 
 TEST_F(DirectServiceTest, OwnDeadlineCountsWhileAPassHangs) {
   start();
-  std::unique_lock hang(model_->turn());
+  std::unique_lock hang(model_->compute_mutex());
   GenerationRequest hurried = request(4, 3);
   hurried.timeout_us = 200 * kUsPerMs;
   RequestHandle runs = service_->submit(hurried, {}).value();
