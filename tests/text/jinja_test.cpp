@@ -38,13 +38,13 @@ TEST(MarkedText, KeepsMarksThroughSlices) {
   text.append("jk", true);
   EXPECT_EQ(text.bytes(), "abcDEFghijk");
   EXPECT_FALSE(text.from_template());
-  EXPECT_TRUE(text.from_template_at(2));
-  EXPECT_FALSE(text.from_template_at(3));
-  EXPECT_TRUE(text.from_template_at(6));
+  EXPECT_TRUE(text.slice(2, 3).from_template());
+  EXPECT_FALSE(text.slice(3, 4).from_template());
+  EXPECT_TRUE(text.slice(6, 7).from_template());
   const jinja::MarkedText middle = text.slice(4, 8);
   EXPECT_EQ(middle.bytes(), "EFgh");
-  EXPECT_FALSE(middle.from_template_at(1));
-  EXPECT_TRUE(middle.from_template_at(2));
+  EXPECT_FALSE(middle.slice(1, 2).from_template());
+  EXPECT_TRUE(middle.slice(2, 3).from_template());
   EXPECT_TRUE(text.slice(6, 11).from_template());
   EXPECT_TRUE(text.slice(3, 3).from_template());
 }

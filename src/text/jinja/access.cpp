@@ -1,8 +1,8 @@
-// Attributes, items, slices and iteration.
+// Attributes, items, slices, iteration, and the paths of attributes that filters take.
 #include <algorithm>
 
-#include "text/jinja/chars.h"
-#include "text/jinja/runtime.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/python_text.h"
 
 namespace skein::jinja {
 namespace {
@@ -18,8 +18,8 @@ Result<bool> find_attribute(Runtime& rt, const Value& object, std::string_view n
         fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(object)));
     return true;
   }
-  if (const NativeFn method = find_method(object, name); method != nullptr) {
-    out = rt.function(name, method, object);
+  if (const Native* method = find_method(object, name); method != nullptr) {
+    out = rt.function(*method, object);
     return true;
   }
   if (object.is(Kind::kNamespace)) {
@@ -133,6 +133,21 @@ Result<Value> slice_string(Runtime& rt, const Value& object, const SliceIndices&
   return rt.string(std::move(out), object.string().markup);
 }
 
+Result<std::vector<Value>> characters(Runtime& rt, const Value& value) {
+  const MarkedText& text = value.text();
+  const size_t count = value.string().code_points();
+  SKEIN_TRY(rt.expect_bytes(count * (sizeof(StringObject) + sizeof(Value))));
+  SKEIN_TRY(rt.spend(count));
+  std::vector<Value> items;
+  items.reserve(count);
+  for (size_t pos = 0; pos < text.size();) {
+    const size_t size = code_point_at(text.bytes(), pos).length;
+    items.push_back(rt.string(text.slice(pos, pos + size)));
+    pos += size;
+  }
+  return items;
+}
+
 }  // namespace
 
 Result<Value> get_attribute(Runtime& rt, const Value& object, std::string_view name) {
@@ -186,25 +201,6 @@ Result<Value> get_slice(Runtime& rt, const Value& object, const Value& start, co
   }
   return rt.list(std::move(items), object.kind());
 }
-
-namespace {
-
-Result<std::vector<Value>> characters(Runtime& rt, const Value& value) {
-  const MarkedText& text = value.text();
-  const size_t count = value.string().code_points();
-  SKEIN_TRY(rt.expect_bytes(count * (sizeof(StringObject) + sizeof(Value))));
-  SKEIN_TRY(rt.spend(count));
-  std::vector<Value> items;
-  items.reserve(count);
-  for (size_t pos = 0; pos < text.size();) {
-    const size_t size = code_point_at(text.bytes(), pos).length;
-    items.push_back(rt.string(text.slice(pos, pos + size)));
-    pos += size;
-  }
-  return items;
-}
-
-}  // namespace
 
 Result<std::vector<Value>> iterate(Runtime& rt, const Value& value) {
   switch (value.kind()) {
@@ -264,6 +260,85 @@ Result<int64_t> length_of(Runtime& rt, const Value& value) {
     default:
       return invalid_argument("object of type '{}' has no len()", type_name(value));
   }
+}
+
+Result<Value> follow_path(Runtime& rt, Value value, std::string_view path) {
+  while (!path.empty()) {
+    SKEIN_TRY(rt.spend(1));
+    if (path[0] == '.') {
+      const size_t end = std::min(path.find_first_of(".[", 1), path.size());
+      SKEIN_ASSIGN(value, get_attribute(rt, value, path.substr(1, end - 1)));
+      path = path.substr(end);
+    } else {
+      const size_t close = path.find(']');
+      if (path[0] != '[' || close == std::string_view::npos) {
+        return invalid_argument("bad field name in a format string");
+      }
+      const std::string_view inside = path.substr(1, close - 1);
+      int64_t index = 0;
+      const Value key = parse_int(inside, 10, index) == ParseNumber::kOk
+                            ? Value::integer(index)
+                            : rt.string(std::string(inside), true);
+      SKEIN_ASSIGN(value, get_item(rt, value, key));
+      path = path.substr(close + 1);
+    }
+    if (value.is_undefined()) return undefined_error(value);
+  }
+  return value;
+}
+
+Result<AttributePath> AttributePath::parse(const Value& attribute) {
+  AttributePath path;
+  if (attribute.is_none()) return path;
+  if (attribute.is_integral()) {
+    path.parts_.push_back({"", attribute.as_int(), true});
+    return path;
+  }
+  SKEIN_ASSIGN(const MarkedText* text, expect_string(attribute, "the attribute"));
+  const std::string& bytes = text->bytes();
+  for (size_t begin = 0; begin <= bytes.size();) {
+    const size_t end = std::min(bytes.find('.', begin), bytes.size());
+    Part part;
+    part.name = bytes.substr(begin, end - begin);
+    part.is_index = !part.name.empty() &&
+                    part.name.find_first_not_of("0123456789") == std::string::npos &&
+                    parse_int(part.name, 10, part.index) == ParseNumber::kOk;
+    path.parts_.push_back(std::move(part));
+    begin = end + 1;
+  }
+  return path;
+}
+
+Result<std::vector<AttributePath>> AttributePath::parse_list(Runtime& rt, const Value& attribute) {
+  std::vector<AttributePath> paths;
+  if (!attribute.is_string()) {
+    SKEIN_ASSIGN(AttributePath path, parse(attribute));
+    paths.push_back(std::move(path));
+    return paths;
+  }
+  const MarkedText& text = attribute.text();
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.bytes().find(',', begin), text.size());
+    SKEIN_ASSIGN(AttributePath path, parse(rt.string(text.slice(begin, end))));
+    paths.push_back(std::move(path));
+    begin = end + 1;
+  }
+  return paths;
+}
+
+Result<Value> AttributePath::get(Runtime& rt, const Value& item) const {
+  Value value = item;
+  for (const Part& part : parts_) {
+    SKEIN_TRY(rt.spend(1));
+    const Value key = part.is_index ? Value::integer(part.index) : rt.string(part.name, true);
+    SKEIN_ASSIGN(value, get_item(rt, value, key));
+    if (has_default_ && value.is_undefined()) value = default_;
+  }
+  return value;
+}
+
+Value ignore_case(Runtime& rt, const Value& value) {
+  return value.is_string() ? rt.string(change_case(value.text(), false)) : value;
 }
 
 }  // namespace skein::jinja

@@ -74,9 +74,9 @@ struct Expr {
   ExprKind kind = ExprKind::kLiteral;
   Op op = Op::kAdd;
   int line = 0;
-  Symbol symbol = 0;      // kName, kNamespaceTarget
-  std::string text;       // names of attributes, filters and tests
-  NativeFn fn = nullptr;  // the filter or test; null when there is none of that name
+  Symbol symbol = 0;               // kName, kNamespaceTarget
+  std::string text;                // names of attributes, filters and tests
+  const Native* native = nullptr;  // the filter or test; null when there is none of that name
   Literal literal;
   uint32_t string_index = 0;  // of a string literal, below Program::strings
   uint16_t height = 1;        // of the tree below and with this node

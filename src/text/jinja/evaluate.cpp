@@ -1,9 +1,23 @@
+// Expressions, and the calls of functions and macros.
 #include <algorithm>
 
 #include "text/jinja/interpreter.h"
-#include "text/jinja/natives.h"
+#include "text/jinja/operations.h"
 
 namespace skein::jinja {
+namespace {
+
+Value take_keyword(Args& args, std::string_view name, bool& found) {
+  const auto it = std::find_if(args.keywords.begin(), args.keywords.end(),
+                               [name](const auto& kw) { return kw.first.bytes() == name; });
+  found = it != args.keywords.end();
+  if (!found) return {};
+  Value value = std::move(it->second);
+  args.keywords.erase(it);
+  return value;
+}
+
+}  // namespace
 
 Result<Value> Interpreter::evaluate(const Expr& expr) {
   const Runtime::Nested nested(rt_);
@@ -20,17 +34,12 @@ Result<Value> Interpreter::evaluate(const Expr& expr) {
       return evaluate_items(expr);
     case ExprKind::kDict:
       return evaluate_dict(expr);
-    case ExprKind::kNot: {
-      SKEIN_ASSIGN(const Value operand, evaluate(*expr.children[0]));
-      return Value::boolean(!truthy(operand));
-    }
-    case ExprKind::kNegate: {
-      SKEIN_ASSIGN(const Value operand, evaluate(*expr.children[0]));
-      return negate(rt_, operand);
-    }
+    case ExprKind::kNot:
+    case ExprKind::kNegate:
     case ExprKind::kPlus: {
       SKEIN_ASSIGN(const Value operand, evaluate(*expr.children[0]));
-      return unary_plus(rt_, operand);
+      if (expr.kind == ExprKind::kNot) return Value::boolean(!truthy(operand));
+      return expr.kind == ExprKind::kNegate ? negate(operand) : unary_plus(operand);
     }
     case ExprKind::kBinary:
       return evaluate_binary(expr);
@@ -98,9 +107,9 @@ Result<Value> Interpreter::evaluate_name(const Expr& expr) {
   if (found != nullptr) return *found;
   const std::string& name = program_.names[expr.symbol];
   SKEIN_TRY(rt_.spend(name.size() / 32));
-  const NativeFn global = find_global(name);
+  const Native* global = find_global(name);
   const bool has_time = rt_.now().has_value() || name != "strftime_now";
-  if (global != nullptr && has_time) return rt_.function(name, global, Value::none());
+  if (global != nullptr && has_time) return rt_.function(*global, Value::none());
   return rt_.undefined(fmt::format("'{}' is undefined", name));
 }
 
@@ -128,37 +137,7 @@ Result<Value> Interpreter::evaluate_binary(const Expr& expr) {
   SKEIN_ASSIGN(const Value left, evaluate(*expr.children[0]));
   SKEIN_ASSIGN(const Value right, evaluate(*expr.children[1]));
   line_ = expr.line;
-  switch (expr.op) {
-    case Op::kAdd:
-      return add(rt_, left, right);
-    case Op::kSubtract:
-      return subtract(rt_, left, right);
-    case Op::kMultiply:
-      return multiply(rt_, left, right);
-    case Op::kDivide:
-      return divide(rt_, left, right);
-    case Op::kFloorDivide:
-      return floor_divide(rt_, left, right);
-    case Op::kModulo:
-      return modulo(rt_, left, right);
-    default:
-      return power(rt_, left, right);
-  }
-}
-
-Result<bool> Interpreter::compare(Op op, const Value& a, const Value& b) {
-  if (op == Op::kIn || op == Op::kNotIn) {
-    SKEIN_ASSIGN(const bool found, contains(rt_, b, a));
-    return found == (op == Op::kIn);
-  }
-  if (op == Op::kEqual || op == Op::kNotEqual) {
-    SKEIN_ASSIGN(const bool same, equals(rt_, a, b));
-    return same == (op == Op::kEqual);
-  }
-  const bool swap = op == Op::kGreater || op == Op::kGreaterEqual;
-  SKEIN_ASSIGN(const bool below, swap ? less(rt_, b, a, ">") : less(rt_, a, b, "<"));
-  if (below || op == Op::kLess || op == Op::kGreater) return below;
-  return equals(rt_, a, b);
+  return apply(rt_, expr.op, left, right);
 }
 
 Result<Value> Interpreter::evaluate_compare(const Expr& expr) {
@@ -166,7 +145,7 @@ Result<Value> Interpreter::evaluate_compare(const Expr& expr) {
   for (size_t i = 0; i < expr.ops.size(); ++i) {
     SKEIN_ASSIGN(Value right, evaluate(*expr.children[i + 1]));
     line_ = expr.line;
-    SKEIN_ASSIGN(const bool holds, compare(expr.ops[i], left, right));
+    SKEIN_ASSIGN(const bool holds, compare(rt_, expr.ops[i], left, right));
     if (!holds) return Value::boolean(false);
     left = std::move(right);
   }
@@ -273,16 +252,93 @@ Result<Value> Interpreter::evaluate_filter(const Expr& expr, const Value* input)
   }
   SKEIN_ASSIGN(Args args, evaluate_arguments(*expr.call));
   line_ = expr.line;
-  if (expr.fn == nullptr) return invalid_argument("no filter named '{}'", expr.text);
-  return expr.fn(rt_, value, args);
+  if (expr.native == nullptr) return invalid_argument("no filter named '{}'", expr.text);
+  return call_native(rt_, *expr.native, value, args);
 }
 
 Result<Value> Interpreter::evaluate_test(const Expr& expr) {
   SKEIN_ASSIGN(const Value value, evaluate(*expr.children[0]));
   SKEIN_ASSIGN(Args args, evaluate_arguments(*expr.call));
   line_ = expr.line;
-  if (expr.fn == nullptr) return invalid_argument("no test named '{}'", expr.text);
-  return expr.fn(rt_, value, args);
+  if (expr.native == nullptr) return invalid_argument("no test named '{}'", expr.text);
+  return call_native(rt_, *expr.native, value, args);
+}
+
+Result<Value> Interpreter::call(const Value& function, Args& args) {
+  switch (function.kind()) {
+    case Kind::kFunction: {
+      const auto& bound = function.as<FunctionObject>();
+      return call_native(rt_, *bound.native, bound.self, args);
+    }
+    case Kind::kMacro:
+      return call_macro(function.as<MacroObject>(), args);
+    case Kind::kLoop:
+      return call_loop(function.as<LoopObject>(), args);
+    case Kind::kJoiner: {
+      auto& joiner = function.as<JoinerObject>();
+      if (std::exchange(joiner.used, true)) return joiner.separator;
+      return rt_.string("", true);
+    }
+    case Kind::kUndefined:
+      return undefined_error(function);
+    default:
+      return invalid_argument("'{}' object is not callable", type_name(function));
+  }
+}
+
+Status Interpreter::bind_macro(const MacroObject& macro, Args& args) {
+  const MacroSyntax& syntax = *macro.syntax;
+  const size_t count = syntax.parameters.size();
+  const size_t first_default = count - syntax.defaults.size();
+  bool explicit_caller = false;
+  for (size_t i = 0; i < count; ++i) {
+    const auto& [symbol, name] = syntax.parameters[i];
+    explicit_caller |= name == "caller";
+    SKEIN_TRY(rt_.spend(args.keywords.size() / 4));  // each is looked at, and moved up
+    bool given = i < args.positional.size();
+    Value value = given ? args.positional[i] : take_keyword(args, name, given);
+    if (!given && i >= first_default) {
+      SKEIN_ASSIGN(value, evaluate(*syntax.defaults[i - first_default]));
+    } else if (!given) {
+      value = rt_.undefined(fmt::format("parameter '{}' was not provided", name));
+    }
+    SKEIN_TRY(assign_symbol(symbol, std::move(value)));
+  }
+  if (syntax.uses_caller && !explicit_caller) {
+    bool given = false;
+    Value caller = take_keyword(args, "caller", given);
+    if (!given) caller = rt_.undefined("No caller defined");
+    SKEIN_TRY(assign_symbol(caller_symbol_, std::move(caller)));
+  }
+  if (syntax.uses_kwargs) {
+    std::vector<std::pair<Value, Value>> entries;
+    for (auto& [name, value] : args.keywords) entries.emplace_back(rt_.string(name), value);
+    SKEIN_ASSIGN(Value kwargs, make_dict(rt_, entries));
+    SKEIN_TRY(assign_symbol(kwargs_symbol_, std::move(kwargs)));
+  } else if (!args.keywords.empty()) {
+    return invalid_argument("macro '{}' takes no keyword argument '{}'", syntax.name,
+                            args.keywords.front().first.bytes());
+  }
+  const size_t taken = std::min(count, args.positional.size());
+  if (syntax.uses_varargs) {
+    std::vector<Value> rest(args.positional.begin() + static_cast<ptrdiff_t>(taken),
+                            args.positional.end());
+    return assign_symbol(varargs_symbol_, rt_.list(std::move(rest), Kind::kTuple));
+  }
+  if (args.positional.size() > count) {
+    return invalid_argument("macro '{}' takes not more than {} argument(s)", syntax.name, count);
+  }
+  return {};
+}
+
+Result<Value> Interpreter::call_macro(const MacroObject& macro, Args& args) {
+  const Runtime::Nested nested(rt_);
+  SKEIN_TRY(nested.check());
+  const Ref<ScopeObject> definition = macro.scope;  // outlives what the body may reassign
+  const MacroSyntax& syntax = *macro.syntax;
+  const ScopeSwitch inner(*this, definition);
+  SKEIN_TRY(bind_macro(macro, args));
+  return capture(syntax.body);
 }
 
 }  // namespace skein::jinja

@@ -1,82 +1,260 @@
-// Filters that apply other filters and tests, filters over numbers, and the filter table.
+// Filters of one value: those that make text, and those that make numbers.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
-#include "text/jinja/attribute_path.h"
-#include "text/jinja/literals.h"
-#include "text/jinja/natives.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/python_text.h"
 
 namespace skein::jinja {
 namespace {
 
-Result<Value> call_by_name(Runtime& rt, NativeFn fn, const Value& item, const Args& args) {
-  const Runtime::Nested nested(rt);
-  SKEIN_TRY(nested.check());
-  SKEIN_TRY(rt.spend(1 + args.positional.size() / 4));
-  Args copy = args;
-  return fn(rt, item, copy);
+// The input as a string value; Markup stays Markup.
+Result<Value> soft_string(Runtime& rt, const Value& value) {
+  if (value.is_string()) return value;
+  SKEIN_ASSIGN(MarkedText text, to_text(rt, value));
+  return rt.string(std::move(text));
 }
 
-// The filter or test that args.positional[at] names; the rest stay as its arguments.
-Result<NativeFn> take_function(Args& args, size_t at, bool is_test) {
-  SKEIN_ASSIGN(const MarkedText* name, expect_string(args.positional[at], "the name"));
-  const NativeFn fn = is_test ? find_test(name->bytes()) : find_filter(name->bytes());
-  if (fn == nullptr) {
-    return invalid_argument("no {} named '{}'", is_test ? "test" : "filter", name->bytes());
-  }
-  args.positional.erase(args.positional.begin(),
-                        args.positional.begin() + static_cast<ptrdiff_t>(at) + 1);
-  return fn;
+Result<Value> filter_case(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const Value text, soft_string(rt, self));
+  SKEIN_TRY(rt.spend(text.bytes().size() / 8));
+  return rt.string(change_case(text.text(), a.name() == "upper"), text.string().markup);
 }
 
-Result<Value> map_attribute(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "map", {"attribute", "default"}, 1));
-  SKEIN_ASSIGN(AttributePath path, AttributePath::parse(a[0]));
-  if (a.has(1) && !a[1].is_none()) path.set_default(a[1]);
-  SKEIN_ASSIGN(std::vector<Value> items, iterate(rt, self));
-  for (Value& item : items) {
-    SKEIN_ASSIGN(item, path.get(rt, item));
-  }
-  return rt.iterator(std::move(items), "generator");
+Result<Value> filter_capitalize(Runtime& rt, const Value& self, const Bound&) {
+  SKEIN_ASSIGN(const Value text, soft_string(rt, self));
+  SKEIN_TRY(rt.spend(text.bytes().size() / 8));
+  return rt.string(capitalize_text(text.text()));
 }
 
-Result<Value> map(Runtime& rt, const Value& self, Args& args) {
-  if (!truthy(self)) return rt.iterator({}, "generator");
-  if (args.positional.empty()) {
-    if (args.keywords.empty()) return invalid_argument("map requires a filter argument");
-    return map_attribute(rt, self, args);
+// Words start after whitespace and after - ( { [ <.
+Result<Value> filter_title(Runtime& rt, const Value& self, const Bound&) {
+  SKEIN_ASSIGN(const Value value, soft_string(rt, self));
+  const MarkedText& text = value.text();
+  SKEIN_TRY(rt.spend(text.size()));
+  MarkedText out;
+  bool in_word = false;
+  for (size_t pos = 0; pos < text.size();) {
+    const CodePoint c = code_point_at(text.bytes(), pos);
+    const bool separates = is_space(c.value) || c.value == '-' || c.value == '(' ||
+                           c.value == '{' || c.value == '[' || c.value == '<';
+    out.append(change_case(text.slice(pos, pos + c.length), !in_word));
+    in_word = !separates;
+    pos += c.length;
   }
-  SKEIN_ASSIGN(const NativeFn fn, take_function(args, 0, false));
-  SKEIN_ASSIGN(std::vector<Value> items, iterate(rt, self));
-  for (Value& item : items) {
-    SKEIN_ASSIGN(item, call_by_name(rt, fn, item, args));
-  }
-  return rt.iterator(std::move(items), "generator");
+  return rt.string(std::move(out));
 }
 
-template <bool kReject, bool kAttribute>
-Result<Value> select(Runtime& rt, const Value& self, Args& args) {
-  if (!truthy(self)) return rt.iterator({}, "generator");
-  AttributePath path;
-  if (kAttribute) {
-    if (args.positional.empty()) return invalid_argument("missing parameter for attribute name");
-    SKEIN_ASSIGN(path, AttributePath::parse(args.positional[0]));
+Result<Value> trim(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const Value text, soft_string(rt, self));
+  return strip_text(rt, text, a.value_or(0, Value::none()), true, true);
+}
+
+Result<Value> filter_replace(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const MarkedText text, to_text(rt, self));
+  SKEIN_ASSIGN(const MarkedText from, to_text(rt, a[0]));
+  SKEIN_ASSIGN(const MarkedText to, to_text(rt, a[1]));
+  int64_t limit = -1;
+  if (a.has(2) && !a[2].is_none()) {
+    SKEIN_ASSIGN(limit, expect_int(a[2], "replace: the count"));
   }
-  NativeFn test = nullptr;
-  if (args.positional.size() > (kAttribute ? 1 : 0)) {
-    SKEIN_ASSIGN(test, take_function(args, kAttribute ? 1 : 0, true));
+  return replace_text(rt, text, from, to, limit, false);
+}
+
+Result<Value> to_string(Runtime& rt, const Value& self, const Bound&) {
+  return soft_string(rt, self);
+}
+
+Result<Value> safe(Runtime& rt, const Value& self, const Bound&) {
+  SKEIN_ASSIGN(MarkedText text, to_text(rt, self));
+  return rt.string(std::move(text), true);
+}
+
+Result<Value> escape(Runtime& rt, const Value& self, const Bound& a) {
+  const bool forced = a.name() == "forceescape";
+  if (!forced && self.is_string() && self.string().markup) return self;
+  SKEIN_ASSIGN(const MarkedText text, to_text(rt, self));
+  SKEIN_TRY(rt.expect_bytes(text.held_bytes() * 6));
+  SKEIN_TRY(rt.spend(text.size() / 8));
+  return rt.string(escape_html(text), true);
+}
+
+Result<Value> indent(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const MarkedText* input, expect_string(self, "indent: the input"));
+  MarkedText prefix("    ", true);
+  if (a.has(0) && a[0].is_string()) {
+    prefix = a[0].text();
+  } else if (a.has(0)) {
+    SKEIN_ASSIGN(const int64_t width, expect_int(a[0], "indent: the width"));
+    SKEIN_TRY(rt.expect_bytes(static_cast<uint64_t>(std::max<int64_t>(width, 0))));
+    prefix = MarkedText(std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' '), true);
   }
-  SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
-  std::vector<Value> out;
-  for (const Value& item : items) {
-    SKEIN_ASSIGN(Value value, path.get(rt, item));
-    if (test != nullptr) {
-      SKEIN_ASSIGN(value, call_by_name(rt, test, value, args));
+  const bool first = a.is_true(1);
+  const bool blank = a.is_true(2);
+  MarkedText text = *input;
+  text.append("\n", true);  // as Jinja2 does, so that a last empty line counts
+  SKEIN_ASSIGN(const std::vector<MarkedText> lines, split_lines(rt, text, false));
+  SKEIN_TRY(rt.spend(lines.size() * (1 + prefix.held_bytes() / 32)));
+  SKEIN_TRY(rt.expect_bytes(text.held_bytes() + lines.size() * (prefix.held_bytes() + 1)));
+  MarkedText out;
+  if (first) out.append(prefix);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) {
+      out.append("\n", text.from_template());
+      if (blank || !lines[i].empty()) out.append(prefix);
     }
-    SKEIN_TRY(rt.spend(1));
-    if (truthy(value) != kReject) out.push_back(item);
+    out.append(lines[i]);
+    SKEIN_TRY(rt.expect_bytes(out.held_bytes()));
   }
-  return rt.iterator(std::move(out), "generator");
+  return rt.string(std::move(out), self.string().markup);
+}
+
+Result<Value> center(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const int64_t width, a.int_or(0, 80, "center: the width"));
+  SKEIN_ASSIGN(const Value text, soft_string(rt, self));
+  return pad_text(rt, text, width, " ", Pad::kBoth);
+}
+
+Result<Value> truncate(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const MarkedText* text, expect_string(self, "truncate: the input"));
+  SKEIN_ASSIGN(const int64_t length, a.int_or(0, 255, "truncate: the length"));
+  int64_t leeway = 5;
+  MarkedText end("...", true);
+  if (a.has(2)) {
+    SKEIN_ASSIGN(const MarkedText* given, expect_string(a[2], "truncate: the end"));
+    end = *given;
+  }
+  if (a.has(3) && !a[3].is_none()) {
+    SKEIN_ASSIGN(leeway, expect_int(a[3], "truncate: the leeway"));
+  }
+  SKEIN_TRY(rt.spend((text->size() + end.held_bytes()) / 32));
+  const auto end_length = static_cast<int64_t>(count_code_points(end.bytes()));
+  if (length < end_length) {
+    return invalid_argument("truncate: expected length >= {}, got {}", end_length, length);
+  }
+  if (leeway < 0) return invalid_argument("truncate: expected leeway >= 0, got {}", leeway);
+  const auto size = static_cast<int64_t>(self.string().code_points());
+  if (size <= length || size - length <= leeway) return self;
+  MarkedText cut =
+      text->slice(0, offset_of(text->bytes(), static_cast<size_t>(length - end_length)));
+  if (!a.is_true(1)) {
+    const size_t space = cut.bytes().rfind(' ');
+    if (space != std::string::npos) cut = cut.slice(0, space);
+  }
+  cut.append(end);
+  return rt.string(std::move(cut));
+}
+
+Result<Value> wordcount(Runtime& rt, const Value& self, const Bound&) {
+  SKEIN_ASSIGN(const MarkedText text, to_text(rt, self));
+  SKEIN_TRY(rt.spend(text.size() / 8));
+  int64_t words = 0;
+  bool in_word = false;
+  for (size_t pos = 0; pos < text.size();) {
+    const CodePoint c = code_point_at(text.bytes(), pos);
+    if (is_word(c.value) && !in_word) ++words;
+    in_word = is_word(c.value);
+    pos += c.length;
+  }
+  return Value::integer(words);
+}
+
+Result<Value> filter_format(Runtime& rt, const Value& self, const Bound& a) {
+  const Args& args = a.all();
+  if (!args.positional.empty() && !args.keywords.empty()) {
+    return invalid_argument("format: positional and keyword arguments can not be mixed");
+  }
+  SKEIN_ASSIGN(const Value text, soft_string(rt, self));
+  if (args.keywords.empty()) {
+    const Value tuple = rt.list(args.positional, Kind::kTuple);
+    return percent_format(rt, text.text(), tuple);
+  }
+  std::vector<std::pair<Value, Value>> entries;
+  for (const auto& [name, value] : args.keywords) entries.emplace_back(rt.string(name), value);
+  SKEIN_ASSIGN(const Value dict, make_dict(rt, entries));
+  return percent_format(rt, text.text(), dict);
+}
+
+Result<Value> tojson(Runtime& rt, const Value& self, const Bound& a) {
+  JsonStyle style;
+  style.ensure_ascii = a.is_true(0);
+  style.sort_keys = a.is_true(3);
+  if (a.has(1) && a[1].is_string()) {
+    SKEIN_TRY(rt.spend(a[1].bytes().size() / 32));
+    style.indent = a[1].bytes();
+  } else if (a.has(1) && !a[1].is_none()) {
+    SKEIN_ASSIGN(const int64_t width, expect_int(a[1], "tojson: indent"));
+    constexpr int64_t kMaxIndent = 1000;
+    if (width > kMaxIndent) {
+      return invalid_argument("tojson: an indent of {} is more than {}", width, kMaxIndent);
+    }
+    style.indent = std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+  }
+  if (style.indent) style.item_separator.assign(1, ',');
+  if (a.has(2) && !a[2].is_none()) {
+    SKEIN_ASSIGN(const std::vector<Value> pair, iterate(rt, a[2]));
+    if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
+      return invalid_argument("tojson: separators must be a pair of strings");
+    }
+    SKEIN_TRY(rt.spend((pair[0].bytes().size() + pair[1].bytes().size()) / 32));
+    style.item_separator = pair[0].bytes();
+    style.key_separator = pair[1].bytes();
+  }
+  SKEIN_ASSIGN(MarkedText text, to_json(rt, self, style));
+  return rt.string(std::move(text));
+}
+
+void append_quoted(std::string& out, std::string_view text, bool in_query) {
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !in_query);
+    if (plain) {
+      out += c;
+    } else if (c == ' ' && in_query) {
+      out += '+';
+    } else {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+}
+
+Result<Value> urlencode(Runtime& rt, const Value& self, const Bound&) {
+  std::string out;
+  bool from_template = true;
+  const auto append = [&](const Value& value, bool in_query) -> Status {
+    SKEIN_ASSIGN(const MarkedText text, to_text(rt, value));
+    SKEIN_TRY(rt.expect_bytes(out.size() + 3 * text.size()));
+    SKEIN_TRY(rt.spend(text.size() / 2));
+    from_template &= text.from_template();
+    append_quoted(out, text.bytes(), in_query);
+    return {};
+  };
+  if (!self.is_dict() && !self.is_sequence_object()) {
+    SKEIN_TRY(append(self, false));
+    return rt.string(std::move(out), from_template);
+  }
+  if (!self.is_dict()) SKEIN_TRY(rt.spend(self.items().size()));
+  SKEIN_ASSIGN(const std::vector<Value> pairs,
+               self.is_dict() ? item_pairs(rt, self) : Result<std::vector<Value>>(self.items()));
+  for (const Value& pair : pairs) {
+    SKEIN_ASSIGN(const std::vector<Value> parts, iterate(rt, pair));
+    if (parts.size() != 2) return invalid_argument("urlencode: expected pairs");
+    if (!out.empty()) out += '&';
+    SKEIN_TRY(append(parts[0], true));
+    out += '=';
+    SKEIN_TRY(append(parts[1], true));
+  }
+  return rt.string(std::move(out), from_template);
+}
+
+Result<Value> pprint(Runtime& rt, const Value& self, const Bound&) {
+  SKEIN_ASSIGN(MarkedText text, to_repr(rt, self));
+  constexpr size_t kLineWidth = 80;
+  if (text.size() > kLineWidth && !self.is_string()) {
+    return unimplemented("pprint: values over {} characters are not supported", kLineWidth);
+  }
+  return rt.string(std::move(text));
 }
 
 Result<Value> truncated(double value, const Value& fallback, bool data) {
@@ -88,9 +266,8 @@ Result<Value> truncated(double value, const Value& fallback, bool data) {
   return Value::integer(static_cast<int64_t>(value), data);
 }
 
-Result<Value> to_int(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "int", {"default", "base"}, 0));
-  const Value fallback = a.has(0) ? a[0] : Value::integer(0);
+Result<Value> to_int(Runtime& rt, const Value& self, const Bound& a) {
+  const Value fallback = a.value_or(0, Value::integer(0));
   if (self.is_undefined()) return undefined_error(self);
   if (self.is_integral()) return Value::integer(self.as_int(), self.is_data());
   if (self.is(Kind::kFloat)) return truncated(self.as_double(), fallback, self.is_data());
@@ -113,8 +290,7 @@ Result<Value> to_int(Runtime& rt, const Value& self, Args& args) {
   return truncated(real, fallback, data);
 }
 
-Result<Value> to_float(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "float", {"default"}, 0));
+Result<Value> to_float(Runtime& rt, const Value& self, const Bound& a) {
   if (self.is_undefined()) return undefined_error(self);
   if (self.is_number()) return Value::real(self.as_double(), self.is_data());
   double value = 0;
@@ -122,16 +298,15 @@ Result<Value> to_float(Runtime& rt, const Value& self, Args& args) {
   if (self.is_string() && parse_float(self.bytes(), value)) {
     return Value::real(value, !self.text().from_template());
   }
-  return a.has(0) ? a[0] : Value::real(0);
+  return a.value_or(0, Value::real(0));
 }
 
-Result<Value> absolute(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "abs", {}, 0));
+Result<Value> absolute(Runtime&, const Value& self, const Bound&) {
   if (self.is_undefined()) return undefined_error(self);
   if (!self.is_number())
     return invalid_argument("bad operand type for abs(): '{}'", type_name(self));
   if (self.is(Kind::kFloat)) return Value::real(std::fabs(self.as_double()), self.is_data());
-  return self.as_int() < 0 ? negate(rt, self) : unary_plus(rt, self);
+  return self.as_int() < 0 ? negate(self) : unary_plus(self);
 }
 
 // Half to even on the decimal that the double stands for, as Python rounds.
@@ -146,18 +321,14 @@ double round_to(double value, int64_t digits) {
   return std::nearbyint(value / scale) * scale;
 }
 
-Result<Value> round(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "round", {"precision", "method"}, 0));
+Result<Value> round_number(Runtime&, const Value& self, const Bound& a) {
   if (self.is_undefined()) return undefined_error(self);
   if (!self.is_number())
     return invalid_argument("round: a number is needed, not {}", type_name(self));
-  int64_t precision = 0;
-  if (a.has(0)) {
-    SKEIN_ASSIGN(precision, expect_int(a[0], "round: the precision"));
-  }
+  SKEIN_ASSIGN(const int64_t precision, a.int_or(0, 0, "round: the precision"));
   const std::string method = a.has(1) && a[1].is_string() ? a[1].bytes() : "common";
   if (method == "common") {
-    if (self.is_integral() && precision >= 0) return unary_plus(rt, self);
+    if (self.is_integral() && precision >= 0) return unary_plus(self);
     const double rounded = round_to(self.as_double(), precision);
     if (self.is_integral()) return truncated(rounded, self, self.is_data());
     return Value::real(rounded, self.is_data());
@@ -174,35 +345,48 @@ Result<Value> round(Runtime& rt, const Value& self, Args& args) {
                      self.is_data());
 }
 
-Result<Value> not_provided(Runtime&, const Value&, Args&) {
+Result<Value> not_provided(Runtime&, const Value&, const Bound&) {
   return unimplemented("this filter of Jinja2 is not provided");
 }
 
-constexpr NativeEntry kFilters[] = {
-    {"map", map},
-    {"select", select<false, false>},
-    {"reject", select<true, false>},
-    {"selectattr", select<false, true>},
-    {"rejectattr", select<true, true>},
-    {"int", to_int},
-    {"float", to_float},
+constexpr Native kFilters[] = {
+    {"upper", filter_case},
+    {"lower", filter_case},
+    {"capitalize", filter_capitalize},
+    {"title", filter_title},
+    {"trim", trim, {"chars"}},
+    {"replace", filter_replace, {"old", "new", "count"}, 2},
+    {"string", to_string},
+    {"safe", safe},
+    {"escape", escape},
+    {"e", escape, {}, 0, "escape"},
+    {"forceescape", escape},
+    {"indent", indent, {"width", "first", "blank"}},
+    {"center", center, {"width"}},
+    {"truncate", truncate, {"length", "killwords", "end", "leeway"}},
+    {"wordcount", wordcount},
+    {"format", filter_format, {}, Native::kAnyArguments},
+    {"tojson", tojson, {"ensure_ascii", "indent", "separators", "sort_keys"}},
+    {"urlencode", urlencode},
+    {"pprint", pprint},
+    {"int", to_int, {"default", "base"}},
+    {"float", to_float, {"default"}},
     {"abs", absolute},
-    {"round", round},
+    {"round", round_number, {"precision", "method"}},
     // Jinja2 knows these, so a template may name them; no chat template has a use for them.
-    {"random", not_provided},
-    {"filesizeformat", not_provided},
-    {"striptags", not_provided},
-    {"urlize", not_provided},
-    {"wordwrap", not_provided},
-    {"xmlattr", not_provided},
+    {"random", not_provided, {}, Native::kAnyArguments},
+    {"filesizeformat", not_provided, {}, Native::kAnyArguments},
+    {"striptags", not_provided, {}, Native::kAnyArguments},
+    {"urlize", not_provided, {}, Native::kAnyArguments},
+    {"wordwrap", not_provided, {}, Native::kAnyArguments},
+    {"xmlattr", not_provided, {}, Native::kAnyArguments},
 };
 
 }  // namespace
 
-NativeFn find_filter(std::string_view name) {
-  if (const NativeFn fn = find_native(kFilters, name); fn != nullptr) return fn;
-  if (const NativeFn fn = find_text_filter(name); fn != nullptr) return fn;
-  return find_sequence_filter(name);
+const Native* find_filter(std::string_view name) {
+  const Native* native = find_native(kFilters, name);
+  return native != nullptr ? native : find_sequence_filter(name);
 }
 
 }  // namespace skein::jinja

@@ -1,21 +1,93 @@
-// Filters over lists and dictionaries.
+// Filters over lists and dictionaries, and those that apply a filter or a test to every item.
 #include <algorithm>
 #include <set>
 
-#include "text/jinja/attribute_path.h"
-#include "text/jinja/natives.h"
+#include "text/jinja/operations.h"
 
 namespace skein::jinja {
 namespace {
 
-Result<Value> length(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "length", {}, 0));
+Result<Value> call_by_name(Runtime& rt, const Native& native, const Value& item, const Args& args) {
+  const Runtime::Nested nested(rt);
+  SKEIN_TRY(nested.check());
+  SKEIN_TRY(rt.spend(1 + args.positional.size() / 4));
+  Args copy = args;
+  return call_native(rt, native, item, copy);
+}
+
+// The filter or test that args.positional[at] names; the rest stay as its arguments.
+Result<const Native*> take_function(Args& args, size_t at, bool is_test) {
+  SKEIN_ASSIGN(const MarkedText* name, expect_string(args.positional[at], "the name"));
+  const Native* native = is_test ? find_test(name->bytes()) : find_filter(name->bytes());
+  if (native == nullptr) {
+    return invalid_argument("no {} named '{}'", is_test ? "test" : "filter", name->bytes());
+  }
+  args.positional.erase(args.positional.begin(),
+                        args.positional.begin() + static_cast<ptrdiff_t>(at) + 1);
+  return native;
+}
+
+Result<Value> map_attribute(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(AttributePath path, AttributePath::parse(a[0]));
+  if (a.has(1) && !a[1].is_none()) path.set_default(a[1]);
+  SKEIN_ASSIGN(std::vector<Value> items, iterate(rt, self));
+  for (Value& item : items) {
+    SKEIN_ASSIGN(item, path.get(rt, item));
+  }
+  return rt.iterator(std::move(items), "generator");
+}
+
+constexpr Native kMapAttribute{"map", map_attribute, {"attribute", "default"}, 1};
+
+Result<Value> map(Runtime& rt, const Value& self, const Bound& a) {
+  Args& args = a.all();
+  if (!truthy(self)) return rt.iterator({}, "generator");
+  if (args.positional.empty()) {
+    if (args.keywords.empty()) return invalid_argument("map requires a filter argument");
+    return call_native(rt, kMapAttribute, self, args);
+  }
+  SKEIN_ASSIGN(const Native* filter, take_function(args, 0, false));
+  SKEIN_ASSIGN(std::vector<Value> items, iterate(rt, self));
+  for (Value& item : items) {
+    SKEIN_ASSIGN(item, call_by_name(rt, *filter, item, args));
+  }
+  return rt.iterator(std::move(items), "generator");
+}
+
+// select, reject, selectattr, rejectattr
+Result<Value> select(Runtime& rt, const Value& self, const Bound& a) {
+  if (!truthy(self)) return rt.iterator({}, "generator");
+  const bool keep = a.name().starts_with("select");
+  const bool by_attribute = a.name().ends_with("attr");
+  Args& args = a.all();
+  AttributePath path;
+  if (by_attribute) {
+    if (args.positional.empty()) return invalid_argument("missing parameter for attribute name");
+    SKEIN_ASSIGN(path, AttributePath::parse(args.positional[0]));
+  }
+  const Native* test = nullptr;
+  if (args.positional.size() > (by_attribute ? 1 : 0)) {
+    SKEIN_ASSIGN(test, take_function(args, by_attribute ? 1 : 0, true));
+  }
+  SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
+  std::vector<Value> out;
+  for (const Value& item : items) {
+    SKEIN_ASSIGN(Value value, path.get(rt, item));
+    if (test != nullptr) {
+      SKEIN_ASSIGN(value, call_by_name(rt, *test, value, args));
+    }
+    SKEIN_TRY(rt.spend(1));
+    if (truthy(value) == keep) out.push_back(item);
+  }
+  return rt.iterator(std::move(out), "generator");
+}
+
+Result<Value> length(Runtime& rt, const Value& self, const Bound&) {
   SKEIN_ASSIGN(const int64_t n, length_of(rt, self));
   return Value::integer(n);
 }
 
-Result<Value> first(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "first", {}, 0));
+Result<Value> first(Runtime& rt, const Value& self, const Bound&) {
   if (self.is(Kind::kIterator)) {
     SequenceObject& sequence = self.sequence();
     if (sequence.next < sequence.items.size()) return sequence.items[sequence.next++];
@@ -28,8 +100,7 @@ Result<Value> first(Runtime& rt, const Value& self, Args& args) {
   return rt.undefined("No first item, sequence was empty.");
 }
 
-Result<Value> last(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "last", {}, 0));
+Result<Value> last(Runtime& rt, const Value& self, const Bound&) {
   if (self.is(Kind::kIterator)) return invalid_argument("'{}' is not reversible", type_name(self));
   if (self.is_string() && !self.text().empty()) return get_item(rt, self, Value::integer(-1));
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
@@ -37,14 +108,12 @@ Result<Value> last(Runtime& rt, const Value& self, Args& args) {
   return rt.undefined("No last item, sequence was empty.");
 }
 
-Result<Value> list(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "list", {}, 0));
+Result<Value> list(Runtime& rt, const Value& self, const Bound&) {
   SKEIN_ASSIGN(std::vector<Value> items, iterate(rt, self));
   return rt.list(std::move(items));
 }
 
-Result<Value> join(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "join", {"d", "attribute"}, 0));
+Result<Value> filter_join(Runtime& rt, const Value& self, const Bound& a) {
   MarkedText separator;
   if (a.has(0)) {
     SKEIN_ASSIGN(separator, to_text(rt, a[0]));
@@ -59,8 +128,7 @@ Result<Value> join(Runtime& rt, const Value& self, Args& args) {
   return join_texts(rt, items, separator);
 }
 
-Result<Value> reverse(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "reverse", {}, 0));
+Result<Value> reverse(Runtime& rt, const Value& self, const Bound&) {
   if (self.is_string()) {
     return get_slice(rt, self, Value::none(), Value::none(), Value::integer(-1));
   }
@@ -70,15 +138,14 @@ Result<Value> reverse(Runtime& rt, const Value& self, Args& args) {
   return rt.iterator(std::move(items), "list_reverseiterator");
 }
 
-Result<Value> unique(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "unique", {"case_sensitive", "attribute"}, 0));
-  SKEIN_ASSIGN(const AttributePath path, AttributePath::parse(a.has(1) ? a[1] : Value::none()));
+Result<Value> unique(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const AttributePath path, AttributePath::parse(a.value_or(1, Value::none())));
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
   std::set<std::string> seen;
   std::vector<Value> out;
   for (const Value& item : items) {
     SKEIN_ASSIGN(Value key, path.get(rt, item));
-    if (!(a.has(0) && truthy(a[0]))) key = ignore_case(rt, key);
+    if (!a.is_true(0)) key = ignore_case(rt, key);
     std::string text;
     if (!hash_key(key, text)) return invalid_argument("unhashable type: '{}'", type_name(key));
     SKEIN_TRY(rt.spend(1 + text.size() / 8));
@@ -87,8 +154,7 @@ Result<Value> unique(Runtime& rt, const Value& self, Args& args) {
   return rt.iterator(std::move(out), "generator");
 }
 
-Result<Value> dictsort(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "dictsort", {"case_sensitive", "by", "reverse"}, 0));
+Result<Value> dictsort(Runtime& rt, const Value& self, const Bound& a) {
   if (self.is_undefined()) return undefined_error(self);
   if (!self.is_dict()) return invalid_argument("dictsort: '{}' has no items()", type_name(self));
   const std::string by = a.has(1) && a[1].is_string() ? a[1].bytes() : "key";
@@ -98,10 +164,10 @@ Result<Value> dictsort(Runtime& rt, const Value& self, Args& args) {
   std::vector<Value> keys;
   for (const auto& [key, value] : self.dict().entries) {
     const Value& wanted = by == "key" ? key : value;
-    keys.push_back(a.has(0) && truthy(a[0]) ? wanted : ignore_case(rt, wanted));
+    keys.push_back(a.is_true(0) ? wanted : ignore_case(rt, wanted));
     SKEIN_TRY(rt.spend(1));
   }
-  SKEIN_ASSIGN(const std::vector<size_t> order, sorted_order(rt, keys, a.has(2) && truthy(a[2])));
+  SKEIN_ASSIGN(const std::vector<size_t> order, sorted_order(rt, keys, a.is_true(2)));
   SKEIN_ASSIGN(const std::vector<Value> pairs, item_pairs(rt, self));
   std::vector<Value> out;
   out.reserve(order.size());
@@ -109,12 +175,11 @@ Result<Value> dictsort(Runtime& rt, const Value& self, Args& args) {
   return rt.list(std::move(out));
 }
 
-Result<Value> sort(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "sort", {"reverse", "case_sensitive", "attribute"}, 0));
+Result<Value> sort(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
   SKEIN_ASSIGN(const std::vector<AttributePath> paths,
-               AttributePath::parse_list(rt, a.has(2) ? a[2] : Value::none()));
-  const bool case_sensitive = a.has(1) && truthy(a[1]);
+               AttributePath::parse_list(rt, a.value_or(2, Value::none())));
+  const bool case_sensitive = a.is_true(1);
   std::vector<Value> keys;
   for (const Value& item : items) {
     std::vector<Value> key;
@@ -125,20 +190,18 @@ Result<Value> sort(Runtime& rt, const Value& self, Args& args) {
     keys.push_back(rt.list(std::move(key)));
     SKEIN_TRY(rt.spend(1));
   }
-  SKEIN_ASSIGN(const std::vector<size_t> order, sorted_order(rt, keys, a.has(0) && truthy(a[0])));
+  SKEIN_ASSIGN(const std::vector<size_t> order, sorted_order(rt, keys, a.is_true(0)));
   std::vector<Value> out;
   out.reserve(order.size());
   for (const size_t i : order) out.push_back(items[i]);
   return rt.list(std::move(out));
 }
 
-template <bool kMax>
-Result<Value> extreme(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, kMax ? "max" : "min", {"case_sensitive", "attribute"}, 0));
-  SKEIN_ASSIGN(const AttributePath path, AttributePath::parse(a.has(1) ? a[1] : Value::none()));
+Result<Value> extreme(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const AttributePath path, AttributePath::parse(a.value_or(1, Value::none())));
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
   if (items.empty()) return rt.undefined("No aggregated item, sequence was empty.");
-  const bool case_sensitive = a.has(0) && truthy(a[0]);
+  const bool case_sensitive = a.is_true(0);
   size_t best = 0;
   Value best_key;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -146,7 +209,8 @@ Result<Value> extreme(Runtime& rt, const Value& self, Args& args) {
     if (!case_sensitive) key = ignore_case(rt, key);
     bool better = i == 0;
     if (i > 0) {
-      SKEIN_ASSIGN(better, kMax ? less(rt, best_key, key, ">") : less(rt, key, best_key));
+      SKEIN_ASSIGN(better,
+                   a.name() == "max" ? less(rt, best_key, key, ">") : less(rt, key, best_key));
     }
     if (better) {
       best = i;
@@ -156,22 +220,20 @@ Result<Value> extreme(Runtime& rt, const Value& self, Args& args) {
   return items[best];
 }
 
-Result<Value> sum(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "sum", {"attribute", "start"}, 0));
-  SKEIN_ASSIGN(const AttributePath path, AttributePath::parse(a.has(0) ? a[0] : Value::none()));
+Result<Value> sum(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const AttributePath path, AttributePath::parse(a.value_or(0, Value::none())));
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
-  Value total = a.has(1) ? a[1] : Value::integer(0);
+  Value total = a.value_or(1, Value::integer(0));
   if (total.is_string()) return invalid_argument("sum: can't sum strings; use join instead");
   for (const Value& item : items) {
     SKEIN_ASSIGN(const Value part, path.get(rt, item));
-    SKEIN_ASSIGN(total, add(rt, total, part));
+    SKEIN_ASSIGN(total, apply(rt, Op::kAdd, total, part));
     SKEIN_TRY(rt.spend(1));
   }
   return total;
 }
 
-Result<Value> batch(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "batch", {"linecount", "fill_with"}, 1));
+Result<Value> batch(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(const int64_t size, expect_int(a[0], "batch: the line count"));
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
   std::vector<Value> out;
@@ -197,8 +259,7 @@ Result<Value> batch(Runtime& rt, const Value& self, Args& args) {
   return rt.iterator(std::move(out), "generator");
 }
 
-Result<Value> slice(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "slice", {"slices", "fill_with"}, 1));
+Result<Value> slice(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(const int64_t slices, expect_int(a[0], "slice: the number of slices"));
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
   if (slices == 0) return invalid_argument("integer division or modulo by zero");
@@ -218,11 +279,10 @@ Result<Value> slice(Runtime& rt, const Value& self, Args& args) {
   return rt.iterator(std::move(out), "generator");
 }
 
-Result<Value> groupby(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "groupby", {"attribute", "default", "case_sensitive"}, 1));
+Result<Value> groupby(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(AttributePath path, AttributePath::parse(a[0]));
   if (a.has(1) && !a[1].is_none()) path.set_default(a[1]);
-  const bool case_sensitive = a.has(2) && truthy(a[2]);
+  const bool case_sensitive = a.is_true(2);
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, self));
   std::vector<Value> keys;
   for (const Value& item : items) {
@@ -247,41 +307,56 @@ Result<Value> groupby(Runtime& rt, const Value& self, Args& args) {
   return rt.list(std::move(out));
 }
 
-Result<Value> items(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "items", {}, 0));
+Result<Value> items(Runtime& rt, const Value& self, const Bound&) {
   if (self.is_undefined()) return rt.iterator({}, "generator");
   if (!self.is_dict()) return invalid_argument("items: can only get item pairs from a mapping");
   SKEIN_ASSIGN(std::vector<Value> pairs, item_pairs(rt, self));
   return rt.iterator(std::move(pairs), "generator");
 }
 
-Result<Value> default_value(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "default", {"default_value", "boolean"}, 0));
-  const bool use_default = self.is_undefined() || (a.has(1) && truthy(a[1]) && !truthy(self));
+Result<Value> default_value(Runtime& rt, const Value& self, const Bound& a) {
+  const bool use_default = self.is_undefined() || (a.is_true(1) && !truthy(self));
   if (!use_default) return self;
   return a.has(0) ? a[0] : rt.string("", true);
 }
 
-Result<Value> attribute(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "attr", {"name"}, 1));
+Result<Value> attribute(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(const MarkedText* name, expect_string(a[0], "attr: the name"));
   if (self.is_dict() && find_method(self, name->bytes()) == nullptr) return rt.missing(self, a[0]);
   return get_attribute(rt, self, name->bytes());
 }
 
-constexpr NativeEntry kSequenceFilters[] = {
-    {"length", length},   {"count", length},      {"first", first},
-    {"last", last},       {"list", list},         {"join", join},
-    {"reverse", reverse}, {"unique", unique},     {"dictsort", dictsort},
-    {"sort", sort},       {"max", extreme<true>}, {"min", extreme<false>},
-    {"sum", sum},         {"batch", batch},       {"slice", slice},
-    {"groupby", groupby}, {"items", items},       {"default", default_value},
-    {"d", default_value}, {"attr", attribute},
+constexpr Native kSequenceFilters[] = {
+    {"map", map, {}, Native::kAnyArguments},
+    {"select", select, {}, Native::kAnyArguments},
+    {"reject", select, {}, Native::kAnyArguments},
+    {"selectattr", select, {}, Native::kAnyArguments},
+    {"rejectattr", select, {}, Native::kAnyArguments},
+    {"length", length},
+    {"count", length, {}, 0, "length"},
+    {"first", first},
+    {"last", last},
+    {"list", list},
+    {"join", filter_join, {"d", "attribute"}},
+    {"reverse", reverse},
+    {"unique", unique, {"case_sensitive", "attribute"}},
+    {"dictsort", dictsort, {"case_sensitive", "by", "reverse"}},
+    {"sort", sort, {"reverse", "case_sensitive", "attribute"}},
+    {"max", extreme, {"case_sensitive", "attribute"}},
+    {"min", extreme, {"case_sensitive", "attribute"}},
+    {"sum", sum, {"attribute", "start"}},
+    {"batch", batch, {"linecount", "fill_with"}, 1},
+    {"slice", slice, {"slices", "fill_with"}, 1},
+    {"groupby", groupby, {"attribute", "default", "case_sensitive"}, 1},
+    {"items", items},
+    {"default", default_value, {"default_value", "boolean"}},
+    {"d", default_value, {"default_value", "boolean"}, 0, "default"},
+    {"attr", attribute, {"name"}, 1},
 };
 
 }  // namespace
 
-NativeFn find_sequence_filter(std::string_view name) {
+const Native* find_sequence_filter(std::string_view name) {
   return find_native(kSequenceFilters, name);
 }
 

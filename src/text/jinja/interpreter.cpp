@@ -1,13 +1,34 @@
+// Statements, and loops with their `loop` variable.
 #include "text/jinja/interpreter.h"
 
 #include <algorithm>
 
-#include "text/jinja/natives.h"
+#include "text/jinja/operations.h"
 
 namespace skein::jinja {
 namespace {
 
 constexpr Symbol kNoSymbol = UINT32_MAX;
+
+Result<Value> loop_cycle(Runtime&, const Value& self, const Bound& a) {
+  const std::vector<Value>& items = a.all().positional;
+  if (items.empty()) return invalid_argument("no items for cycling given");
+  const auto index = static_cast<size_t>(self.as<LoopObject>().index0);
+  return items[index % items.size()];
+}
+
+Result<Value> loop_changed(Runtime& rt, const Value& self, const Bound& a) {
+  auto& loop = self.as<LoopObject>();
+  const Value now = rt.list(a.all().positional, Kind::kTuple);
+  SKEIN_ASSIGN(const bool same, equals(rt, loop.changed, now));
+  if (same) return Value::boolean(false);
+  loop.changed = now;
+  return Value::boolean(true);
+}
+
+constexpr Native kLoopMethods[] = {{"cycle", loop_cycle, {}, Native::kAnyArguments},
+                                   {"changed", loop_changed, {}, Native::kAnyArguments}};
+constexpr Native kLoopCall{"loop", nullptr, {"iterable"}, 1};  // of a recursive loop
 
 }  // namespace
 
@@ -55,14 +76,18 @@ Status Interpreter::emit(const MarkedText& text) {
   return emitted(out_->held_bytes() - before);
 }
 
-Result<Value> Interpreter::capture(const Body& body) {
+Result<Value> Interpreter::capture(FunctionRef<Status()> write) {
   MarkedText captured;
   MarkedText* const outer = std::exchange(out_, &captured);
-  const Result<Flow> flow = execute(body);
+  const Status status = write();
   out_ = outer;
-  SKEIN_TRY(flow.status());
+  SKEIN_TRY(status);
   rt_.heap().remove_bytes(captured.held_bytes());
   return rt_.string(std::move(captured));
+}
+
+Result<Value> Interpreter::capture(const Body& body) {
+  return capture([&] { return execute(body).status(); });
 }
 
 Result<Interpreter::Flow> Interpreter::execute(const Body& body) {
@@ -249,6 +274,97 @@ Status Interpreter::assign_symbol(Symbol symbol, Value value) {
     rt_.heap().grow(*scope_, 2 * sizeof(variables[0]));
   }
   return {};
+}
+
+Result<Value> Interpreter::call_loop(const LoopObject& loop, Args& args) {
+  if (!loop.stmt->recursive) {
+    return invalid_argument("the loop must have the 'recursive' marker to be called recursively");
+  }
+  const Runtime::Nested nested(rt_);
+  SKEIN_TRY(nested.check());
+  SKEIN_ASSIGN(const Bound a, bind(kLoopCall, args));
+  SKEIN_ASSIGN(std::vector<Value> items, iterate(rt_, a[0]));
+  const Stmt& stmt = *loop.stmt;
+  const int64_t depth0 = loop.depth0 + 1;
+  const Ref<ScopeObject> around = loop.scope;
+  return capture([&] {
+    const ScopeSwitch inner(*this, around);
+    return run_loop(stmt, std::move(items), depth0);
+  });
+}
+
+Result<bool> Interpreter::pull(LoopObject& loop, Value& item) {
+  if (loop.has_peeked) {
+    loop.has_peeked = false;
+    item = std::move(loop.peeked);
+    return true;
+  }
+  while (loop.next < loop.items.size()) {
+    SKEIN_TRY(rt_.spend(1));
+    item = loop.items[loop.next++];
+    if (loop.stmt->filter == nullptr || loop.filtered) return true;
+    const ScopeSwitch inner(*this, loop.scope);
+    SKEIN_TRY(assign(*loop.stmt->target, item));
+    SKEIN_ASSIGN(const Value passes, evaluate(*loop.stmt->filter));
+    if (truthy(passes)) return true;
+  }
+  return false;
+}
+
+Result<bool> Interpreter::peek(LoopObject& loop) {
+  if (loop.has_peeked) return true;
+  Value item;
+  SKEIN_ASSIGN(const bool more, pull(loop, item));
+  if (!more) return false;
+  loop.has_peeked = true;
+  loop.peeked = std::move(item);
+  return true;
+}
+
+Result<int64_t> Interpreter::loop_length(LoopObject& loop) {
+  if (loop.stmt->filter != nullptr && !loop.filtered) {
+    std::vector<Value> rest;
+    Value item;
+    while (true) {
+      SKEIN_ASSIGN(const bool more, pull(loop, item));
+      if (!more) break;
+      rest.push_back(std::move(item));
+    }
+    loop.items = std::move(rest);
+    loop.next = 0;
+    loop.filtered = true;
+  }
+  return loop.index0 + 1 + (loop.has_peeked ? 1 : 0) +
+         static_cast<int64_t>(loop.items.size() - loop.next);
+}
+
+Result<Value> Interpreter::loop_attribute(const Value& value, std::string_view name) {
+  auto& loop = value.as<LoopObject>();
+  if (name == "index0") return Value::integer(loop.index0);
+  if (name == "index") return Value::integer(loop.index0 + 1);
+  if (name == "first") return Value::boolean(loop.index0 == 0);
+  if (name == "depth") return Value::integer(loop.depth0 + 1);
+  if (name == "depth0") return Value::integer(loop.depth0);
+  const Native* method = find_native(kLoopMethods, name);
+  if (method != nullptr) return rt_.function(*method, value);
+  if (name == "last") {
+    SKEIN_ASSIGN(const bool more, peek(loop));
+    return Value::boolean(!more);
+  }
+  if (name == "previtem") {
+    if (loop.index0 == 0) return rt_.undefined("there is no previous item");
+    return loop.previous;
+  }
+  if (name == "nextitem") {
+    SKEIN_ASSIGN(const bool more, peek(loop));
+    return more ? loop.peeked : rt_.undefined("there is no next item");
+  }
+  if (name == "length" || name == "revindex" || name == "revindex0") {
+    SKEIN_ASSIGN(const int64_t length, loop_length(loop));
+    if (name == "length") return Value::integer(length);
+    return Value::integer(length - loop.index0 - (name == "revindex0" ? 1 : 0));
+  }
+  return rt_.missing(value, name);
 }
 
 }  // namespace skein::jinja

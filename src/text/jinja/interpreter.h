@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "text/jinja/ast.h"
 #include "text/jinja/runtime.h"
@@ -78,7 +79,8 @@ class Interpreter {
   Status emit(std::string_view bytes, bool from_template);
   Status emit(const MarkedText& text);
   Status emitted(uint64_t held_bytes);
-  // What `body` prints, as a string.
+  // The text that is written, as a string.
+  Result<Value> capture(FunctionRef<Status()> write);
   Result<Value> capture(const Body& body);
   Status assign(const Expr& target, Value value);
   Status assign_symbol(Symbol symbol, Value value);
@@ -97,17 +99,15 @@ class Interpreter {
   Result<Value> evaluate_item(const Expr& expr);
   Result<Value> evaluate_slice(const Expr& expr);
   Result<Value> evaluate_call(const Expr& expr);
-  // `input`: what a filter block captured, for the filter that has no operand of its own.
+  // `input`: the text that a filter block captured, for the filter without an operand of its own.
   Result<Value> evaluate_filter(const Expr& expr, const Value* input);
   Result<Value> evaluate_test(const Expr& expr);
-  Result<bool> compare(Op op, const Value& a, const Value& b);
   Result<Args> evaluate_arguments(const CallSyntax& call);
   Result<Value*> find_variable(Symbol symbol);  // null when there is none
-
-  // --- calls and loops (calls.cpp) ---
   Result<Value> call(const Value& function, Args& args);
   Result<Value> call_macro(const MacroObject& macro, Args& args);
   Status bind_macro(const MacroObject& macro, Args& args);
+
   Result<Value> call_loop(const LoopObject& loop, Args& args);
   Result<Value> loop_attribute(const Value& loop, std::string_view name);
   // Moves on to the next item that passes the filter; false at the end.

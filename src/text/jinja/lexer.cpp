@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "text/jinja/chars.h"
-#include "text/jinja/literals.h"
+#include "text/jinja/python_text.h"
 
 namespace skein::jinja {
 namespace {
@@ -293,10 +292,55 @@ Status Lexer::lex_operator() {
   return {};
 }
 
+// The words for a token in errors; a name and an operator stand for themselves.
+std::string_view name_of(TokenType type) {
+  static constexpr std::string_view kNames[] = {
+      "text",       "a tag",   "end of tag", "a print tag",    "end of print tag", "", "a string",
+      "an integer", "a float", "",           "end of template"};
+  return kNames[static_cast<size_t>(type)];
+}
+
 }  // namespace
 
 Result<std::vector<Token>> tokenize(std::string_view source) {
   return Lexer(normalize_newlines(source)).run();
+}
+
+bool TokenReader::take_operator(std::string_view op) {
+  if (!current().is_operator(op)) return false;
+  next();
+  return true;
+}
+
+bool TokenReader::take_name(std::string_view name) {
+  if (!current().is_name(name)) return false;
+  next();
+  return true;
+}
+
+Status TokenReader::unexpected(std::string_view wanted) const {
+  const Token& token = current();
+  const std::string_view name = name_of(token.type);
+  if (name.empty()) return error(token.line, "expected {}, got '{}'", wanted, token.text);
+  return error(token.line, "expected {}, got {}", wanted, name);
+}
+
+Status TokenReader::expect_operator(std::string_view op) {
+  if (take_operator(op)) return {};
+  return unexpected(fmt::format("'{}'", op));
+}
+
+Status TokenReader::expect_name(std::string_view name) {
+  if (take_name(name)) return {};
+  return unexpected(fmt::format("'{}'", name));
+}
+
+Status TokenReader::expect(TokenType type) {
+  if (current().type == type) {
+    next();
+    return {};
+  }
+  return unexpected(type == TokenType::kName ? "a name" : name_of(type));
 }
 
 }  // namespace skein::jinja

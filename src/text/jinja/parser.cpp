@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "text/jinja/chars.h"
-#include "text/jinja/parser_state.h"
+#include "text/jinja/python_text.h"
 
 namespace skein::jinja {
 namespace {
@@ -36,6 +35,43 @@ Status Parser::Nested::check() const {
   return parser_.error(parser_.current().line, "nested more than {} deep", Program::kMaxNesting);
 }
 
+ExprPtr Parser::make(ExprKind kind, int line) const {
+  auto node = std::make_unique<Expr>();
+  node->kind = kind;
+  node->line = line;
+  return node;
+}
+
+Result<ExprPtr> Parser::finish(ExprPtr node) const {
+  uint16_t height = 0;
+  const auto count = [&height](const ExprPtr& child) {
+    if (child != nullptr) height = std::max(height, child->height);
+  };
+  for (const ExprPtr& child : node->children) count(child);
+  if (node->call != nullptr) {
+    for (const ExprPtr& child : node->call->positional) count(child);
+    for (const auto& [name, child] : node->call->keywords) count(child);
+    count(node->call->star);
+    count(node->call->double_star);
+  }
+  node->height = static_cast<uint16_t>(height + 1);
+  if (node->height > Program::kMaxNesting) {
+    return error(node->line, "an expression is more than {} levels deep", Program::kMaxNesting);
+  }
+  return node;
+}
+
+Symbol Parser::intern(const std::string& name) {
+  const auto [it, added] =
+      program_.symbols.try_emplace(name, static_cast<Symbol>(program_.names.size()));
+  if (added) program_.names.push_back(name);
+  return it->second;
+}
+
+void Parser::note_unknown(int line, std::string_view what, std::string_view name) {
+  if (!conditional_) unknown_.push_back(error(line, "no {} named '{}'", what, name));
+}
+
 Status Parser::parse() {
   SKEIN_TRY(parse_body({}, program_.body));
   if (!unknown_.empty()) return unknown_.front();
@@ -58,11 +94,7 @@ Status Parser::parse_body(Words end_words, Body& body) {
       body.push_back(std::move(print));
     } else {
       SKEIN_TRY(expect(TokenType::kBlockBegin));
-      const Token& word = current();
-      if (word.type == TokenType::kName &&
-          std::find(end_words.begin(), end_words.end(), word.text) != end_words.end()) {
-        return {};
-      }
+      if (current().is_one_of(end_words)) return {};
       SKEIN_TRY(parse_statement(body));
       SKEIN_TRY(expect(TokenType::kBlockEnd));
     }
@@ -80,8 +112,8 @@ Status Parser::parse_block(Words end_words, Body& body) {
 Status Parser::parse_statement(Body& body) {
   const Nested nested(*this);
   SKEIN_TRY(nested.check());
-  using Rule = Result<std::unique_ptr<Stmt>> (Parser::*)();
-  static constexpr std::pair<std::string_view, Rule> kRules[] = {
+  using Tag = Result<std::unique_ptr<Stmt>> (Parser::*)();
+  static constexpr std::pair<std::string_view, Tag> kTags[] = {
       {"for", &Parser::parse_for},
       {"if", &Parser::parse_if},
       {"set", &Parser::parse_set},
@@ -96,9 +128,9 @@ Status Parser::parse_statement(Body& body) {
   const Token& token = current();
   if (token.type != TokenType::kName) return error(token.line, "tag name expected");
   if (token.text == "print") return parse_print(body);
-  for (const auto& [name, rule] : kRules) {
+  for (const auto& [name, parse_tag] : kTags) {
     if (token.text != name) continue;
-    SKEIN_ASSIGN(std::unique_ptr<Stmt> stmt, (this->*rule)());
+    SKEIN_ASSIGN(std::unique_ptr<Stmt> stmt, (this->*parse_tag)());
     body.push_back(std::move(stmt));
     return {};
   }
@@ -176,6 +208,48 @@ Status Parser::parse_signature(MacroSyntax& macro) {
     macro.parameters.push_back(std::move(parameter));
   }
   return expect_operator(")");
+}
+
+Result<ExprPtr> Parser::parse_call(ExprPtr function) {
+  ExprPtr call = make(ExprKind::kCall, current().line);
+  call->children.push_back(std::move(function));
+  SKEIN_ASSIGN(call->call, parse_call_arguments());
+  return finish(std::move(call));
+}
+
+Result<std::unique_ptr<CallSyntax>> Parser::parse_call_arguments() {
+  const int line = current().line;
+  auto call = std::make_unique<CallSyntax>();
+  SKEIN_TRY(expect_operator("("));
+  const Status bad = error(line, "invalid syntax for function call expression");
+  for (bool first = true; !current().is_operator(")"); first = false) {
+    if (!first) {
+      SKEIN_TRY(expect_operator(","));
+      if (current().is_operator(")")) break;
+    }
+    if (take_operator("*")) {
+      if (call->star != nullptr || call->double_star != nullptr) return bad;
+      SKEIN_ASSIGN(call->star, parse_expression());
+    } else if (take_operator("**")) {
+      if (call->double_star != nullptr) return bad;
+      SKEIN_ASSIGN(call->double_star, parse_expression());
+    } else if (current().type == TokenType::kName && ahead().is_operator("=")) {
+      if (call->double_star != nullptr) return bad;
+      std::string name = current().text;
+      next();
+      next();
+      SKEIN_ASSIGN(ExprPtr value, parse_expression());
+      call->keywords.emplace_back(std::move(name), std::move(value));
+    } else {
+      if (call->star != nullptr || call->double_star != nullptr || !call->keywords.empty()) {
+        return bad;
+      }
+      SKEIN_ASSIGN(ExprPtr value, parse_expression());
+      call->positional.push_back(std::move(value));
+    }
+  }
+  SKEIN_TRY(expect_operator(")"));
+  return call;
 }
 
 Status Parser::parse_macro_body(MacroSyntax& macro, std::string_view end_word) {
@@ -273,9 +347,7 @@ Result<std::unique_ptr<Stmt>> Parser::parse_loop_control() {
 Result<std::pair<Symbol, std::string>> Parser::parse_name_target() {
   const Token token = current();
   SKEIN_TRY(expect(TokenType::kName));
-  static constexpr std::string_view kConstants[] = {"true", "false", "none",
-                                                    "True", "False", "None"};
-  if (std::find(std::begin(kConstants), std::end(kConstants), token.text) != std::end(kConstants)) {
+  if (token.is_one_of({"true", "false", "none", "True", "False", "None"})) {
     return error(token.line, "can't assign to '{}'", token.text);
   }
   return std::pair(intern(token.text), token.text);
@@ -302,55 +374,6 @@ Status Parser::check_target(Expr& target) {
   if (target.kind != ExprKind::kTuple) return error(target.line, "can't assign to this");
   for (const ExprPtr& child : target.children) SKEIN_TRY(check_target(*child));
   return {};
-}
-
-bool Parser::take_operator(std::string_view op) {
-  if (!current().is_operator(op)) return false;
-  next();
-  return true;
-}
-
-bool Parser::take_name(std::string_view name) {
-  if (!current().is_name(name)) return false;
-  next();
-  return true;
-}
-
-Status Parser::unexpected(std::string_view wanted) const {
-  const Token& token = current();
-  static constexpr std::string_view kNames[] = {
-      "text",       "a tag",   "end of tag", "a print tag",    "end of print tag", "", "a string",
-      "an integer", "a float", "",           "end of template"};
-  const std::string_view name = kNames[static_cast<size_t>(token.type)];
-  if (name.empty()) return error(token.line, "expected {}, got '{}'", wanted, token.text);
-  return error(token.line, "expected {}, got {}", wanted, name);
-}
-
-Status Parser::expect_operator(std::string_view op) {
-  if (take_operator(op)) return {};
-  return unexpected(fmt::format("'{}'", op));
-}
-
-Status Parser::expect_name(std::string_view name) {
-  if (take_name(name)) return {};
-  return unexpected(fmt::format("'{}'", name));
-}
-
-Status Parser::expect(TokenType type) {
-  if (current().type == type) {
-    next();
-    return {};
-  }
-  switch (type) {
-    case TokenType::kBlockEnd:
-      return unexpected("end of tag");
-    case TokenType::kPrintEnd:
-      return unexpected("end of print tag");
-    case TokenType::kBlockBegin:
-      return unexpected("a tag");
-    default:
-      return unexpected("a name");
-  }
 }
 
 Result<std::shared_ptr<const Program>> parse_program(std::string_view source) {

@@ -1,53 +1,15 @@
+// Expressions, from the loosest operator to the operands.
 #include <algorithm>
 
-#include "text/jinja/parser_state.h"
+#include "text/jinja/parser.h"
 #include "text/jinja/runtime.h"
 
 namespace skein::jinja {
 
-ExprPtr Parser::make(ExprKind kind, int line) const {
-  auto node = std::make_unique<Expr>();
-  node->kind = kind;
-  node->line = line;
-  return node;
-}
-
-Result<ExprPtr> Parser::finish(ExprPtr node) const {
-  uint16_t height = 0;
-  const auto count = [&height](const ExprPtr& child) {
-    if (child != nullptr) height = std::max(height, child->height);
-  };
-  for (const ExprPtr& child : node->children) count(child);
-  if (node->call != nullptr) {
-    for (const ExprPtr& child : node->call->positional) count(child);
-    for (const auto& [name, child] : node->call->keywords) count(child);
-    count(node->call->star);
-    count(node->call->double_star);
-  }
-  node->height = static_cast<uint16_t>(height + 1);
-  if (node->height > Program::kMaxNesting) {
-    return error(node->line, "an expression is more than {} levels deep", Program::kMaxNesting);
-  }
-  return node;
-}
-
-Symbol Parser::intern(const std::string& name) {
-  const auto [it, added] =
-      program_.symbols.try_emplace(name, static_cast<Symbol>(program_.names.size()));
-  if (added) program_.names.push_back(name);
-  return it->second;
-}
-
-void Parser::note_unknown(int line, std::string_view what, std::string_view name) {
-  if (!conditional_) unknown_.push_back(error(line, "no {} named '{}'", what, name));
-}
-
 bool Parser::is_tuple_end(Words end_words) const {
   const Token& token = current();
   if (token.type == TokenType::kPrintEnd || token.type == TokenType::kBlockEnd) return true;
-  if (token.is_operator(")")) return true;
-  return token.type == TokenType::kName &&
-         std::find(end_words.begin(), end_words.end(), token.text) != end_words.end();
+  return token.is_operator(")") || token.is_one_of(end_words);
 }
 
 Result<ExprPtr> Parser::parse_tuple(TupleRules rules, Words end_words) {
@@ -100,26 +62,30 @@ Result<ExprPtr> Parser::parse_condition() {
   return node;
 }
 
-Result<ExprPtr> Parser::parse_or() {
-  SKEIN_ASSIGN(ExprPtr left, parse_and());
-  while (current().is_name("or")) {
-    const int line = current().line;
+Result<ExprPtr> Parser::parse_binary(std::span<const BinaryOperator> operators, Rule operand) {
+  SKEIN_ASSIGN(ExprPtr left, (this->*operand)());
+  while (true) {
+    const Token& token = current();
+    const auto found = std::find_if(operators.begin(), operators.end(), [&token](const auto& o) {
+      return token.is_operator(o.text) || token.is_name(o.text);
+    });
+    if (found == operators.end()) return left;
+    const int line = token.line;
     next();
-    SKEIN_ASSIGN(ExprPtr right, parse_and());
-    SKEIN_ASSIGN(left, make(ExprKind::kOr, line, std::move(left), std::move(right)));
+    SKEIN_ASSIGN(ExprPtr right, (this->*operand)());
+    SKEIN_ASSIGN(left, make(found->kind, line, std::move(left), std::move(right)));
+    left->op = found->op;
   }
-  return left;
+}
+
+Result<ExprPtr> Parser::parse_or() {
+  static constexpr BinaryOperator kOperators[] = {{"or", ExprKind::kOr, {}}};
+  return parse_binary(kOperators, &Parser::parse_and);
 }
 
 Result<ExprPtr> Parser::parse_and() {
-  SKEIN_ASSIGN(ExprPtr left, parse_not());
-  while (current().is_name("and")) {
-    const int line = current().line;
-    next();
-    SKEIN_ASSIGN(ExprPtr right, parse_not());
-    SKEIN_ASSIGN(left, make(ExprKind::kAnd, line, std::move(left), std::move(right)));
-  }
-  return left;
+  static constexpr BinaryOperator kOperators[] = {{"and", ExprKind::kAnd, {}}};
+  return parse_binary(kOperators, &Parser::parse_not);
 }
 
 Result<ExprPtr> Parser::parse_not() {
@@ -171,16 +137,9 @@ Result<ExprPtr> Parser::parse_compare() {
 }
 
 Result<ExprPtr> Parser::parse_sum() {
-  SKEIN_ASSIGN(ExprPtr left, parse_concat());
-  while (current().is_operator("+") || current().is_operator("-")) {
-    const Op op = current().text == "+" ? Op::kAdd : Op::kSubtract;
-    const int line = current().line;
-    next();
-    SKEIN_ASSIGN(ExprPtr right, parse_concat());
-    SKEIN_ASSIGN(left, make(ExprKind::kBinary, line, std::move(left), std::move(right)));
-    left->op = op;
-  }
-  return left;
+  static constexpr BinaryOperator kOperators[] = {{"+", ExprKind::kBinary, Op::kAdd},
+                                                  {"-", ExprKind::kBinary, Op::kSubtract}};
+  return parse_binary(kOperators, &Parser::parse_concat);
 }
 
 Result<ExprPtr> Parser::parse_concat() {
@@ -197,34 +156,24 @@ Result<ExprPtr> Parser::parse_concat() {
 }
 
 Result<ExprPtr> Parser::parse_product() {
-  static constexpr std::pair<std::string_view, Op> kOps[] = {
-      {"*", Op::kMultiply}, {"/", Op::kDivide}, {"//", Op::kFloorDivide}, {"%", Op::kModulo}};
-  SKEIN_ASSIGN(ExprPtr left, parse_power());
-  while (true) {
-    const auto* op = std::find_if(std::begin(kOps), std::end(kOps),
-                                  [&](const auto& o) { return current().is_operator(o.first); });
-    if (op == std::end(kOps)) return left;
-    const int line = current().line;
-    next();
-    SKEIN_ASSIGN(ExprPtr right, parse_power());
-    SKEIN_ASSIGN(left, make(ExprKind::kBinary, line, std::move(left), std::move(right)));
-    left->op = op->second;
-  }
+  static constexpr BinaryOperator kOperators[] = {{"*", ExprKind::kBinary, Op::kMultiply},
+                                                  {"/", ExprKind::kBinary, Op::kDivide},
+                                                  {"//", ExprKind::kBinary, Op::kFloorDivide},
+                                                  {"%", ExprKind::kBinary, Op::kModulo}};
+  return parse_binary(kOperators, &Parser::parse_power);
 }
 
 Result<ExprPtr> Parser::parse_power() {
-  SKEIN_ASSIGN(ExprPtr left, parse_unary());
-  while (current().is_operator("**")) {
-    const int line = current().line;
-    next();
-    SKEIN_ASSIGN(ExprPtr right, parse_unary());
-    SKEIN_ASSIGN(left, make(ExprKind::kBinary, line, std::move(left), std::move(right)));
-    left->op = Op::kPower;
-  }
-  return left;
+  static constexpr BinaryOperator kOperators[] = {{"**", ExprKind::kBinary, Op::kPower}};
+  return parse_binary(kOperators, &Parser::parse_unary);
 }
 
-Result<ExprPtr> Parser::parse_unary(bool with_filter) {
+Result<ExprPtr> Parser::parse_unary() {
+  SKEIN_ASSIGN(ExprPtr node, parse_signed());
+  return parse_filters_and_tests(std::move(node));
+}
+
+Result<ExprPtr> Parser::parse_signed() {
   const int line = current().line;
   ExprPtr node;
   if (current().is_operator("-") || current().is_operator("+")) {
@@ -232,14 +181,12 @@ Result<ExprPtr> Parser::parse_unary(bool with_filter) {
     const Nested nested(*this);
     SKEIN_TRY(nested.check());
     next();
-    SKEIN_ASSIGN(ExprPtr operand, parse_unary(false));
+    SKEIN_ASSIGN(ExprPtr operand, parse_signed());
     SKEIN_ASSIGN(node, make(kind, line, std::move(operand)));
   } else {
     SKEIN_ASSIGN(node, parse_primary());
   }
-  SKEIN_ASSIGN(node, parse_postfix(std::move(node)));
-  if (!with_filter) return node;
-  return parse_filters_and_tests(std::move(node));
+  return parse_postfix(std::move(node));
 }
 
 Result<ExprPtr> Parser::parse_primary() {
@@ -263,8 +210,7 @@ Result<ExprPtr> Parser::parse_primary() {
     SKEIN_TRY(expect_operator(")"));
     return node;
   }
-  if (token.is_operator("[")) return parse_list();
-  if (token.is_operator("{")) return parse_dict();
+  if (token.is_operator("[") || token.is_operator("{")) return parse_display();
   return unexpected("an expression");
 }
 
@@ -301,33 +247,154 @@ Result<ExprPtr> Parser::parse_string() {
   return node;
 }
 
-Result<ExprPtr> Parser::parse_list() {
-  ExprPtr node = make(ExprKind::kList, current().line);
+// [a, b] and {a: b, c: d}
+Result<ExprPtr> Parser::parse_display() {
+  const bool is_dict = current().is_operator("{");
+  const std::string_view close = is_dict ? "}" : "]";
+  ExprPtr node = make(is_dict ? ExprKind::kDict : ExprKind::kList, current().line);
   next();
-  while (!current().is_operator("]")) {
+  while (!current().is_operator(close)) {
     if (!node->children.empty()) SKEIN_TRY(expect_operator(","));
-    if (current().is_operator("]")) break;
+    if (current().is_operator(close)) break;
     SKEIN_ASSIGN(ExprPtr item, parse_expression());
     node->children.push_back(std::move(item));
+    if (!is_dict) continue;
+    SKEIN_TRY(expect_operator(":"));
+    SKEIN_ASSIGN(ExprPtr value, parse_expression());
+    node->children.push_back(std::move(value));
   }
   next();
   return finish(std::move(node));
 }
 
-Result<ExprPtr> Parser::parse_dict() {
-  ExprPtr node = make(ExprKind::kDict, current().line);
-  next();
-  while (!current().is_operator("}")) {
-    if (!node->children.empty()) SKEIN_TRY(expect_operator(","));
-    if (current().is_operator("}")) break;
-    SKEIN_ASSIGN(ExprPtr key, parse_expression());
-    SKEIN_TRY(expect_operator(":"));
-    SKEIN_ASSIGN(ExprPtr value, parse_expression());
-    node->children.push_back(std::move(key));
-    node->children.push_back(std::move(value));
+Result<ExprPtr> Parser::parse_postfix(ExprPtr node) {
+  while (true) {
+    if (current().is_operator(".") || current().is_operator("[")) {
+      SKEIN_ASSIGN(node, parse_subscript(std::move(node)));
+    } else if (current().is_operator("(")) {
+      SKEIN_ASSIGN(node, parse_call(std::move(node)));
+    } else {
+      return node;
+    }
   }
-  next();
-  return finish(std::move(node));
+}
+
+Result<ExprPtr> Parser::parse_filters_and_tests(ExprPtr node) {
+  while (true) {
+    if (current().is_operator("|")) {
+      SKEIN_ASSIGN(node, parse_filter(std::move(node), false));
+    } else if (current().is_name("is")) {
+      SKEIN_ASSIGN(node, parse_test(std::move(node)));
+    } else if (current().is_operator("(")) {
+      SKEIN_ASSIGN(node, parse_call(std::move(node)));
+    } else {
+      return node;
+    }
+  }
+}
+
+Result<ExprPtr> Parser::parse_subscript(ExprPtr object) {
+  const int line = current().line;
+  if (take_operator(".")) {
+    const Token token = current();
+    next();
+    if (token.type == TokenType::kName) {
+      SKEIN_ASSIGN(ExprPtr node, make(ExprKind::kAttribute, line, std::move(object)));
+      node->text = token.text;
+      return node;
+    }
+    if (token.type != TokenType::kInteger) return error(token.line, "expected name or number");
+    ExprPtr index = make(ExprKind::kLiteral, token.line);
+    index->literal = token.integer;
+    return make(ExprKind::kItem, line, std::move(object), std::move(index));
+  }
+  next();  // [
+  ExprPtr part[3];
+  const auto ends = [this] { return current().is_operator("]") || current().is_operator(":"); };
+  if (!ends()) {
+    SKEIN_ASSIGN(part[0], parse_expression());
+  } else if (current().is_operator("]")) {
+    return unexpected("an expression");
+  }
+  const bool is_slice = current().is_operator(":");
+  for (int i = 1; i <= 2 && take_operator(":"); ++i) {
+    if (!ends()) {
+      SKEIN_ASSIGN(part[i], parse_expression());
+    }
+  }
+  if (is_slice) {
+    SKEIN_TRY(expect_operator("]"));
+    return make(ExprKind::kSlice, line, std::move(object), std::move(part[0]), std::move(part[1]),
+                std::move(part[2]));
+  }
+  if (current().is_operator(",")) {  // x[1, 2]: the key is a tuple
+    ExprPtr key = make(ExprKind::kTuple, line);
+    key->children.push_back(std::move(part[0]));
+    while (take_operator(",")) {
+      SKEIN_ASSIGN(ExprPtr item, parse_expression());
+      key->children.push_back(std::move(item));
+    }
+    SKEIN_ASSIGN(part[0], finish(std::move(key)));
+  }
+  SKEIN_TRY(expect_operator("]"));
+  return make(ExprKind::kItem, line, std::move(object), std::move(part[0]));
+}
+
+Result<std::string> Parser::parse_dotted_name() {
+  std::string name = current().text;
+  SKEIN_TRY(expect(TokenType::kName));
+  while (take_operator(".")) {
+    name += '.';
+    name += current().text;
+    SKEIN_TRY(expect(TokenType::kName));
+  }
+  return name;
+}
+
+Result<ExprPtr> Parser::parse_filter(ExprPtr node, bool inline_first) {
+  while (inline_first || current().is_operator("|")) {
+    if (!inline_first) next();
+    inline_first = false;
+    ExprPtr filter = make(ExprKind::kFilter, current().line);
+    SKEIN_ASSIGN(filter->text, parse_dotted_name());
+    filter->native = find_filter(filter->text);
+    if (filter->native == nullptr) note_unknown(filter->line, "filter", filter->text);
+    filter->children.push_back(std::move(node));
+    filter->call = std::make_unique<CallSyntax>();
+    if (current().is_operator("(")) {
+      SKEIN_ASSIGN(filter->call, parse_call_arguments());
+    }
+    SKEIN_ASSIGN(node, finish(std::move(filter)));
+  }
+  return node;
+}
+
+Result<ExprPtr> Parser::parse_test(ExprPtr node) {
+  const int line = current().line;
+  next();  // is
+  const bool negated = take_name("not");
+  ExprPtr test = make(ExprKind::kTest, line);
+  SKEIN_ASSIGN(test->text, parse_dotted_name());
+  test->native = find_test(test->text);
+  if (test->native == nullptr) note_unknown(line, "test", test->text);
+  test->children.push_back(std::move(node));
+  test->call = std::make_unique<CallSyntax>();
+  const Token& token = current();
+  const bool starts_operand =
+      (token.type == TokenType::kName && !token.is_one_of({"else", "or", "and"})) ||
+      token.type == TokenType::kString || token.type == TokenType::kInteger ||
+      token.type == TokenType::kFloat || token.is_operator("[") || token.is_operator("{");
+  if (token.is_operator("(")) {
+    SKEIN_ASSIGN(test->call, parse_call_arguments());
+  } else if (starts_operand) {
+    if (token.is_name("is")) return error(token.line, "tests can not be chained with is");
+    SKEIN_ASSIGN(ExprPtr operand, parse_primary());
+    SKEIN_ASSIGN(operand, parse_postfix(std::move(operand)));
+    test->call->positional.push_back(std::move(operand));
+  }
+  SKEIN_ASSIGN(node, finish(std::move(test)));
+  if (!negated) return node;
+  return make(ExprKind::kNot, line, std::move(node));
 }
 
 }  // namespace skein::jinja

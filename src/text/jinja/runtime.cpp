@@ -44,9 +44,9 @@ Value Runtime::range(int64_t start, int64_t step, int64_t count) {
   return Value::object(Kind::kRange, heap_.make<RangeObject>(0, start, step, count));
 }
 
-Value Runtime::function(std::string_view name, NativeFn fn, Value self) {
-  return Value::object(Kind::kFunction,
-                       heap_.make<FunctionObject>(name.size(), name, fn, std::move(self)));
+Value Runtime::function(const Native& native, Value self) {
+  const uint64_t bytes = sizeof(std::string) + native.name.size();  // budgets count its name
+  return Value::object(Kind::kFunction, heap_.make<FunctionObject>(bytes, native, std::move(self)));
 }
 
 Value Runtime::undefined(std::string hint) {
@@ -68,40 +68,6 @@ Value Runtime::missing(const Value& object, std::string_view attribute) {
                                attribute.substr(0, kShown)));
 }
 
-Result<Bound> bind(const Args& args, std::string_view function,
-                   std::initializer_list<std::string_view> parameters, size_t required) {
-  Bound bound;
-  bound.values_.resize(parameters.size());
-  bound.given_.resize(parameters.size());
-  if (args.positional.size() > parameters.size()) {
-    return invalid_argument("{}() takes at most {} arguments, {} given", function,
-                            parameters.size(), args.positional.size());
-  }
-  for (size_t i = 0; i < args.positional.size(); ++i) {
-    bound.values_[i] = args.positional[i];
-    bound.given_[i] = true;
-  }
-  for (const auto& [name, value] : args.keywords) {
-    const auto* it = std::find(parameters.begin(), parameters.end(), name.bytes());
-    if (it == parameters.end()) {
-      return invalid_argument("{}() got an unexpected keyword argument '{}'", function,
-                              name.bytes());
-    }
-    const auto i = static_cast<size_t>(it - parameters.begin());
-    if (bound.given_[i]) {
-      return invalid_argument("{}() got multiple values for argument '{}'", function, name.bytes());
-    }
-    bound.values_[i] = value;
-    bound.given_[i] = true;
-  }
-  for (size_t i = 0; i < required; ++i) {
-    if (!bound.given_[i]) {
-      return invalid_argument("{}() misses its argument '{}'", function, parameters.begin()[i]);
-    }
-  }
-  return bound;
-}
-
 Result<int64_t> expect_int(const Value& value, std::string_view what) {
   if (value.is_integral()) return value.as_int();
   if (value.is_undefined()) return undefined_error(value);
@@ -114,9 +80,79 @@ Result<const MarkedText*> expect_string(const Value& value, std::string_view wha
   return invalid_argument("{} must be a string, not {}", what, type_name(value));
 }
 
+Result<std::vector<Value>> item_pairs(Runtime& rt, const Value& dict) {
+  SKEIN_TRY(rt.spend(dict.dict().entries.size()));
+  std::vector<Value> pairs;
+  pairs.reserve(dict.dict().entries.size());
+  for (const auto& [key, value] : dict.dict().entries) {
+    pairs.push_back(rt.list({key, value}, Kind::kTuple));
+  }
+  return pairs;
+}
+
+Result<Value> make_dict(Runtime& rt, const std::vector<std::pair<Value, Value>>& entries) {
+  const Ref<DictObject> dict = rt.heap().make<DictObject>(0);
+  for (const auto& [key, value] : entries) {
+    const uint64_t bytes = kDictEntryBytes + (key.is_string() ? key.bytes().size() : 0);
+    SKEIN_TRY(rt.spend(1 + bytes / 64));
+    rt.heap().grow(*dict, bytes);
+    if (!dict->set(key, value)) {
+      return invalid_argument("unhashable type: '{}'", type_name(key));
+    }
+  }
+  return Value::object(Kind::kDict, dict);
+}
+
 Status undefined_error(const Value& value) {
   if (value.holds_object()) return invalid_argument("{}", value.bytes());
   return invalid_argument("an undefined value is used");
+}
+
+const Native* find_native(std::span<const Native> table, std::string_view name) {
+  const auto it = std::find_if(table.begin(), table.end(),
+                               [name](const Native& native) { return native.name == name; });
+  return it == table.end() ? nullptr : &*it;
+}
+
+Result<Bound> bind(const Native& native, Args& args) {
+  Bound bound;
+  bound.name_ = native.name;
+  bound.all_ = &args;
+  if (native.required == Native::kAnyArguments) return bound;
+  const std::string_view function = native.shown.empty() ? native.name : native.shown;
+  const auto* const first = std::begin(native.parameters);
+  const auto* const last = std::find(first, std::end(native.parameters), "");
+  const auto count = static_cast<size_t>(last - first);
+  if (args.positional.size() > count) {
+    return invalid_argument("{}() takes at most {} arguments, {} given", function, count,
+                            args.positional.size());
+  }
+  std::copy(args.positional.begin(), args.positional.end(), bound.values_.begin());
+  std::fill_n(bound.given_.begin(), args.positional.size(), true);
+  for (const auto& [name, value] : args.keywords) {
+    const auto* it = std::find(first, last, name.bytes());
+    if (it == last) {
+      return invalid_argument("{}() got an unexpected keyword argument '{}'", function,
+                              name.bytes());
+    }
+    const auto i = static_cast<size_t>(it - first);
+    if (bound.given_[i]) {
+      return invalid_argument("{}() got multiple values for argument '{}'", function, name.bytes());
+    }
+    bound.values_[i] = value;
+    bound.given_[i] = true;
+  }
+  for (size_t i = 0; i < native.required; ++i) {
+    if (!bound.given_[i]) {
+      return invalid_argument("{}() misses its argument '{}'", function, native.parameters[i]);
+    }
+  }
+  return bound;
+}
+
+Result<Value> call_native(Runtime& rt, const Native& native, const Value& self, Args& args) {
+  SKEIN_ASSIGN(const Bound bound, bind(native, args));
+  return native.fn(rt, self, bound);
 }
 
 }  // namespace skein::jinja

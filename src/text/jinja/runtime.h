@@ -1,13 +1,13 @@
-// What filters, tests, methods and operators see of a render: its heap, its budget, and the
-// operations on values that they share. One Runtime serves one render on one thread.
+// A render as filters, tests, methods and operators see it: its heap, its budget, and the calls of
+// native functions. One Runtime serves one render on one thread.
 //
 // Errors are Statuses without a line; the interpreter adds the line on the way out.
 #pragma once
 
+#include <array>
 #include <ctime>
-#include <functional>
-#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +25,8 @@ class Runtime {
   Heap& heap() { return heap_; }
   const Limits& limits() const { return limits_; }
   const std::optional<std::tm>& now() const { return now_; }
-  // What was made so far (the context, which the caller chose) does not count against the limits.
+  // The context, which the caller chose, does not count against the limits: nothing that was made
+  // so far does.
   void forgive() {
     exempt_bytes_ = heap_.live_bytes();
     steps_ = 0;
@@ -68,7 +69,7 @@ class Runtime {
     return list(std::move(items), Kind::kIterator, label);
   }
   Value range(int64_t start, int64_t step, int64_t count);
-  Value function(std::string_view name, NativeFn fn, Value self);
+  Value function(const Native& native, Value self);
   Value undefined(std::string hint);
   // "'dict object' has no attribute 'x'", as Jinja2 puts it.
   Value missing(const Value& object, const Value& key);
@@ -86,22 +87,6 @@ class Runtime {
   uint32_t depth_ = 0;
 };
 
-// Arguments of a call spread over named parameters.
-class Bound {
- public:
-  bool has(size_t i) const { return i < values_.size() && given_[i]; }
-  const Value& operator[](size_t i) const { return values_[i]; }
-
- private:
-  friend Result<Bound> bind(const Args&, std::string_view, std::initializer_list<std::string_view>,
-                            size_t);
-  std::vector<Value> values_;
-  std::vector<bool> given_;
-};
-// Fails when one of the first `required` parameters is missing, or on an argument too many.
-Result<Bound> bind(const Args& args, std::string_view function,
-                   std::initializer_list<std::string_view> parameters, size_t required);
-
 // Arguments that must have a type; they fail with the function's and the type's name.
 Result<int64_t> expect_int(const Value& value, std::string_view what);
 Result<const MarkedText*> expect_string(const Value& value, std::string_view what);
@@ -109,58 +94,69 @@ Result<const MarkedText*> expect_string(const Value& value, std::string_view wha
 // UndefinedError of an undefined value that is used.
 Status undefined_error(const Value& value);
 
-// --- printing (print.cpp, json.cpp) ---
-std::string python_float(double value);
-Result<MarkedText> to_text(Runtime& rt, const Value& value);  // str()
-Result<MarkedText> to_repr(Runtime& rt, const Value& value);  // repr()
-MarkedText escape_html(const MarkedText& text);
-struct JsonStyle {
-  std::optional<std::string> indent;
-  std::string item_separator = ", ";
-  std::string key_separator = ": ";
-  bool ensure_ascii = false;
-  bool sort_keys = false;
+// The cost of a dictionary entry besides the key's text: values, index node, string header.
+inline constexpr uint64_t kDictEntryBytes = 160;
+// Fails on keys that are not hashable.
+Result<Value> make_dict(Runtime& rt, const std::vector<std::pair<Value, Value>>& entries);
+// (key, value) tuples.
+Result<std::vector<Value>> item_pairs(Runtime& rt, const Value& dict);
+
+// --- native functions ---
+
+// The arguments of one call, spread over the parameters of the function.
+class Bound {
+ public:
+  bool has(size_t i) const { return given_[i]; }
+  const Value& operator[](size_t i) const { return values_[i]; }
+  bool is_true(size_t i) const { return given_[i] && truthy(values_[i]); }
+  Value value_or(size_t i, Value otherwise) const {
+    return given_[i] ? values_[i] : std::move(otherwise);
+  }
+  // An argument that must be an integer, or `otherwise` where there is none.
+  Result<int64_t> int_or(size_t i, int64_t otherwise, std::string_view what) const {
+    return given_[i] ? expect_int(values_[i], what) : otherwise;
+  }
+  // The name by which the function was found: one function can stand in several rows of a table.
+  std::string_view name() const { return name_; }
+  // The arguments as they were given, for functions that take any.
+  Args& all() const { return *all_; }
+
+ private:
+  friend Result<Bound> bind(const Native& native, Args& args);
+  static constexpr size_t kMaxParameters = 4;
+  std::string_view name_;
+  Args* all_ = nullptr;
+  std::array<Value, kMaxParameters> values_;
+  std::array<bool, kMaxParameters> given_{};
 };
-Result<MarkedText> to_json(Runtime& rt, const Value& value, const JsonStyle& style);
 
-// --- access (access.cpp) ---
-// a.b: attribute first, then item. a[b]: item first, then attribute.
-Result<Value> get_attribute(Runtime& rt, const Value& object, std::string_view name);
-Result<Value> get_item(Runtime& rt, const Value& object, const Value& key);
-Result<Value> get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop,
-                        const Value& step);
-// All that iterating over the value gives; empties an iterator.
-Result<std::vector<Value>> iterate(Runtime& rt, const Value& value);
-Result<int64_t> length_of(Runtime& rt, const Value& value);
-// The method of a built-in type, or nothing (methods.cpp, string_methods.cpp).
-NativeFn find_method(const Value& object, std::string_view name);
+// Every filter, test, method and global: `self` is the input or the object.
+using NativeFn = Result<Value> (*)(Runtime&, const Value& self, const Bound& a);
+
+// One row of a table of native functions.
+struct Native {
+  static constexpr size_t kAnyArguments = SIZE_MAX;  // for `required`: Bound::all() has them
+
+  std::string_view name;
+  NativeFn fn;
+  std::string_view parameters[4] = {};
+  size_t required = 0;          // so many of the first parameters must be given
+  std::string_view shown = {};  // the name in errors, where it is another one
+};
+
+const Native* find_native(std::span<const Native> table, std::string_view name);
+// Fails when a required parameter is missing, or on an argument too many.
+Result<Bound> bind(const Native& native, Args& args);
+Result<Value> call_native(Runtime& rt, const Native& native, const Value& self, Args& args);
+
+// The tables; null where there is no such name.
+const Native* find_filter(std::string_view name);
+const Native* find_sequence_filter(std::string_view name);  // of lists and dictionaries
+const Native* find_test(std::string_view name);
+const Native* find_global(std::string_view name);
+const Native* find_string_method(std::string_view name);
+// The method of a built-in type.
+const Native* find_method(const Value& object, std::string_view name);
 bool is_forbidden_method(const Value& object, std::string_view name);
-
-// --- operators (operators.cpp) ---
-Result<Value> add(Runtime& rt, const Value& a, const Value& b);
-Result<Value> subtract(Runtime& rt, const Value& a, const Value& b);
-Result<Value> multiply(Runtime& rt, const Value& a, const Value& b);
-Result<Value> divide(Runtime& rt, const Value& a, const Value& b);
-Result<Value> floor_divide(Runtime& rt, const Value& a, const Value& b);
-Result<Value> modulo(Runtime& rt, const Value& a, const Value& b);
-Result<Value> power(Runtime& rt, const Value& a, const Value& b);
-Result<Value> negate(Runtime& rt, const Value& a);
-Result<Value> unary_plus(Runtime& rt, const Value& a);
-
-// --- comparison (compare.cpp) ---
-Result<bool> equals(Runtime& rt, const Value& a, const Value& b);
-Result<bool> less(Runtime& rt, const Value& a, const Value& b, std::string_view op = "<");
-Result<bool> contains(Runtime& rt, const Value& container, const Value& item);
-// Stable, by precomputed keys; fails on keys that have no order.
-Result<std::vector<size_t>> sorted_order(Runtime& rt, const std::vector<Value>& keys, bool reverse);
-
-// --- formatting (percent_format.cpp, brace_format.cpp) ---
-Result<Value> percent_format(Runtime& rt, const MarkedText& format, const Value& arguments);
-Result<Value> brace_format(Runtime& rt, const MarkedText& format, Args& args);
-
-// --- tables ---
-NativeFn find_filter(std::string_view name);
-NativeFn find_test(std::string_view name);
-NativeFn find_global(std::string_view name);
 
 }  // namespace skein::jinja

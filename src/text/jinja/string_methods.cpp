@@ -1,8 +1,6 @@
 // Methods of Python's str.
-#include <cstring>
-
-#include "text/jinja/chars.h"
-#include "text/jinja/natives.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/python_text.h"
 
 namespace skein::jinja {
 namespace {
@@ -49,12 +47,9 @@ Result<std::vector<Value>> rsplit_spaces(Runtime& rt, const MarkedText& text, in
   return out;
 }
 
-Result<Value> split_at(Runtime& rt, const Value& self, Args& args, bool from_right) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "split", {"sep", "maxsplit"}, 0));
-  int64_t limit = -1;
-  if (a.has(1)) {
-    SKEIN_ASSIGN(limit, expect_int(a[1], "split(): maxsplit"));
-  }
+Result<Value> method_split(Runtime& rt, const Value& self, const Bound& a) {
+  const bool from_right = a.name() == "rsplit";
+  SKEIN_ASSIGN(const int64_t limit, a.int_or(1, -1, "split(): maxsplit"));
   const MarkedText& text = self.text();
   SKEIN_TRY(rt.spend(text.size() / 32));
   if (!a.has(0) || a[0].is_none()) {
@@ -80,18 +75,9 @@ Result<Value> split_at(Runtime& rt, const Value& self, Args& args, bool from_rig
   return rt.list(std::move(parts));
 }
 
-Result<Value> split(Runtime& rt, const Value& self, Args& args) {
-  return split_at(rt, self, args, false);
-}
-Result<Value> rsplit(Runtime& rt, const Value& self, Args& args) {
-  return split_at(rt, self, args, true);
-}
-
-Result<Value> splitlines(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "splitlines", {"keepends"}, 0));
+Result<Value> method_split_lines(Runtime& rt, const Value& self, const Bound& a) {
   std::vector<Value> lines;
-  SKEIN_ASSIGN(std::vector<MarkedText> parts,
-               split_lines(rt, self.text(), a.has(0) && truthy(a[0])));
+  SKEIN_ASSIGN(std::vector<MarkedText> parts, split_lines(rt, self.text(), a.is_true(0)));
   for (MarkedText& line : parts) {
     SKEIN_TRY(rt.spend(1));
     lines.push_back(rt.string(std::move(line)));
@@ -99,10 +85,9 @@ Result<Value> splitlines(Runtime& rt, const Value& self, Args& args) {
   return rt.list(std::move(lines));
 }
 
-template <bool kLeft, bool kRight>
-Result<Value> strip(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "strip", {"chars"}, 0));
-  return strip_text(rt, self, a.has(0) ? a[0] : Value::none(), kLeft, kRight);
+Result<Value> method_strip(Runtime& rt, const Value& self, const Bound& a) {
+  return strip_text(rt, self, a.value_or(0, Value::none()), a.name() != "rstrip",
+                    a.name() != "lstrip");
 }
 
 bool has_affix(std::string_view text, std::string_view affix, bool at_end) {
@@ -110,88 +95,64 @@ bool has_affix(std::string_view text, std::string_view affix, bool at_end) {
   return text.substr(at_end ? text.size() - affix.size() : 0, affix.size()) == affix;
 }
 
-template <bool kAtEnd>
-Result<Value> has_affixes(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a,
-               bind(args, kAtEnd ? "endswith" : "startswith", {"affix", "start", "end"}, 1));
+Result<Value> has_affixes(Runtime& rt, const Value& self, const Bound& a) {
   Value part = self;
   if (a.has(1)) {
-    SKEIN_ASSIGN(part, get_slice(rt, self, a[1], a.has(2) ? a[2] : Value::none(), Value::none()));
+    SKEIN_ASSIGN(part, get_slice(rt, self, a[1], a.value_or(2, Value::none()), Value::none()));
   }
   const std::vector<Value> one{a[0]};
   for (const Value& affix : a[0].is(Kind::kTuple) ? a[0].items() : one) {
     SKEIN_ASSIGN(const MarkedText* text, expect_string(affix, "startswith/endswith: the argument"));
     SKEIN_TRY(rt.spend(1 + text->size() / 64));
-    if (has_affix(part.bytes(), text->bytes(), kAtEnd)) return Value::boolean(true);
+    if (has_affix(part.bytes(), text->bytes(), a.name() == "endswith")) return Value::boolean(true);
   }
   return Value::boolean(false);
 }
 
-template <bool kAtEnd>
-Result<Value> remove_affix(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, kAtEnd ? "removesuffix" : "removeprefix", {"affix"}, 1));
+Result<Value> remove_affix(Runtime& rt, const Value& self, const Bound& a) {
+  const bool at_end = a.name() == "removesuffix";
   SKEIN_ASSIGN(const MarkedText* affix, expect_string(a[0], "the affix"));
   const MarkedText& text = self.text();
   SKEIN_TRY(rt.spend(1 + affix->size() / 64));
-  if (affix->empty() || !has_affix(text.bytes(), affix->bytes(), kAtEnd)) return self;
-  if (kAtEnd) return rt.string(text.slice(0, text.size() - affix->size()));
+  if (affix->empty() || !has_affix(text.bytes(), affix->bytes(), at_end)) return self;
+  if (at_end) return rt.string(text.slice(0, text.size() - affix->size()));
   return rt.string(text.slice(affix->size(), text.size()));
 }
 
-Result<Value> replace(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "replace", {"old", "new", "count"}, 2));
+Result<Value> method_replace(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(const MarkedText* from, expect_string(a[0], "replace(): the old text"));
   SKEIN_ASSIGN(const MarkedText* to, expect_string(a[1], "replace(): the new text"));
-  int64_t limit = -1;
-  if (a.has(2)) {
-    SKEIN_ASSIGN(limit, expect_int(a[2], "replace(): the count"));
-  }
+  SKEIN_ASSIGN(const int64_t limit, a.int_or(2, -1, "replace(): the count"));
   return replace_text(rt, self.text(), *from, *to, limit, self.string().markup);
 }
 
-template <bool kUpper>
-Result<Value> change_case_method(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, kUpper ? "upper" : "lower", {}, 0));
+Result<Value> method_case(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_TRY(rt.spend(self.bytes().size() / 8));
-  return rt.string(change_case(self.text(), kUpper), self.string().markup);
+  return rt.string(change_case(self.text(), a.name() == "upper"), self.string().markup);
 }
 
-Result<Value> capitalize(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "capitalize", {}, 0));
+Result<Value> method_capitalize(Runtime& rt, const Value& self, const Bound&) {
   SKEIN_TRY(rt.spend(self.bytes().size() / 8));
   return rt.string(capitalize_text(self.text()));
 }
 
-Result<Value> title(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "title", {}, 0));
+// title: upper case at the start of a word; swapcase: the other case.
+Result<Value> change_each(Runtime& rt, const Value& self, const Bound& a) {
   const MarkedText& text = self.text();
   SKEIN_TRY(rt.spend(text.size()));
   MarkedText out;
   bool in_word = false;
   for (size_t pos = 0; pos < text.size();) {
     const CodePoint c = code_point_at(text.bytes(), pos);
-    out.append(change_case(text.slice(pos, pos + c.length), !in_word));
+    const bool upper = a.name() == "title" ? !in_word : !is_upper(c.value);
+    out.append(change_case(text.slice(pos, pos + c.length), upper));
     in_word = is_alpha(c.value);
     pos += c.length;
   }
   return rt.string(std::move(out));
 }
 
-Result<Value> swapcase(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "swapcase", {}, 0));
-  const MarkedText& text = self.text();
-  SKEIN_TRY(rt.spend(text.size()));
-  MarkedText out;
-  for (size_t pos = 0; pos < text.size();) {
-    const CodePoint c = code_point_at(text.bytes(), pos);
-    out.append(change_case(text.slice(pos, pos + c.length), !is_upper(c.value)));
-    pos += c.length;
-  }
-  return rt.string(std::move(out));
-}
-
-Result<Value> join(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "join", {"iterable"}, 1));
+Result<Value> method_join(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(const std::vector<Value> items, iterate(rt, a[0]));
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is_string()) {
@@ -202,30 +163,26 @@ Result<Value> join(Runtime& rt, const Value& self, Args& args) {
   return join_texts(rt, items, self.text());
 }
 
-Result<Value> format(Runtime& rt, const Value& self, Args& args) {
-  return brace_format(rt, self.text(), args);
+Result<Value> method_format(Runtime& rt, const Value& self, const Bound& a) {
+  return brace_format(rt, self.text(), a.all());
 }
 
-// Where `what` is, in code points, or -1.
-Result<int64_t> find_position(Runtime& rt, const Value& self, const Value& what, bool last) {
-  SKEIN_ASSIGN(const MarkedText* needle, expect_string(what, "find(): the text"));
+// The position in code points; -1 where there is none, which index() and rindex() refuse.
+Result<Value> find_position(Runtime& rt, const Value& self, const Bound& a) {
+  SKEIN_ASSIGN(const MarkedText* needle, expect_string(a[0], "find(): the text"));
   const std::string& text = self.bytes();
   SKEIN_TRY(rt.spend(1 + text.size() / 16));
+  const bool last = a.name().front() == 'r';
   const size_t at = last ? find_last(text, needle->bytes()) : find_first(text, needle->bytes());
-  if (at == std::string::npos) return -1;
-  return static_cast<int64_t>(count_code_points(std::string_view(text).substr(0, at)));
+  if (at != std::string::npos) {
+    const size_t before = count_code_points(std::string_view(text).substr(0, at));
+    return Value::integer(static_cast<int64_t>(before));
+  }
+  if (a.name().ends_with("index")) return invalid_argument("substring not found");
+  return Value::integer(-1);
 }
 
-template <bool kLast, bool kMustExist>
-Result<Value> find(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, kMustExist ? "index" : "find", {"sub"}, 1));
-  SKEIN_ASSIGN(const int64_t position, find_position(rt, self, a[0], kLast));
-  if (kMustExist && position < 0) return invalid_argument("substring not found");
-  return Value::integer(position);
-}
-
-Result<Value> count(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "count", {"sub"}, 1));
+Result<Value> method_count(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(const MarkedText* needle, expect_string(a[0], "count(): the text"));
   SKEIN_ASSIGN(const std::vector<size_t> hits, find_all(rt, self.bytes(), needle->bytes(), -1));
   return Value::integer(static_cast<int64_t>(hits.size()));
@@ -233,8 +190,7 @@ Result<Value> count(Runtime& rt, const Value& self, Args& args) {
 
 // All characters pass, and there is at least one.
 template <bool (*kPasses)(uint32_t)>
-Result<Value> all_are(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "is...", {}, 0));
+Result<Value> all_are(Runtime& rt, const Value& self, const Bound&) {
   const std::string& bytes = self.bytes();
   SKEIN_TRY(rt.spend(bytes.size() / 8));
   for (size_t pos = 0; pos < bytes.size();) {
@@ -245,16 +201,12 @@ Result<Value> all_are(Runtime& rt, const Value& self, Args& args) {
   return Value::boolean(!bytes.empty());
 }
 
-template <bool kUpper>
-Result<Value> is_case(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, kUpper ? "isupper" : "islower", {}, 0));
+Result<Value> method_is_case(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_TRY(rt.spend(self.bytes().size() / 8));
-  return Value::boolean(has_only_case(self.bytes(), kUpper));
+  return Value::boolean(has_only_case(self.bytes(), a.name() == "isupper"));
 }
 
-template <int kShareLeftPercent>
-Result<Value> pad(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "center/ljust/rjust", {"width", "fillchar"}, 1));
+Result<Value> method_pad(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(const int64_t width, expect_int(a[0], "the width"));
   std::string fill = " ";
   if (a.has(1)) {
@@ -264,34 +216,35 @@ Result<Value> pad(Runtime& rt, const Value& self, Args& args) {
     }
     fill = text->bytes();
   }
-  return pad_text(rt, self, width, fill, kShareLeftPercent / 100.0);
+  const Pad side = a.name() == "center"  ? Pad::kBoth
+                   : a.name() == "rjust" ? Pad::kLeft
+                                         : Pad::kRight;
+  return pad_text(rt, self, width, fill, side);
 }
 
-Result<Value> zfill(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "zfill", {"width"}, 1));
+Result<Value> zfill(Runtime& rt, const Value& self, const Bound& a) {
   SKEIN_ASSIGN(const int64_t width, expect_int(a[0], "the width"));
   const MarkedText& text = self.text();
   const bool sign = !text.empty() && (text.bytes()[0] == '-' || text.bytes()[0] == '+');
-  if (!sign) return pad_text(rt, self, width, "0", 1);
+  if (!sign) return pad_text(rt, self, width, "0", Pad::kLeft);
   SKEIN_ASSIGN(const Value rest,
-               pad_text(rt, rt.string(text.slice(1, text.size())), width - 1, "0", 1));
+               pad_text(rt, rt.string(text.slice(1, text.size())), width - 1, "0", Pad::kLeft));
   MarkedText out = text.slice(0, 1);
   out.append(rest.text());
   return rt.string(std::move(out));
 }
 
-template <bool kLast>
-Result<Value> partition(Runtime& rt, const Value& self, Args& args) {
-  SKEIN_ASSIGN(const Bound a, bind(args, "partition", {"sep"}, 1));
+Result<Value> partition(Runtime& rt, const Value& self, const Bound& a) {
+  const bool last = a.name() == "rpartition";
   SKEIN_ASSIGN(const MarkedText* separator, expect_string(a[0], "partition(): the separator"));
   if (separator->empty()) return invalid_argument("empty separator");
   const MarkedText& text = self.text();
   SKEIN_TRY(rt.spend(1 + text.size() / 16));
-  const size_t at = kLast ? find_last(text.bytes(), separator->bytes())
-                          : find_first(text.bytes(), separator->bytes());
+  const size_t at = last ? find_last(text.bytes(), separator->bytes())
+                         : find_first(text.bytes(), separator->bytes());
   const Value empty = rt.string("", true);
   if (at == std::string::npos) {
-    if (kLast) return rt.list({empty, empty, self}, Kind::kTuple);
+    if (last) return rt.list({empty, empty, self}, Kind::kTuple);
     return rt.list({self, empty, empty}, Kind::kTuple);
   }
   const size_t end = at + separator->size();
@@ -300,50 +253,50 @@ Result<Value> partition(Runtime& rt, const Value& self, Args& args) {
                  Kind::kTuple);
 }
 
-constexpr NativeEntry kStringMethods[] = {
-    {"split", split},
-    {"rsplit", rsplit},
-    {"splitlines", splitlines},
-    {"strip", strip<true, true>},
-    {"lstrip", strip<true, false>},
-    {"rstrip", strip<false, true>},
-    {"startswith", has_affixes<false>},
-    {"endswith", has_affixes<true>},
-    {"removeprefix", remove_affix<false>},
-    {"removesuffix", remove_affix<true>},
-    {"replace", replace},
-    {"upper", change_case_method<true>},
-    {"lower", change_case_method<false>},
-    {"casefold", change_case_method<false>},
-    {"capitalize", capitalize},
-    {"title", title},
-    {"swapcase", swapcase},
-    {"join", join},
-    {"format", format},
-    {"find", find<false, false>},
-    {"rfind", find<true, false>},
-    {"index", find<false, true>},
-    {"rindex", find<true, true>},
-    {"count", count},
-    {"isdigit", all_are<is_digit>},
-    {"isdecimal", all_are<is_digit>},
-    {"isnumeric", all_are<is_digit>},
-    {"isalpha", all_are<is_alpha>},
-    {"isalnum", all_are<is_alnum>},
-    {"isspace", all_are<is_space>},
-    {"isupper", is_case<true>},
-    {"islower", is_case<false>},
-    {"center", pad<50>},
-    {"ljust", pad<0>},
-    {"rjust", pad<100>},
-    {"zfill", zfill},
-    {"partition", partition<false>},
-    {"rpartition", partition<true>},
+constexpr Native kStringMethods[] = {
+    {"split", method_split, {"sep", "maxsplit"}},
+    {"rsplit", method_split, {"sep", "maxsplit"}, 0, "split"},
+    {"splitlines", method_split_lines, {"keepends"}},
+    {"strip", method_strip, {"chars"}},
+    {"lstrip", method_strip, {"chars"}, 0, "strip"},
+    {"rstrip", method_strip, {"chars"}, 0, "strip"},
+    {"startswith", has_affixes, {"affix", "start", "end"}, 1},
+    {"endswith", has_affixes, {"affix", "start", "end"}, 1},
+    {"removeprefix", remove_affix, {"affix"}, 1},
+    {"removesuffix", remove_affix, {"affix"}, 1},
+    {"replace", method_replace, {"old", "new", "count"}, 2},
+    {"upper", method_case},
+    {"lower", method_case},
+    {"casefold", method_case, {}, 0, "lower"},
+    {"capitalize", method_capitalize},
+    {"title", change_each},
+    {"swapcase", change_each},
+    {"join", method_join, {"iterable"}, 1},
+    {"format", method_format, {}, Native::kAnyArguments},
+    {"find", find_position, {"sub"}, 1},
+    {"rfind", find_position, {"sub"}, 1, "find"},
+    {"index", find_position, {"sub"}, 1},
+    {"rindex", find_position, {"sub"}, 1, "index"},
+    {"count", method_count, {"sub"}, 1},
+    {"isdigit", all_are<is_digit>, {}, 0, "is..."},
+    {"isdecimal", all_are<is_digit>, {}, 0, "is..."},
+    {"isnumeric", all_are<is_digit>, {}, 0, "is..."},
+    {"isalpha", all_are<is_alpha>, {}, 0, "is..."},
+    {"isalnum", all_are<is_alnum>, {}, 0, "is..."},
+    {"isspace", all_are<is_space>, {}, 0, "is..."},
+    {"isupper", method_is_case},
+    {"islower", method_is_case},
+    {"center", method_pad, {"width", "fillchar"}, 1, "center/ljust/rjust"},
+    {"ljust", method_pad, {"width", "fillchar"}, 1, "center/ljust/rjust"},
+    {"rjust", method_pad, {"width", "fillchar"}, 1, "center/ljust/rjust"},
+    {"zfill", zfill, {"width"}, 1},
+    {"partition", partition, {"sep"}, 1},
+    {"rpartition", partition, {"sep"}, 1, "partition"},
 };
 
 }  // namespace
 
-NativeFn find_string_method(std::string_view name) {
+const Native* find_string_method(std::string_view name) {
   return find_native(kStringMethods, name);
 }
 

@@ -1,9 +1,8 @@
 // String operations that filters and methods share. Marks follow the bytes.
-#include <cmath>
 #include <cstring>
 
-#include "text/jinja/chars.h"
-#include "text/jinja/natives.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/python_text.h"
 
 namespace skein::jinja {
 
@@ -116,7 +115,7 @@ Result<Value> join_texts(Runtime& rt, const std::vector<Value>& items,
 }
 
 Result<Value> pad_text(Runtime& rt, const Value& value, int64_t width, std::string_view fill,
-                       double share_left) {
+                       Pad side) {
   const auto length = static_cast<int64_t>(value.string().code_points());
   if (width <= length) return value;
   const auto missing = static_cast<uint64_t>(width - length);
@@ -126,8 +125,8 @@ Result<Value> pad_text(Runtime& rt, const Value& value, int64_t width, std::stri
   }
   SKEIN_TRY(rt.expect_bytes(missing * fill.size()));
   SKEIN_TRY(rt.spend(missing / 8));
-  uint64_t left = share_left == 1 ? missing : 0;
-  if (share_left == 0.5) {  // str.center puts the odd one left only when the width is odd
+  uint64_t left = side == Pad::kLeft ? missing : 0;
+  if (side == Pad::kBoth) {  // str.center puts the odd one left only when the width is odd
     left = missing / 2 + (missing & static_cast<uint64_t>(width) & 1);
   }
   MarkedText out;
@@ -138,11 +137,25 @@ Result<Value> pad_text(Runtime& rt, const Value& value, int64_t width, std::stri
   return rt.string(std::move(out), value.string().markup);
 }
 
+MarkedText escape_html(const MarkedText& text) {
+  static constexpr std::string_view kSpecial = "&<>'\"";
+  static constexpr std::string_view kEscaped[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+  MarkedText out;
+  text.for_each_run([&out](std::string_view run, bool from_template) {
+    std::string escaped;
+    for (const char c : run) {
+      const size_t i = kSpecial.find(c);
+      escaped += i == std::string_view::npos ? std::string_view(&c, 1) : kEscaped[i];
+    }
+    out.append(escaped, from_template);
+  });
+  return out;
+}
+
 MarkedText change_case(const MarkedText& text, bool upper) {
   MarkedText out;
-  text.for_each_run([&](std::string_view run, bool mark) {
-    out.append(upper ? to_upper(run) : to_lower(run), mark);
-  });
+  text.for_each_run(
+      [&](std::string_view run, bool mark) { out.append(in_case(run, upper), mark); });
   return out;
 }
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "text/jinja/chars.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/lexer.h"
-#include "text/jinja/natives.h"
+#include "text/jinja/operations.h"
 #include "text/jinja/parser.h"
+#include "text/jinja/python_text.h"
 
 namespace skein::jinja {
 namespace {

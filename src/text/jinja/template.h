@@ -23,7 +23,7 @@
 namespace skein::jinja {
 
 struct Limits {
-  // Of work: an expression, a scope that is searched for a name, 32 bytes that are copied, ...
+  // Units of work: an expression, a scope that is searched for a name, 32 bytes that are copied.
   // About a tenth of a microsecond each.
   uint64_t steps = 4'000'000;
   uint64_t output_bytes = 16U << 20;

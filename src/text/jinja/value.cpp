@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "text/jinja/chars.h"
+#include "text/jinja/python_text.h"
 
 namespace skein::jinja {
 

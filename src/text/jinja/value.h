@@ -101,7 +101,7 @@ class Heap {
   Heap& operator=(const Heap&) = delete;
   ~Heap();
 
-  // `extra_bytes`: what the object holds beyond its own size.
+  // `extra_bytes`: the bytes that the object holds beyond its own size.
   template <class T, class... Args>
   Ref<T> make(uint64_t extra_bytes, Args&&... args) {
     T* object = new T(std::forward<Args>(args)...);
@@ -261,21 +261,17 @@ struct NamespaceObject : Object {
   std::map<std::string, Value, std::less<>> attributes;
 };
 
-class Runtime;
-
 struct Args {
   std::vector<Value> positional;
   std::vector<std::pair<MarkedText, Value>> keywords;  // a ** may bring names from outside
 };
 
-// Every filter, test, method and global: `self` is the input or the object.
-using NativeFn = Result<Value> (*)(Runtime&, const Value& self, Args& args);
+struct Native;  // a row of a table of functions (runtime.h)
 
 struct FunctionObject : Object {
-  FunctionObject(std::string_view n, NativeFn f, Value s) : name(n), fn(f), self(std::move(s)) {}
+  FunctionObject(const Native& n, Value s) : native(&n), self(std::move(s)) {}
   void clear() override { self = Value(); }
-  std::string name;
-  NativeFn fn;
+  const Native* native;
   Value self;
 };
 
@@ -293,7 +289,7 @@ struct JoinerObject : Object {
   bool used = false;
 };
 
-// What makes two keys equal; false when the value is not hashable.
+// The text that two equal keys share; false when the value is not hashable.
 bool hash_key(const Value& value, std::string& key);
 
 // Python's name of the value's type.

@@ -1,13 +1,168 @@
-#include "text/jinja/literals.h"
+#include "text/jinja/python_text.h"
 
-#include <cctype>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utf8proc.h>
 
-#include "text/jinja/chars.h"
+#include "text/utf8.h"
 
 namespace skein::jinja {
+
+CodePoint code_point_at(std::string_view bytes, size_t pos) {
+  const auto byte = [&](size_t i) -> uint32_t {
+    return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0;
+  };
+  const uint32_t b0 = byte(pos);
+  if (b0 < 0x80) return {b0, 1};
+  if (b0 < 0xe0) return {(b0 & 0x1f) << 6 | (byte(pos + 1) & 0x3f), 2};
+  if (b0 < 0xf0) {
+    return {(b0 & 0x0f) << 12 | (byte(pos + 1) & 0x3f) << 6 | (byte(pos + 2) & 0x3f), 3};
+  }
+  return {(b0 & 0x07) << 18 | (byte(pos + 1) & 0x3f) << 12 | (byte(pos + 2) & 0x3f) << 6 |
+              (byte(pos + 3) & 0x3f),
+          4};
+}
+
+bool is_utf8(std::string_view bytes) {
+  for (size_t pos = 0; pos < bytes.size();) {
+    size_t length = 1;
+    if (static_cast<unsigned char>(bytes[pos]) >= 0x80) {
+      const Utf8Char next = utf8_next(bytes.substr(pos));
+      if (next.kind != Utf8Kind::kValid) return false;
+      length = next.length;
+    }
+    pos += length;
+  }
+  return true;
+}
+
+std::string to_utf8(std::string_view bytes) {
+  if (is_utf8(bytes)) return std::string(bytes);
+  std::string out;
+  while (!bytes.empty()) {
+    const Utf8Char next = utf8_next(bytes);
+    const bool valid = next.kind == Utf8Kind::kValid;
+    out += valid ? bytes.substr(0, next.length) : kReplacementUtf8;
+    bytes.remove_prefix(valid ? next.length : 1);
+  }
+  return out;
+}
+
+size_t count_code_points(std::string_view bytes) {
+  return static_cast<size_t>(std::count_if(bytes.begin(), bytes.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+size_t offset_of(std::string_view bytes, size_t index) {
+  size_t pos = 0;
+  for (; pos < bytes.size() && index > 0; --index) pos += code_point_at(bytes, pos).length;
+  return std::min(pos, bytes.size());
+}
+
+bool is_space(uint32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f);
+  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+namespace {
+
+utf8proc_category_t category_of(uint32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+
+}  // namespace
+
+bool is_printable(uint32_t c) {
+  if (c < 0x80) return c >= 0x20 && c < 0x7f;
+  switch (category_of(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool is_alpha(uint32_t c) {
+  const auto category = category_of(c);
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool is_digit(uint32_t c) {
+  return category_of(c) == UTF8PROC_CATEGORY_ND;
+}
+
+bool is_alnum(uint32_t c) {
+  const auto category = category_of(c);
+  return is_alpha(c) || (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
+}
+
+bool is_upper(uint32_t c) {
+  return category_of(c) == UTF8PROC_CATEGORY_LU;
+}
+
+bool is_lower(uint32_t c) {
+  return category_of(c) == UTF8PROC_CATEGORY_LL;
+}
+
+bool is_word(uint32_t c) {
+  return c == '_' || is_alnum(c);
+}
+
+bool has_only_case(std::string_view bytes, bool upper) {
+  bool seen = false;
+  for (size_t pos = 0; pos < bytes.size();) {
+    const CodePoint c = code_point_at(bytes, pos);
+    if (upper ? is_lower(c.value) : is_upper(c.value)) return false;
+    seen |= upper ? is_upper(c.value) : is_lower(c.value);
+    pos += c.length;
+  }
+  return seen;
+}
+
+std::string in_case(std::string_view bytes, bool upper) {
+  std::string out;
+  out.reserve(bytes.size());
+  for (size_t pos = 0; pos < bytes.size();) {
+    const CodePoint c = code_point_at(bytes, pos);
+    const auto value = static_cast<utf8proc_int32_t>(c.value);
+    if (upper && c.value == 0xdf) {
+      out += "SS";  // utf8proc maps one to one; this is the one common exception
+    } else {
+      append_utf8(static_cast<char32_t>(upper ? utf8proc_toupper(value) : utf8proc_tolower(value)),
+                  out);
+    }
+    pos += c.length;
+  }
+  return out;
+}
+
+Span strip_space(std::string_view bytes, bool left, bool right) {
+  Span span{0, bytes.size()};
+  while (left && span.begin < span.end) {
+    const CodePoint c = code_point_at(bytes, span.begin);
+    if (!is_space(c.value)) break;
+    span.begin += c.length;
+  }
+  while (right && span.begin < span.end) {
+    size_t pos = span.end - 1;
+    while (pos > span.begin && (static_cast<unsigned char>(bytes[pos]) & 0xc0) == 0x80) --pos;
+    if (!is_space(code_point_at(bytes, pos).value)) break;
+    span.end = pos;
+  }
+  return span;
+}
+
 namespace {
 
 int digit_value(char c) {
@@ -65,19 +220,8 @@ ParseNumber digits_value(std::string_view digits, int base, bool negative, int64
 
 int prefix_base(std::string_view text) {
   if (text.size() < 2 || text[0] != '0') return 0;
-  switch (text[1]) {
-    case 'b':
-    case 'B':
-      return 2;
-    case 'o':
-    case 'O':
-      return 8;
-    case 'x':
-    case 'X':
-      return 16;
-    default:
-      return 0;
-  }
+  const char letter = static_cast<char>(text[1] | 0x20);  // in lower case
+  return letter == 'b' ? 2 : letter == 'o' ? 8 : letter == 'x' ? 16 : 0;
 }
 
 std::string_view strip(std::string_view text) {
@@ -140,7 +284,7 @@ bool parse_float(std::string_view text, double& out) {
     negative = text[0] == '-';
     text.remove_prefix(1);
   }
-  const std::string lower = to_lower(text);
+  const std::string lower = in_case(text, false);
   if (lower == "inf" || lower == "infinity") {
     out = std::numeric_limits<double>::infinity();
   } else if (lower == "nan") {
@@ -176,29 +320,12 @@ uint32_t read_digits(std::string_view text, size_t pos, size_t count, int base, 
   return value;
 }
 
-char simple_escape(char c) {
-  switch (c) {
-    case 'n':
-      return '\n';
-    case 't':
-      return '\t';
-    case 'r':
-      return '\r';
-    case 'a':
-      return '\a';
-    case 'b':
-      return '\b';
-    case 'f':
-      return '\f';
-    case 'v':
-      return '\v';
-    case '\\':
-    case '\'':
-    case '"':
-      return c;
-    default:
-      return 0;
-  }
+// The character that a backslash and `c` stand for; 0 when that is none of the short escapes.
+char short_escape(char c) {
+  static constexpr std::string_view kLetters = "ntrabfv\\'\"";
+  static constexpr std::string_view kMeanings = "\n\t\r\a\b\f\v\\'\"";
+  const size_t i = kLetters.find(c);
+  return i == std::string_view::npos ? '\0' : kMeanings[i];
 }
 
 }  // namespace
@@ -212,13 +339,13 @@ Status unescape_string(std::string_view in, std::string& out) {
     }
     const char c = i + 1 < in.size() ? in[i + 1] : '\0';
     size_t used = 0;
-    if (const char simple = simple_escape(c); simple != 0) {
+    if (const char simple = short_escape(c); simple != 0) {
       out.push_back(simple);
       i += 2;
     } else if (c == '\n') {
       i += 2;
     } else if (c >= '0' && c <= '7') {
-      append_utf8(out, read_digits(in, i + 1, 3, 8, used));
+      append_utf8(read_digits(in, i + 1, 3, 8, used), out);
       i += 1 + used;
     } else if (c == 'x' || c == 'u' || c == 'U') {
       const size_t count = c == 'x' ? 2 : (c == 'u' ? 4 : 8);
@@ -228,7 +355,7 @@ Status unescape_string(std::string_view in, std::string& out) {
       if (point >= 0xd800 && point <= 0xdfff) {
         return invalid_argument("\\u{:x} is half a surrogate pair", point);
       }
-      append_utf8(out, point);
+      append_utf8(point, out);
       i += 2 + count;
     } else if (c == 'N') {
       return invalid_argument("\\N escapes are not supported");
