@@ -53,10 +53,10 @@ std::string with_spaces(std::string_view text) {
 
 void check_pieces(Splitter splitter, std::string_view text) {
   std::string pieces;
-  split(splitter, text, {&pieces, [](void* context, std::string_view piece, bool) {
-                           SKEIN_CHECK(!piece.empty(), "an empty piece");
-                           *static_cast<std::string*>(context) += piece;
-                         }});
+  split(splitter, text, [&pieces](std::string_view piece, bool) {
+    SKEIN_CHECK(!piece.empty(), "an empty piece");
+    pieces += piece;
+  });
   SKEIN_CHECK(pieces == text, "the pieces are not the text");
 }
 

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "text/splitter_scan.h"
+#include "text/scan.h"
 
 namespace skein {
 namespace {

@@ -108,9 +108,8 @@ void pre_tokenize(std::span<const PreTokenizerStep> steps, std::string_view text
     case Step::Kind::kSplit: {
       Joiner joiner(step, text, is_first, steps.subspan(1), take);
       if (step.pattern.empty()) {
-        split(step.splitter, text, {&joiner, [](void* context, std::string_view piece, bool match) {
-                                      static_cast<Joiner*>(context)->add(piece, match);
-                                    }});
+        split(step.splitter, text,
+              [&joiner](std::string_view piece, bool is_match) { joiner.add(piece, is_match); });
       } else {
         split_at_string(step.pattern, text, joiner);
       }

@@ -4,25 +4,13 @@
 #include <span>
 #include <string_view>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "text/tokenizer_spec.h"
 
 namespace skein {
 
-// A reference to a callable that outlives the call it is given to.
-class WordSink {
- public:
-  template <class Take>
-  WordSink(const Take& take)  // NOLINT: implicit by design
-      : context_(&take), call_([](const void* context, std::string_view word) {
-          (*static_cast<const Take*>(context))(word);
-        }) {}
-  void operator()(std::string_view word) const { call_(context_, word); }
-
- private:
-  const void* context_;
-  void (*call_)(const void*, std::string_view);
-};
+using WordSink = FunctionRef<void(std::string_view word)>;
 
 // The number of steps is bounded, since they nest.
 Status check_pre_tokenizer(std::span<const PreTokenizerStep> steps);

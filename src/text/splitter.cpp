@@ -1,8 +1,9 @@
 #include "text/splitter.h"
 
 #include <span>
+#include <string>
 
-#include "text/splitter_scan.h"
+#include "text/scan.h"
 
 namespace skein {
 namespace {
@@ -67,29 +68,34 @@ bool is_mapped_number(uint8_t byte) {
 }
 
 // Hands out the matches that `match` finds (it returns the end of a match that starts at a
-// position, or the position itself) and the gaps between them.
-template <class Match>
-void each(const Scan& scan, PieceSink sink, const Match& match) {
-  const std::string_view text = scan.text();
+// position, or the position itself) and the gaps between them. A position that has no match is
+// stepped over by `length_at`.
+template <class Match, class Length>
+void each(std::string_view text, PieceSink take, const Match& match, const Length& length_at) {
   size_t gap = 0;
   size_t p = 0;
   while (p < text.size()) {
     const size_t end = match(p);
     if (end == p) {
-      p += scan.at(p).length;
+      p += length_at(p);
       continue;
     }
-    if (gap < p) sink.take(sink.context, text.substr(gap, p - gap), false);
-    sink.take(sink.context, text.substr(p, end - p), true);
+    if (gap < p) take(text.substr(gap, p - gap), false);
+    take(text.substr(p, end - p), true);
     gap = p = end;
   }
-  if (gap < p) sink.take(sink.context, text.substr(gap, p - gap), false);
+  if (gap < p) take(text.substr(gap, p - gap), false);
+}
+
+template <class Match>
+void each(const Scan& scan, PieceSink take, const Match& match) {
+  each(scan.text(), take, match, [&scan](size_t p) { return scan.at(p).length; });
 }
 
 // Runs of `is_in`, at most `most` characters long, after an optional \s when `spaced`.
 template <class In>
-void each_run(const Scan& scan, PieceSink sink, size_t most, bool spaced, const In& is_in) {
-  each(scan, sink, [&](size_t p) {
+void each_run(const Scan& scan, PieceSink take, size_t most, bool spaced, const In& is_in) {
+  each(scan, take, [&](size_t p) {
     const Char first = scan.at(p);
     size_t q = p;
     if (spaced && (first.classes & kSpace) != 0) q += first.length;
@@ -106,17 +112,17 @@ void each_run(const Scan& scan, PieceSink sink, size_t most, bool spaced, const 
   });
 }
 
-void each_class(const Scan& scan, PieceSink sink, size_t most, Classes classes,
+void each_class(const Scan& scan, PieceSink take, size_t most, Classes classes,
                 bool spaced = false) {
-  each_run(scan, sink, most, spaced, [=](Char c) { return (c.classes & classes) != 0; });
+  each_run(scan, take, most, spaced, [=](Char c) { return (c.classes & classes) != 0; });
 }
 
-void each_in(const Scan& scan, PieceSink sink, std::span<const Range> ranges, bool spaced = false) {
-  each_run(scan, sink, SIZE_MAX, spaced, [=](Char c) { return in_ranges(ranges, c.code_point); });
+void each_in(const Scan& scan, PieceSink take, std::span<const Range> ranges, bool spaced = false) {
+  each_run(scan, take, SIZE_MAX, spaced, [=](Char c) { return in_ranges(ranges, c.code_point); });
 }
 
-void each_punctuation(const Scan& scan, PieceSink sink, size_t most) {
-  each_run(scan, sink, most, false, [](Char c) {
+void each_punctuation(const Scan& scan, PieceSink take, size_t most) {
+  each_run(scan, take, most, false, [](Char c) {
     return (c.classes & kPunctuation) != 0 || is_ascii_punctuation(c.code_point);
   });
 }
@@ -144,23 +150,16 @@ size_t match_line(std::string_view text, size_t p) {
   return end == std::string_view::npos ? text.size() : end;
 }
 
-void each_mapped_number(std::string_view text, PieceSink sink, size_t most) {
-  size_t gap = 0;
-  for (size_t p = 0; p < text.size();) {
+void each_mapped_number(std::string_view text, PieceSink take, size_t most) {
+  const auto match = [&](size_t p) {
     size_t q = p;
     while (q < text.size() && q - p < most && is_mapped_number(static_cast<uint8_t>(text[q]))) ++q;
-    if (q == p) {
-      ++p;
-      continue;
-    }
-    if (gap < p) sink.take(sink.context, text.substr(gap, p - gap), false);
-    sink.take(sink.context, text.substr(p, q - p), true);
-    gap = p = q;
-  }
-  if (gap < text.size()) sink.take(sink.context, text.substr(gap), false);
+    return q;
+  };
+  each(text, take, match, [](size_t) { return 1; });
 }
 
-void split_trailing_space(const Scan& scan, PieceSink sink) {
+void split_trailing_space(const Scan& scan, PieceSink take) {
   const std::string_view text = scan.text();
   size_t tail = text.size();  // where the white space at the end begins
   for (size_t p = 0; p < text.size();) {
@@ -169,104 +168,159 @@ void split_trailing_space(const Scan& scan, PieceSink sink) {
     if ((c.classes & kSpace) != 0 && tail == text.size()) tail = p;
     p += c.length;
   }
-  if (tail > 0) sink.take(sink.context, text.substr(0, tail), false);
-  if (tail < text.size()) sink.take(sink.context, text.substr(tail), true);
+  if (tail > 0) take(text.substr(0, tail), false);
+  if (tail < text.size()) take(text.substr(tail), true);
 }
 
-void split_ascii_triples(const Scan& scan, PieceSink sink) {
+void split_ascii_triples(const Scan& scan, PieceSink take) {
   const std::string_view text = scan.text();
-  each(scan, sink, [&](size_t p) {
+  each(scan, take, [&](size_t p) {
     size_t q = p;
     while (q < text.size() && q < p + 3 && text[q] >= '0' && text[q] <= '9') ++q;
     return q == p + 3 ? q : p;
   });
 }
 
-void split_sparse(Splitter splitter, const Scan& scan, PieceSink sink) {
+void split_sparse(Splitter splitter, const Scan& scan, PieceSink take) {
   switch (splitter) {
     case Splitter::kSpace:
-      return each_class(scan, sink, 1, kSpace);
+      return each_class(scan, take, 1, kSpace);
     case Splitter::kNumber:
-      return each_class(scan, sink, 1, kNumber);
+      return each_class(scan, take, 1, kNumber);
     case Splitter::kNumberRun:
-      return each_class(scan, sink, SIZE_MAX, kNumber);
+      return each_class(scan, take, SIZE_MAX, kNumber);
     case Splitter::kNumberTriple:
-      return each_class(scan, sink, 3, kNumber);
+      return each_class(scan, take, 3, kNumber);
     case Splitter::kAsciiTriple:
-      return split_ascii_triples(scan, sink);
+      return split_ascii_triples(scan, take);
     case Splitter::kMappedNumber:
-      return each_mapped_number(scan.text(), sink, 1);
+      return each_mapped_number(scan.text(), take, 1);
     case Splitter::kMappedNumberRun:
-      return each_mapped_number(scan.text(), sink, SIZE_MAX);
+      return each_mapped_number(scan.text(), take, SIZE_MAX);
     case Splitter::kPunctuation:
-      return each_punctuation(scan, sink, 1);
+      return each_punctuation(scan, take, 1);
     case Splitter::kPunctuationRun:
-      return each_punctuation(scan, sink, SIZE_MAX);
+      return each_punctuation(scan, take, SIZE_MAX);
     case Splitter::kDefaultPunctuation:
-      return each_run(scan, sink, SIZE_MAX, false, [](Char c) {
+      return each_run(scan, take, SIZE_MAX, false, [](Char c) {
         return (c.classes & kPunctuation) != 0 || is_one_of("$+<=>^~|", c.code_point);
       });
     case Splitter::kNewline:
-      return each_run(scan, sink, 1, false,
+      return each_run(scan, take, 1, false,
                       [](Char c) { return c.code_point == '\n' || c.code_point == '\r'; });
     case Splitter::kTrailingSpace:
-      return split_trailing_space(scan, sink);
+      return split_trailing_space(scan, take);
     case Splitter::kSpacedLetters:
-      return each_class(scan, sink, SIZE_MAX, kLetter, true);
+      return each_class(scan, take, SIZE_MAX, kLetter, true);
     case Splitter::kSpacedPunctuation:
-      return each_class(scan, sink, SIZE_MAX, kPunctuation, true);
+      return each_class(scan, take, SIZE_MAX, kPunctuation, true);
     case Splitter::kDeepSeekLetters:
-      return each_in(scan, sink, kDeepSeekLetterRanges, true);
+      return each_in(scan, take, kDeepSeekLetterRanges, true);
     case Splitter::kDeepSeekPunctuation:
-      return each_in(scan, sink, kDeepSeekPunctuationRanges, true);
+      return each_in(scan, take, kDeepSeekPunctuationRanges, true);
     case Splitter::kDeepSeekCjk:
-      return each_in(scan, sink, kDeepSeekCjkRanges);
+      return each_in(scan, take, kDeepSeekCjkRanges);
     default:
-      return each_in(scan, sink, kDeepSeek3CjkRanges);
+      return each_in(scan, take, kDeepSeek3CjkRanges);
   }
 }
 
+// The regexes that published tokenizer.json files use, spelled as they spell them.
+struct Known {
+  Splitter splitter;
+  std::string_view regex;
+};
+
+// clang-format off
+constexpr Known kKnown[] = {
+    {Splitter::kGpt2, R"re('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kGpt2, R"re('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kLlama3, R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kLlama3, R"re('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)re"},
+    {Splitter::kQwen2, R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kQwen2, R"re('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)re"},
+    {Splitter::kQwen35, R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kMiniCpm5, R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kSeedCoder, R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kTekken, R"re([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kO200k, R"re([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kDeepSeek3, R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re"},
+    {Splitter::kBloom, R"re( ?[^(\s|[.,!?…。，、।۔،])]+)re"},
+    {Splitter::kBloom, R"re( ?[^(\s|.,!?…。，、।۔،)]+)re"},
+    {Splitter::kLines, R"re([^\n]+|[\n]+)re"},
+    {Splitter::kSpace, R"re(\s)re"},
+    {Splitter::kNumber, R"re(\p{N})re"},
+    {Splitter::kNumberRun, R"re(\p{N}+)re"},
+    {Splitter::kNumberTriple, R"re(\p{N}{1,3})re"},
+    {Splitter::kAsciiTriple, R"re([0-9][0-9][0-9])re"},
+    {Splitter::kNewline, R"re([\r\n])re"},
+    {Splitter::kTrailingSpace, R"re(\s+$)re"},
+    {Splitter::kSpacedLetters, R"re(\s?\p{L}+)re"},
+    {Splitter::kSpacedPunctuation, R"re(\s?\p{P}+)re"},
+    {Splitter::kDeepSeekPunctuation, R"re(\s?[!-/:-~！-／：-～‘-‟　-。]+)re"},
+    {Splitter::kDeepSeekCjk, R"re([一-龥ࠀ-一가-퟿]+)re"},
+    {Splitter::kDeepSeek3Cjk, R"re([一-龥぀-ゟ゠-ヿ]+)re"},
+    {Splitter::kDeepSeekLetters, R"re(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)re"},
+};
+// clang-format on
+
 }  // namespace
 
-void split(Splitter splitter, std::string_view text, PieceSink sink) {
+void split(Splitter splitter, std::string_view text, PieceSink take) {
   const Scan scan(text);
   // Per splitter, so that the compiler sees constants.
   switch (splitter) {
     case Splitter::kGpt2:
-      return each(scan, sink, [&](size_t p) { return scan.gpt2(p); });
+      return each(scan, take, [&](size_t p) { return scan.gpt2(p); });
     case Splitter::kLlama3:
-      return each(scan, sink, [&](size_t p) { return scan.word(p, {.max_digits = 3}); });
+      return each(scan, take, [&](size_t p) { return scan.word(p, {.max_digits = 3}); });
     case Splitter::kQwen2:
-      return each(scan, sink, [&](size_t p) { return scan.word(p, {.max_digits = 1}); });
+      return each(scan, take, [&](size_t p) { return scan.word(p, {.max_digits = 1}); });
     case Splitter::kQwen35:
-      return each(scan, sink,
+      return each(scan, take,
                   [&](size_t p) { return scan.word(p, {.max_digits = 1, .marks = true}); });
     case Splitter::kMiniCpm5:
-      return each(scan, sink, [&](size_t p) { return scan.word(p, {.max_digits = SIZE_MAX}); });
+      return each(scan, take, [&](size_t p) { return scan.word(p, {.max_digits = SIZE_MAX}); });
     case Splitter::kSeedCoder:
-      return each(scan, sink,
+      return each(scan, take,
                   [&](size_t p) { return scan.word(p, {.max_digits = 1, .newlines = false}); });
     case Splitter::kTekken:
-      return each(scan, sink, [&](size_t p) {
+      return each(scan, take, [&](size_t p) {
         return scan.cased(p, {.max_digits = 1, .contractions = false});
       });
     case Splitter::kO200k:
-      return each(scan, sink,
+      return each(scan, take,
                   [&](size_t p) { return scan.cased(p, {.max_digits = 3, .contractions = true}); });
     case Splitter::kDeepSeek3:
-      return each(scan, sink, [&](size_t p) { return scan.deepseek3(p); });
+      return each(scan, take, [&](size_t p) { return scan.deepseek3(p); });
     case Splitter::kBloom:
-      return each(scan, sink, [&](size_t p) { return match_bloom(scan, p); });
+      return each(scan, take, [&](size_t p) { return match_bloom(scan, p); });
     case Splitter::kWords:
-      return each(scan, sink, [&](size_t p) {
+      return each(scan, take, [&](size_t p) {
         const size_t q = scan.run(p, kWord);
         return q != p ? q : scan.run_without(p, kWord | kSpace);
       });
     case Splitter::kLines:
-      return each(scan, sink, [&](size_t p) { return match_line(text, p); });
+      return each(scan, take, [&](size_t p) { return match_line(text, p); });
     default:
-      return split_sparse(splitter, scan, sink);
+      return split_sparse(splitter, scan, take);
   }
+}
+
+std::optional<Splitter> splitter_for_regex(std::string_view regex) {
+  // Some files have the line ends themselves where others have their escapes.
+  std::string spelled;
+  for (const char c : regex) {
+    if (c == '\n' || c == '\r') {
+      spelled += c == '\n' ? "\\n" : "\\r";
+    } else {
+      spelled += c;
+    }
+  }
+  for (const Known& known : kKnown) {
+    if (known.regex == spelled) return known.splitter;
+  }
+  return std::nullopt;
 }
 
 }  // namespace skein

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/function_ref.h"
+
 namespace skein {
 
 enum class Splitter : uint8_t {
@@ -44,15 +46,12 @@ enum class Splitter : uint8_t {
   kDeepSeek3Cjk,         // [一-龥぀-ゟ゠-ヿ]+
 };
 
-// Receives the pieces of a text in order; together they are the text. `context` is the caller's.
-struct PieceSink {
-  void* context;
-  void (*take)(void* context, std::string_view piece, bool is_match);
-};
+// Receives the pieces of a text in order; together they are the text.
+using PieceSink = FunctionRef<void(std::string_view piece, bool is_match)>;
 
-// Cuts `text` into matches and what lies between them. Bytes that are not UTF-8 count as characters
+// Cuts `text` into matches and the gaps between them. Bytes that are not UTF-8 count as characters
 // of no class.
-void split(Splitter splitter, std::string_view text, PieceSink sink);
+void split(Splitter splitter, std::string_view text, PieceSink take);
 
 // The splitter that a published regex stands for, as tokenizer.json files write it.
 std::optional<Splitter> splitter_for_regex(std::string_view regex);

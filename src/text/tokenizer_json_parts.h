@@ -19,23 +19,6 @@ const Json* member(const Json& object, std::string_view key);
 Status read(const Json& object, std::string_view key, bool& out);
 Status read(const Json& object, std::string_view key, std::string& out);
 
-// The type of a part; `what` it is, for the error.
-Result<std::string> type_of(const Json& part, std::string_view what);
-// The list of a Sequence, whose name depends on what it is a sequence of.
-Result<const Json*> list_of(const Json& part, std::string_view key);
-
-struct Pattern {
-  std::string text;
-  bool is_regex = false;
-};
-
-Result<Pattern> pattern_of(const Json& part);
-
-// Where a Metaspace adds its mark; "add_prefix_space" is the older spelling.
-Result<PreTokenizerStep::Prepend> prepend_of(const Json& part);
-// Only U+2581 is supported.
-Status check_replacement(const Json& part);
-
 // Each appends to the spec; a null part is none.
 Status read_normalizer(const Json* part, TokenizerSpec& spec);
 Status read_pre_tokenizer(const Json* part, TokenizerSpec& spec);

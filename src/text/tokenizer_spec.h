@@ -70,9 +70,9 @@ struct PreTokenizerStep {
 
   Kind kind = Kind::kSplit;
   Splitter splitter = Splitter::kGpt2;
-  std::string pattern;
+  std::string pattern = {};
   Behavior behavior = Behavior::kIsolated;
-  bool invert = false;                // what the splitter does not match is the match
+  bool invert = false;                // the gaps between the matches count as matches
   Prepend prepend = Prepend::kNever;  // kMetaspace
 };
 

@@ -13,9 +13,7 @@ namespace {
 
 std::vector<std::string> pieces(Splitter splitter, std::string_view text) {
   std::vector<std::string> out;
-  split(splitter, text, {&out, [](void* context, std::string_view piece, bool) {
-                           static_cast<std::vector<std::string>*>(context)->emplace_back(piece);
-                         }});
+  split(splitter, text, [&out](std::string_view piece, bool) { out.emplace_back(piece); });
   return out;
 }
 

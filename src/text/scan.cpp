@@ -1,4 +1,4 @@
-#include "text/splitter_scan.h"
+#include "text/scan.h"
 
 namespace skein {
 
