@@ -5,7 +5,7 @@
 #include <string>
 
 #include "apps/commands.h"
-#include "apps/state_dir.h"
+#include "apps/files.h"
 
 namespace skein::apps {
 namespace {

@@ -6,15 +6,13 @@
 #include <optional>
 #include <utility>
 
-#include "apps/bench_commands.h"
-#include "apps/bench_output.h"
-#include "apps/bench_progress.h"
+#include "apps/bench_setup.h"
 #include "apps/commands.h"
-#include "apps/dummy_model.h"
 #include "apps/files.h"
-#include "apps/interrupt.h"
-#include "apps/model_path.h"
+#include "apps/terminal.h"
 #include "bench/model_target.h"
+#include "bench/plot.h"
+#include "bench/text_table.h"
 
 namespace skein::apps {
 namespace {
@@ -90,7 +88,7 @@ void add_limits(bench::BenchmarkReport& report, const bench::ModelCosts& costs, 
   }
 }
 
-Result<CommandResult> compare_modes(const CompareModesOptions& options) {
+CommandResult compare_modes(const CompareModesOptions& options) {
   bench::BenchOptions levels{options.concurrencies, options.workload.prompts, options.rounds,
                              !options.no_single};
   SKEIN_ASSIGN(const auto items, work_items(options.workload, 0, bench::requests_needed(levels)));
@@ -138,64 +136,122 @@ Result<CommandResult> compare_modes(const CompareModesOptions& options) {
   return interrupt.pressed() ? CommandResult::interrupted() : CommandResult();
 }
 
-}  // namespace
+// --- skein bench compare ---
 
-std::string BenchModelFlags::name() const {
-  if (!dummy_config.empty()) {
-    return fmt::format("{} with random {} weights",
-                       std::filesystem::path(dummy_config).filename().string(), dummy_quant);
-  }
-  const auto path = model_path(model.model);
-  return path.ok() ? std::filesystem::path(*path).filename().string() : model.model;
+struct BenchCompareOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> names;
+  bool markdown = false;
+  std::string plot;
+};
+
+Result<bench::Named> read_report(const std::string& path) {
+  SKEIN_ASSIGN(const std::string text, read_file(path));
+  auto report = bench::parse_report(text);
+  if (!report.ok()) return invalid_argument("{}: {}", path, report.message());
+  return bench::Named{std::filesystem::path(path).stem().string(), std::move(*report)};
 }
 
-void add_bench_model_options(CLI::App& command, BenchModelFlags& flags) {
-  add_model_options(command, flags.model);
-  CLI::Option* model = command.get_option("--model");
-  model->required(false);
-  flags.model.model = "default";
-  command
-      .add_option("--dummy-weights", flags.dummy_config,
-                  "A config.json: measure that shape with random weights instead")
-      ->excludes(model);
-  command.add_option("--dummy-quant", flags.dummy_quant, "Quantization of the random weights")
+Status compare_files(const BenchCompareOptions& options) {
+  std::vector<bench::Named> reports;
+  for (const std::string& path : options.files) {
+    SKEIN_ASSIGN(bench::Named named, read_report(path));
+    if (reports.size() < options.names.size()) named.name = options.names[reports.size()];
+    reports.push_back(std::move(named));
+  }
+  SKEIN_ASSIGN(const std::string table,
+               bench::comparison_table(reports[0], reports[1], table_style(options.markdown)));
+  fmt::print("{}", table);
+  if (options.plot.empty()) return {};
+  SKEIN_ASSIGN(const std::string svg, bench::plot_svg(reports));
+  return write_file(options.plot, svg);
+}
+
+void add_compare(CLI::App& bench, CommandResult& result) {
+  auto options = std::make_shared<BenchCompareOptions>();
+  CLI::App* command = bench.add_subcommand("compare", "Set two saved runs side by side");
+  command->footer(
+      "A ratio above 1 means that the second run has more of it: good for tokens/s, bad for\n"
+      "milliseconds.\n\n"
+      "  skein bench compare before.json after.json\n"
+      "  skein bench compare --name llama-server --name skein a.json b.json --markdown");
+  command->add_option("files", options->files, "Two files that --save or --json made")
+      ->expected(2)
+      ->required();
+  command->add_option("--name", options->names, "What to call a run; the file's stem if absent")
+      ->allow_extra_args(false);
+  command->add_flag("--markdown", options->markdown, "Print the table as Markdown");
+  command->add_option("--plot", options->plot, "Draw both: an SVG file");
+  command->callback([options, &result] { result = compare_files(*options); });
+}
+
+// --- skein bench roofline ---
+
+struct BenchRooflineOptions {
+  BenchModelFlags model;
+  std::vector<uint32_t> batches = {1, 2, 4, 8, 16, 32, 64};
+  uint32_t context = 192;
+  bool markdown = false;
+};
+
+Status bench_roofline(const BenchRooflineOptions& options) {
+  const bench::TableStyle style = table_style(options.markdown);
+  SKEIN_ASSIGN(const BenchModel loaded, load_bench_model(options.model, {}));
+  bench::MachineFacts machine = bench::read_machine();
+  bench::BandwidthProbe probe(*loaded.pool);
+  const bench::MachineLimits limits = bench::measure_limits(*loaded.pool, probe, machine);
+  fmt::print("{}: {} threads\n\n", machine.cpu, loaded.pool->threads());
+  bench::TextTable table({"what the machine can do", "at most"});
+  table.add({fmt::format("read {} MB, over and over", bench::BandwidthProbe::kMaxBytes / 1'000'000),
+             fmt::format("{} GB/s", bench::readable(limits.memory_gb_per_second))});
+  if (limits.cache_bytes > 0) {
+    table.add({fmt::format("read {} MB: half of the L3 cache", limits.cache_bytes / 1'000'000),
+               fmt::format("{} GB/s", bench::readable(limits.cache_gb_per_second))});
+  }
+  for (const bench::ArithmeticPeak& peak : limits.peaks) {
+    table.add({"multiply and add, " + peak.name, fmt::format("{:.3f} T/s", peak.tera_per_second)});
+  }
+  fmt::print("{}\n", table.print(style));
+  const bench::ModelCosts costs = bench::costs_of(*loaded.model);
+  fmt::print(
+      "{}: {:.1f} MB of weights a step, {:.1f} kB of KV a token, {:.0f} M operations a row; "
+      "{} tokens of context each\n\n",
+      options.model.name(), static_cast<double>(costs.weight_bytes) / 1e6,
+      static_cast<double>(costs.kv_bytes_per_token) / 1e3,
+      static_cast<double>(costs.operations_per_row) / 1e6, options.context);
+  std::vector<bench::StepLimit> steps;
+  for (const uint32_t batch : options.batches) {
+    steps.push_back(bench::step_limit(costs, batch, options.context, limits.best_tera_per_second(),
+                                      [&](uint64_t bytes) { return probe.gb_per_second(bytes); }));
+  }
+  fmt::print("{}", bench::limits_table(steps, style));
+  return {};
+}
+
+void add_roofline(CLI::App& bench, CommandResult& result) {
+  auto options = std::make_shared<BenchRooflineOptions>();
+  CLI::App* command =
+      bench.add_subcommand("roofline", "What this machine could do with a model at best");
+  command->footer(
+      "A step must read all weights once and the context of every sequence, at the speed at which\n"
+      "this machine reads so many bytes over and over; and it must multiply. The longer of the "
+      "two\n"
+      "is the limit.\n\n"
+      "  skein bench roofline\n"
+      "  skein bench roofline --model m.gguf --context 2048 --threads 8");
+  add_bench_model_options(*command, options->model);
+  command->add_option("--batch", options->batches, "Sequences in a step")
+      ->delimiter(',')
+      ->check(CLI::Range(1U, 4096U))
       ->capture_default_str();
+  command->add_option("--context", options->context, "Tokens of each sequence")
+      ->check(CLI::Range(1U, 1U << 24))
+      ->capture_default_str();
+  command->add_flag("--markdown", options->markdown, "Print the tables as Markdown");
+  command->callback([options, &result] { result = bench_roofline(*options); });
 }
 
-Result<BenchModel> load_bench_model(const BenchModelFlags& flags, const BatchLimits& limits) {
-  BenchModel out;
-  ModelFlags model = flags.model;
-  if (!flags.dummy_config.empty()) {
-    SKEIN_ASSIGN(TemporaryFile file, write_dummy_model(flags.dummy_config, flags.dummy_quant));
-    model.model = file.path();
-    out.file = std::make_unique<TemporaryFile>(std::move(file));
-  }
-  out.pool = make_pool(model);
-  SKEIN_ASSIGN(out.model, load_model(model, limits, *out.pool));
-  return out;
-}
-
-Result<std::vector<bench::WorkItem>> read_trace(const WorkloadFlags& flags) {
-  SKEIN_ASSIGN(const std::string text, read_file(flags.trace));
-  auto items = bench::parse_trace(text, flags.max_tokens);
-  if (!items.ok()) return invalid_argument("{}: {}", flags.trace, items.message());
-  return std::move(*items);
-}
-
-Result<std::vector<bench::WorkItem>> work_items(const WorkloadFlags& flags, uint32_t first,
-                                                uint32_t count) {
-  if (!flags.trace.empty()) {
-    SKEIN_ASSIGN(std::vector<bench::WorkItem> items, read_trace(flags));
-    for (size_t i = 0; items.size() < count; ++i) items.push_back(items[i]);
-    return items;
-  }
-  if (flags.prompt_tokens > 0) {
-    return bench::made_up_workload(first, count, flags.prompt_tokens, flags.max_tokens);
-  }
-  auto items = bench::built_in_workload(first + count, flags.max_tokens, flags.shared_prefix);
-  items.erase(items.begin(), items.begin() + first);
-  return items;
-}
+}  // namespace
 
 void add_bench(CLI::App& app, CommandResult& result) {
   auto options = std::make_shared<CompareModesOptions>();
@@ -238,13 +294,12 @@ void add_bench(CLI::App& app, CommandResult& result) {
   command->add_flag("--no-limits", options->no_limits, "Leave out the hardware's limits");
   add_output_options(*command, options->output);
   add_bench_serve(*command, result);
-  add_bench_compare(*command, result);
+  add_compare(*command, result);
   add_bench_sim(*command, result);
-  add_bench_roofline(*command, result);
+  add_roofline(*command, result);
   command->callback([options, command, &result] {
     if (!command->get_subcommands().empty()) return;
-    const auto ran = compare_modes(*options);
-    result = ran.ok() ? *ran : CommandResult(ran.status());
+    result = compare_modes(*options);
   });
 }
 

@@ -3,9 +3,8 @@
 #include <memory>
 #include <utility>
 
-#include "apps/bench_commands.h"
-#include "apps/bench_progress.h"
-#include "apps/interrupt.h"
+#include "apps/bench_setup.h"
+#include "apps/terminal.h"
 #include "base/clock.h"
 #include "bench/http_load.h"
 
@@ -53,7 +52,7 @@ Status read_keys(const std::vector<std::string>& words, bench::HttpTarget& targe
   return {};
 }
 
-struct ServeRun {
+struct ServerLoad {
   const BenchServeOptions& options;
   bench::HttpTarget target;
   std::vector<Priority> classes;
@@ -62,7 +61,7 @@ struct ServeRun {
 };
 
 // No level sees a prompt that an earlier one sent: the server's cache outlives a level.
-Result<std::vector<bench::WorkItem>> serve_items(const ServeRun& run, uint32_t first,
+Result<std::vector<bench::WorkItem>> serve_items(const ServerLoad& run, uint32_t first,
                                                  uint32_t count) {
   const WorkloadFlags& flags = run.options.workload;
   SKEIN_ASSIGN(std::vector<bench::WorkItem> items, work_items(flags, first, count));
@@ -75,7 +74,8 @@ Result<std::vector<bench::WorkItem>> serve_items(const ServeRun& run, uint32_t f
   return items;
 }
 
-Result<bench::BenchmarkResult> serve_level(ServeRun& run, const std::vector<bench::WorkItem>& items,
+Result<bench::BenchmarkResult> serve_level(ServerLoad& run,
+                                           const std::vector<bench::WorkItem>& items,
                                            uint32_t concurrency, const InterruptFlag& interrupt) {
   uint64_t tokens = 0;
   for (const bench::WorkItem& item : items) tokens += item.max_tokens;
@@ -95,8 +95,8 @@ Result<bench::BenchmarkResult> serve_level(ServeRun& run, const std::vector<benc
   return result;
 }
 
-Result<CommandResult> bench_serve(const BenchServeOptions& options) {
-  ServeRun run{options, {}, {}};
+CommandResult bench_serve(const BenchServeOptions& options) {
+  ServerLoad run{options, {}, {}};
   SKEIN_ASSIGN(run.target.url, bench::parse_url(options.url));
   SKEIN_TRY(read_keys(options.keys, run.target, run.classes));
   run.target.model = options.model;
@@ -173,8 +173,7 @@ void add_bench_serve(CLI::App& bench, CommandResult& result) {
   add_output_options(*command, options->output);
   command->callback([options, &result] {
     check_usage(bench::parse_url(options->url).status());
-    const auto ran = bench_serve(*options);
-    result = ran.ok() ? *ran : CommandResult(ran.status());
+    result = bench_serve(*options);
   });
 }
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <memory>
 
-#include "apps/bench_commands.h"
+#include "apps/bench_setup.h"
 #include "bench/schedule_sim.h"
 #include "bench/text_table.h"
 
@@ -65,8 +65,7 @@ Status bench_sim(const BenchSimOptions& options) {
                fmt::format("{}", waits.refused), three(waits.queue_ms), three(waits.first_token_ms),
                three(waits.latency_ms)});
   }
-  fmt::print("{}", table.print(options.markdown ? bench::TableStyle::kMarkdown
-                                                : bench::TableStyle::kTerminal));
+  fmt::print("{}", table.print(table_style(options.markdown)));
   fmt::print(
       "\n{:.1f} s of virtual time, {} steps of {:.1f} requests, {} tokens ({} per second), {} "
       "preemptions, {} prompt tokens from the prefix cache\n"

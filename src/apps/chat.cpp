@@ -7,10 +7,8 @@
 
 #include "apps/answer.h"
 #include "apps/commands.h"
-#include "apps/interrupt.h"
-#include "apps/line_reader.h"
-#include "apps/model_options.h"
-#include "apps/sampling_options.h"
+#include "apps/options.h"
+#include "apps/terminal.h"
 #include "base/clock.h"
 #include "generate/prompt.h"
 
@@ -107,7 +105,7 @@ bool obey(const std::string& line, Chat& chat) {
 }
 
 // From a pipe nobody is there to read on after a failure; at a terminal the conversation goes on.
-Result<CommandResult> converse(Chat& chat, InterruptFlag& interrupt) {
+CommandResult converse(Chat& chat, InterruptFlag& interrupt) {
   const std::unique_ptr<LineReader> reader = LineReader::create("> ");
   std::string line;
   while (true) {
@@ -135,7 +133,7 @@ Result<CommandResult> converse(Chat& chat, InterruptFlag& interrupt) {
   return CommandResult();
 }
 
-Result<CommandResult> chat(const ChatOptions& options) {
+CommandResult chat(const ChatOptions& options) {
   const std::unique_ptr<ComputePool> pool = make_pool(options.model);
   SKEIN_ASSIGN(const auto model, load_model(options.model, {}, *pool));
   SKEIN_TRY(model->tokenizer_status());
@@ -165,8 +163,7 @@ void add_chat(CLI::App& app, CommandResult& result) {
   add_sampling_options(*command, options->sampling);
   command->callback([options, &result] {
     check_usage(apply(options->sampling, {}).status());
-    const auto chatted = chat(*options);
-    result = chatted.ok() ? *chatted : CommandResult(chatted.status());
+    result = chat(*options);
   });
 }
 

@@ -2,24 +2,64 @@
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "apps/commands.h"
-#include "apps/eval_kl.h"
-#include "apps/model_options.h"
+#include "apps/files.h"
 #include "apps/npy.h"
-#include "apps/token_lists.h"
+#include "apps/options.h"
+#include "engine/evaluation/divergence.h"
 #include "engine/evaluation/evaluate.h"
+#include "format/json.h"
 #include "format/quote.h"
 
 namespace skein::apps {
 namespace {
 
 using TokenLists = std::vector<std::vector<TokenId>>;
+
+// For runs that want the logits of every row: their memory is rows x vocabulary.
+constexpr BatchLimits kAllLogits = {.rows = 64, .logit_rows = 64};
+
+Result<TokenId> read_id(const Json& value) {
+  if (value.is_number_integer()) {
+    const auto id = value.get<int64_t>();
+    if (id >= 0 && id <= INT32_MAX) return static_cast<TokenId>(id);
+  }
+  return invalid_argument("{} is no token id", printable(value.dump(), 40));
+}
+
+// A file with a JSON list of id lists. Errors name the file and the place in it: the list's index,
+// and the id's. Whether the ids are the model's is the model's business.
+Result<TokenLists> read_token_lists(const std::string& path) {
+  SKEIN_ASSIGN(const std::string text, read_file(path));
+  const Result<Json> json = parse_json(text);
+  if (!json.ok()) return invalid_argument("{}: {}", path, json.message());
+  if (!json->is_array()) return invalid_argument("{}: not a list of id lists", path);
+  if (json->empty()) return invalid_argument("{}: the list of id lists is empty", path);
+  TokenLists lists;
+  for (size_t i = 0; i < json->size(); ++i) {
+    const Json& list = (*json)[i];
+    if (!list.is_array()) return invalid_argument("{}: list {} is not a list of ids", path, i);
+    if (list.empty()) return invalid_argument("{}: list {} is empty", path, i);
+    lists.emplace_back().reserve(list.size());
+    for (size_t j = 0; j < list.size(); ++j) {
+      const Result<TokenId> id = read_id(list[j]);
+      if (!id.ok()) return invalid_argument("{}: list {}, index {}: {}", path, i, j, id.message());
+      lists.back().push_back(*id);
+    }
+  }
+  return lists;
+}
+
+// --- skein eval logits ---
 
 struct LogitsOptions {
   ModelFlags model;
@@ -148,13 +188,136 @@ void add_logits(CLI::App& eval, CommandResult& result) {
   command->callback([options, &result] { result = eval_logits(*options); });
 }
 
+// --- skein eval kl: how far a run lies from the float32 run of the same weights ---
+
+struct KlOptions {
+  ModelFlags model;
+  std::string tokens;
+  std::string reference;
+  bool json = false;
+};
+
+constexpr const char* kEvalKlManual =
+    "Runs every id list twice, at --precision and in float32 arithmetic on the dequantized\n"
+    "weights, and compares the distributions at every position: KL(float32 || run) in nats, the\n"
+    "share of positions with the same likeliest token, and the perplexity of the ids. With\n"
+    "--reference the logits to compare with come from a NumPy file instead, as `skein eval logits\n"
+    "--all` writes it: another build's, another program's, or those of an exact computation.\n\n"
+    "  skein eval kl --model default --tokens ids.json --precision default\n"
+    "  skein eval kl --model default --tokens ids.json --precision f32 --reference exact.npy";
+
+// Logits of the reference at a position of a list.
+using ReferenceRow = std::function<std::span<const float>(size_t list, uint32_t position)>;
+
+Status compare(LoadedModel& model, const TokenLists& lists, size_t list,
+               const ReferenceRow& reference, Divergence& divergence) {
+  Evaluator evaluator(model);
+  const std::vector<TokenId>& ids = lists[list];
+  return evaluator.run(std::span(&ids, 1), {.all = true}, [&](const Evaluator::Row& row) {
+    const TokenId next = row.position + 1 < ids.size() ? ids[row.position + 1] : kNoToken;
+    divergence.add(reference(list, row.position), row.logits, next);
+  });
+}
+
+Status compare_with_file(LoadedModel& model, const TokenLists& lists, const std::string& path,
+                         Divergence& divergence) {
+  SKEIN_ASSIGN(const NpyMatrix matrix, NpyMatrix::open(path));
+  std::vector<size_t> first_row(lists.size() + 1, 0);
+  for (size_t i = 0; i < lists.size(); ++i) first_row[i + 1] = first_row[i] + lists[i].size();
+  const uint32_t vocab = model.decoder().spec().vocab;
+  if (matrix.rows() != first_row.back() || matrix.columns() != vocab) {
+    return invalid_argument("{} is {} x {}; the lists have {} ids, the vocabulary {} tokens", path,
+                            matrix.rows(), matrix.columns(), first_row.back(), vocab);
+  }
+  const auto row = [&](size_t list, uint32_t position) {
+    return matrix.row(first_row[list] + position);
+  };
+  for (size_t i = 0; i < lists.size(); ++i) SKEIN_TRY(compare(model, lists, i, row, divergence));
+  return {};
+}
+
+// One list at a time, so that the reference's logits of one list are held and no more.
+Status compare_with_run(LoadedModel& model, LoadedModel& reference, const TokenLists& lists,
+                        Divergence& divergence) {
+  const size_t vocab = model.decoder().spec().vocab;
+  std::vector<float> held;
+  const auto held_row = [&](size_t, uint32_t position) {
+    return std::span<const float>(held).subspan(position * vocab, vocab);
+  };
+  Evaluator evaluator(reference);
+  for (size_t i = 0; i < lists.size(); ++i) {
+    held.resize(lists[i].size() * vocab);
+    SKEIN_TRY(evaluator.run(std::span(&lists[i], 1), {.all = true}, [&](const Evaluator::Row& row) {
+      std::copy(row.logits.begin(), row.logits.end(),
+                held.begin() + static_cast<ptrdiff_t>(row.position * vocab));
+    }));
+    SKEIN_TRY(compare(model, lists, i, held_row, divergence));
+  }
+  return {};
+}
+
+void print_divergence(const Divergence::Summary& s, bool json) {
+  if (json) {
+    const nlohmann::ordered_json out = {{"positions", s.positions},
+                                        {"mean_kl", s.mean_kl},
+                                        {"p99_kl", s.p99_kl},
+                                        {"max_kl", s.max_kl},
+                                        {"same_top", s.same_top},
+                                        {"perplexity", s.perplexity},
+                                        {"reference_perplexity", s.reference_perplexity}};
+    fmt::print("{}\n", out.dump());
+    return;
+  }
+  fmt::print("positions             {}\n", s.positions);
+  fmt::print("mean KL               {:.3e}\n", s.mean_kl);
+  fmt::print("p99 KL                {:.3e}\n", s.p99_kl);
+  fmt::print("largest KL            {:.3e}\n", s.max_kl);
+  fmt::print("same top token        {:.2f} %\n", 100 * s.same_top);
+  fmt::print("perplexity            {:.4f}\n", s.perplexity);
+  fmt::print("reference perplexity  {:.4f}\n", s.reference_perplexity);
+}
+
+Status eval_kl(const KlOptions& options) {
+  SKEIN_ASSIGN(const TokenLists lists, read_token_lists(options.tokens));
+  const std::unique_ptr<ComputePool> pool = make_pool(options.model);
+  SKEIN_ASSIGN(const auto model, load_model(options.model, kAllLogits, *pool));
+  SKEIN_TRY(Evaluator(*model).check(lists, {.all = true}));
+  Divergence divergence;
+  if (!options.reference.empty()) {
+    SKEIN_TRY(compare_with_file(*model, lists, options.reference, divergence));
+  } else if (model->precision() == Precision::kF32 && model->kv_type() == KvType::kF32) {
+    SKEIN_TRY(compare_with_run(*model, *model, lists, divergence));
+  } else {
+    ModelFlags flags = options.model;
+    flags.precision = "f32";
+    flags.kv_dtype = "f32";
+    SKEIN_ASSIGN(const auto reference, load_model(flags, kAllLogits, *pool));
+    SKEIN_TRY(compare_with_run(*model, *reference, lists, divergence));
+  }
+  print_divergence(divergence.summary(), options.json);
+  return {};
+}
+
+void add_kl(CLI::App& eval, CommandResult& result) {
+  auto options = std::make_shared<KlOptions>();
+  CLI::App* command =
+      eval.add_subcommand("kl", "Compare a run with the float32 run of the same weights");
+  command->footer(kEvalKlManual);
+  add_model_options(*command, options->model);
+  command->add_option("--tokens", options->tokens, "JSON file: a list of id lists")->required();
+  command->add_option("--reference", options->reference,
+                      "NumPy file with the reference's logits, [ids of all lists, vocabulary]");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->callback([options, &result] { result = eval_kl(*options); });
+}
+
 }  // namespace
 
 void add_eval(CLI::App& app, CommandResult& result) {
   CLI::App* eval = app.add_subcommand("eval", "Look at what a model computes, number by number");
   eval->require_subcommand(1);
   add_logits(*eval, result);
-  add_eval_kl(*eval, result);
+  add_kl(*eval, result);
 }
 
 }  // namespace skein::apps

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "apps/commands.h"
-#include "apps/model_path.h"
+#include "apps/files.h"
 #include "format/quote.h"
 #include "format/summary.h"
 #include "format/weight_source.h"
+#include "text/ordered_json.h"
 
 namespace skein::apps {
 namespace {

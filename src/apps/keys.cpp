@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/commands.h"
-#include "apps/state_dir.h"
+#include "apps/files.h"
 #include "server/auth/api_key.h"
 #include "server/store/store.h"
 

@@ -6,7 +6,6 @@
 
 #include "apps/commands.h"
 #include "apps/files.h"
-#include "apps/model_path.h"
 #include "engine/loading/load_chat_template.h"
 #include "engine/loading/load_tokenizer.h"
 #include "generate/prompt.h"

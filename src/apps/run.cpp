@@ -8,9 +8,8 @@
 #include "apps/answer.h"
 #include "apps/commands.h"
 #include "apps/files.h"
-#include "apps/interrupt.h"
-#include "apps/model_options.h"
-#include "apps/sampling_options.h"
+#include "apps/options.h"
+#include "apps/terminal.h"
 #include "base/clock.h"
 #include "generate/prompt.h"
 
@@ -42,7 +41,7 @@ Result<std::string> prompt_text(const RunOptions& options) {
   return options.prompt == "-" ? read_stdin() : options.prompt;
 }
 
-Result<CommandResult> run(const RunOptions& options) {
+CommandResult run(const RunOptions& options) {
   SKEIN_ASSIGN(const std::string text, prompt_text(options));
   const std::unique_ptr<ComputePool> pool = make_pool(options.model);
   SKEIN_ASSIGN(const auto model, load_model(options.model, {}, *pool));
@@ -90,8 +89,7 @@ void add_run(CLI::App& app, CommandResult& result) {
       check_usage(invalid_argument("one of --prompt and --prompt-file is needed"));
     }
     check_usage(apply(options->sampling, {}).status());
-    const auto ran = run(*options);
-    result = ran.ok() ? *ran : CommandResult(ran.status());
+    result = run(*options);
   });
 }
 

@@ -14,13 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include "apps/load_progress.h"
 #include "apps/model_check.h"
-#include "apps/model_options.h"
 #include "apps/model_table.h"
+#include "apps/options.h"
 #include "apps/serve_events.h"
 #include "apps/serve_start.h"
 #include "apps/service_notify.h"
+#include "apps/terminal.h"
 #include "backend/registry.h"
 #include "base/background_log.h"
 #include "base/log.h"

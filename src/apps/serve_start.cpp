@@ -2,11 +2,10 @@
 
 #include <utility>
 
+#include "apps/files.h"
 #include "apps/model_check.h"
-#include "apps/model_path.h"
 #include "apps/model_table.h"
 #include "apps/serve_sandbox.h"
-#include "apps/state_dir.h"
 #include "base/log.h"
 #include "server/store/store.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/commands.h"
-#include "apps/model_path.h"
+#include "apps/files.h"
 #include "engine/loading/load_tokenizer.h"
 #include "format/weight_source.h"
 

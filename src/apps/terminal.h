@@ -1,13 +1,46 @@
-// The line that a terminal shows while models load.
+// The terminal: Ctrl-C as a flag, lines that the user types, and the line that shows how far a load
+// is.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace skein::apps {
+
+// While one lives, SIGINT sets pressed() and ends a blocking read; before and after it ends the
+// process. One at a time.
+class InterruptFlag {
+ public:
+  InterruptFlag();
+  ~InterruptFlag();
+  InterruptFlag(const InterruptFlag&) = delete;
+  InterruptFlag& operator=(const InterruptFlag&) = delete;
+
+  const std::atomic<bool>& pressed() const;
+  void clear();
+
+ private:
+  struct sigaction before_ = {};
+};
+
+// Lines from the user: edited, with a history, on a terminal; as they come where there is none.
+class LineReader {
+ public:
+  // Edits lines when stdin and stdout are both terminals.
+  static std::unique_ptr<LineReader> create(const std::string& prompt);
+  virtual ~LineReader() = default;
+
+  enum class Event { kLine, kInterrupt, kEnd };
+  // The next line without its end, into `line`. kInterrupt when Ctrl-C was pressed
+  // (an InterruptFlag must be alive), kEnd at the end of the input.
+  virtual Event read(std::string& line) = 0;
+  virtual bool edits() const = 0;
+};
 
 // How much of the model at hand is loaded: told by the thread that loads, read by any.
 class LoadShare {

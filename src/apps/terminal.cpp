@@ -1,10 +1,12 @@
-#include "apps/line_reader.h"
+#include "apps/terminal.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fmt/format.h>
 #include <histedit.h>
 #include <langinfo.h>
 #include <unistd.h>
@@ -12,6 +14,14 @@
 
 namespace skein::apps {
 namespace {
+
+// A signal handler can reach nothing but what is static.
+std::atomic<bool> is_pressed{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void press(int) {
+  is_pressed.store(true, std::memory_order_relaxed);
+}
 
 void strip_end(std::string& line) {
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
@@ -87,13 +97,76 @@ class EditingReader final : public LineReader {
   EditLine* edit_ = nullptr;
 };
 
+constexpr double kLoadBarWidth = 24;
+constexpr std::chrono::seconds kSoon{1};
+constexpr std::chrono::milliseconds kLoadRedraw{80};
+
+std::string bar(double share) {
+  const auto filled = static_cast<size_t>(kLoadBarWidth * share);
+  return fmt::format("{:#<{}}{:.<{}}", "", filled, "", static_cast<size_t>(kLoadBarWidth) - filled);
+}
+
 }  // namespace
+
+InterruptFlag::InterruptFlag() {
+  clear();
+  struct sigaction action = {};
+  action.sa_handler = press;  // without SA_RESTART: reads end
+  sigaction(SIGINT, &action, &before_);
+}
+
+InterruptFlag::~InterruptFlag() {
+  sigaction(SIGINT, &before_, nullptr);
+}
+
+const std::atomic<bool>& InterruptFlag::pressed() const {
+  return is_pressed;
+}
+
+void InterruptFlag::clear() {
+  is_pressed.store(false, std::memory_order_relaxed);
+}
 
 std::unique_ptr<LineReader> LineReader::create(const std::string& prompt) {
   if (::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1) {
     return std::make_unique<EditingReader>(prompt);
   }
   return std::make_unique<PlainReader>();
+}
+
+LoadProgress::LoadProgress(std::vector<std::string> models, const LoadShare& share)
+    : shown_(::isatty(STDERR_FILENO) == 1),
+      models_(std::move(models)),
+      share_(share),
+      loaded_(models_.size()) {}
+
+void LoadProgress::done(size_t model) {
+  loaded_[model] = true;
+}
+
+// The cursor goes back to the start, so that a line of the log takes its place.
+void LoadProgress::draw() {
+  const auto next = std::find(loaded_.begin(), loaded_.end(), false);
+  const Time now = std::chrono::steady_clock::now();
+  if (!shown_ || next == loaded_.end() || now - started_ < kSoon) return;
+  if (drawn_ && now - last_drawn_ < kLoadRedraw) return;
+  last_drawn_ = now;
+  const auto done = static_cast<double>(std::count(loaded_.begin(), loaded_.end(), true));
+  const double share =
+      (done + std::min(share_.share(), 1.0F)) / static_cast<double>(loaded_.size());
+  const std::string& name = models_[static_cast<size_t>(next - loaded_.begin())];
+  const std::chrono::duration<double> elapsed = now - started_;
+  fmt::print(stderr, "\x1b[Kloading [{}] {:3.0f} % {} {:.1f} s\r", bar(share), 100 * share, name,
+             elapsed.count());
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void LoadProgress::clear() {
+  if (!drawn_) return;
+  std::fputs("\x1b[K", stderr);
+  std::fflush(stderr);
+  drawn_ = false;
 }
 
 }  // namespace skein::apps
