@@ -28,8 +28,8 @@ constexpr std::chrono::milliseconds kCancelPeriod{50};
 std::string request_text(const HttpTarget& target, const char* method, std::string_view path,
                          const std::string& key, const std::string& body) {
   std::string text = fmt::format(
-      "{} {}{} HTTP/1.1\r\nHost: {}:{}\r\nConnection: close\r\nUser-Agent: skein-bench\r\n", method,
-      target.url.path, path, target.url.host, target.url.port);
+      "{} {}{} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nUser-Agent: skein-bench\r\n", method,
+      target.url.path, path, target.url.authority());
   if (!key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", key);
   if (!body.empty()) {
     text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
@@ -282,6 +282,11 @@ class HttpLoad {
 
 }  // namespace
 
+std::string ServerUrl::authority() const {
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "", port);
+}
+
 Result<ServerUrl> parse_url(std::string_view url) {
   const std::string_view whole = url;
   if (!url.starts_with("http://")) {
@@ -330,12 +335,11 @@ Result<std::string> first_model(const HttpTarget& target) {
   SKEIN_TRY(std::move(ended));
   SKEIN_TRY(status_of_answer(session->reader()));
   const BodyJson body = BodyJson::parse(session->reader().body(), nullptr, false);
-  if (body.is_object() && body.contains("data") && body["data"].is_array() &&
-      !body["data"].empty() && body["data"][0].is_object() && body["data"][0].contains("id") &&
-      body["data"][0]["id"].is_string()) {
-    return body["data"][0]["id"].get<std::string>();
+  static const BodyJson::json_pointer kFirstId("/data/0/id");
+  if (!body.contains(kFirstId) || !body[kFirstId].is_string()) {
+    return not_found("the server names no model");
   }
-  return not_found("the server names no model");
+  return body[kFirstId].get<std::string>();
 }
 
 LoadRun run_http_load(const HttpTarget& target, std::span<const WorkItem> items,

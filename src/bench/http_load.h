@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -21,6 +20,8 @@ struct ServerUrl {
   std::string host;
   uint16_t port = 80;
   std::string path;  // "/v1" and what stands before it
+
+  std::string authority() const;  // host and port as the Host header has them
 };
 Result<ServerUrl> parse_url(std::string_view url);
 

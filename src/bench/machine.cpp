@@ -26,7 +26,7 @@ std::optional<uint64_t> leading_number(std::string_view text) {
   return value;
 }
 
-// What follows "key<spaces>:<spaces>" at the beginning of some line.
+// The text after "key<spaces>:<spaces>" at the beginning of some line.
 std::string_view value_after(std::string_view text, std::string_view key) {
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());

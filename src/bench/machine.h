@@ -48,7 +48,7 @@ class EnergyMeter {
   std::vector<Package> packages_;
 };
 
-// What a stretch of time cost; begun when it is made.
+// The cost of a stretch of time, which begins when the meter is made.
 class StretchMeter {
  public:
   struct Reading {

@@ -16,7 +16,8 @@ namespace {
 // Independent chains: more than the latency of an instruction times how many start a cycle. Loops
 // over them are unrolled, or they would live in memory.
 constexpr size_t kChains = 16;
-// Of the chains in an iteration, so that the moves which the compiler puts at its end do not count.
+// An iteration repeats its chains so often that the moves which the compiler puts at its end do not
+// count.
 constexpr size_t kRepeats = 4;
 
 // Something that depends on every bit of a register, so that none of the work is dead.

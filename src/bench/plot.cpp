@@ -55,24 +55,13 @@ struct PlotLine {
 };
 
 std::string escaped(std::string_view text) {
+  static constexpr std::string_view kSpecial = "&<>\"";
+  static constexpr std::string_view kEscaped[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
+    const char shown = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    const size_t i = kSpecial.find(shown);
+    out += i == std::string_view::npos ? std::string_view(&shown, 1) : kEscaped[i];
   }
   return out;
 }

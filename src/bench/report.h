@@ -43,7 +43,7 @@ struct BenchmarkReport {
 };
 
 std::string to_json(const BenchmarkReport& report);
-// What compare and plots need of a file that to_json wrote. Errors say what is missing or wrong.
+// Reads a file that to_json wrote, as far as compare and plots need it. Errors name the fault.
 Result<BenchmarkReport> parse_report(std::string_view json);
 
 // Lines above a table: what was measured, where, against which limits.
@@ -51,7 +51,7 @@ std::string describe(const BenchmarkReport& report);
 
 enum class TableStyle : uint8_t { kTerminal, kMarkdown };
 std::string results_table(const std::vector<BenchmarkResult>& results, TableStyle style);
-// Of the classes of a mixed load; empty where there is none.
+// One row per class of a mixed load; empty where there is none.
 std::string classes_table(const std::vector<BenchmarkResult>& results, TableStyle style);
 std::string limits_table(const std::vector<StepLimit>& limits, TableStyle style);
 

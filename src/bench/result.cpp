@@ -17,7 +17,7 @@ bool failed(const RequestRecord& request) {
   return !request.status.ok();
 }
 
-// What clients waited for, in milliseconds.
+// The waits of clients, in milliseconds.
 struct Waits {
   std::vector<double> latency, first, between;
 

@@ -26,7 +26,7 @@ struct RequestRecord {
   Status status;
 };
 
-// What one level of load consisted of.
+// One level of load, request by request.
 struct LoadRun {
   std::vector<RequestRecord> requests;
   TimeUs began = 0, ended = 0;
@@ -35,7 +35,7 @@ struct LoadRun {
   Status long_prompts;              // why no more of these came
 };
 
-// Of one class of requests in a mixed load.
+// The figures of one class of requests in a mixed load.
 struct ClassResult {
   std::string name;
   uint64_t num_requests = 0;
@@ -54,10 +54,10 @@ struct BenchmarkResult {
   uint64_t prompt_tokens = 0;
   double total_time_seconds = 0;
   double tokens_per_second = 0;  // generated tokens over all of the time, prefill included
-  // Of a closed loop, 0 where there was no such time. Prefill: prompt tokens that were not found in
-  // the cache, over the time in which somebody waited for a first token. Decode: tokens that
-  // arrived while all places were taken and nobody waited for a first one, over that time: what the
-  // hardware's limit can be held against.
+  // Only a closed loop has these; 0 where there was no such time. Prefill: prompt tokens that were
+  // not found in the cache, over the time in which somebody waited for a first token. Decode:
+  // tokens that arrived while all places were taken and nobody waited for a first one, over that
+  // time: what the hardware's limit can be held against.
   double prefill_tokens_per_second = 0;
   double decode_tokens_per_second = 0;
   double avg_latency_ms = 0, p50_latency_ms = 0, p99_latency_ms = 0;  // whole requests

@@ -1,4 +1,4 @@
-// What the machine could do at best: bytes and operations a second, measured here and now with the
+// The best that the machine could do: bytes and operations a second, measured here and now with the
 // threads that compute; and what that means for a model, in tokens a second.
 #pragma once
 
@@ -50,7 +50,7 @@ struct MachineLimits {
 };
 MachineLimits measure_limits(ComputePool& pool, BandwidthProbe& probe, const MachineFacts& facts);
 
-// What a step has to read and to compute.
+// The bytes that a step has to read and the operations that it has to compute.
 struct ModelCosts {
   uint64_t weight_bytes = 0;         // that a step of one row reads
   uint64_t kv_bytes_per_token = 0;   // of context, per sequence

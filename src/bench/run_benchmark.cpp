@@ -1,7 +1,6 @@
 #include "bench/run_benchmark.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 #include <string>
 #include <utility>
 

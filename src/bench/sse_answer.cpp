@@ -19,7 +19,7 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-// What stands after "name:" in a head; empty when there is no such line.
+// The text after "name:" in a head; empty when there is no such line.
 std::string header_value(const std::string& lower_head, std::string_view name) {
   const size_t at = lower_head.find("\r\n" + std::string(name) + ":");
   if (at == std::string::npos) return {};

@@ -24,7 +24,7 @@ class AnswerReader {
 
   bool complete() const { return stage_ == Stage::kDone; }
   int status() const { return status_; }  // 0: the head has not come yet
-  // Of an answer that is not a stream of events: how it begins.
+  // The beginning of an answer that is not a stream of events.
   const std::string& body() const { return body_; }
 
  private:
@@ -44,7 +44,7 @@ class AnswerReader {
   std::string body_;
 };
 
-// What the events of a completion say, in OpenAI's shape; chat or not.
+// The events of a completion added up, in OpenAI's shape; chat or not.
 struct StreamTotals {
   uint32_t events_with_text = 0;
   uint32_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;  // by the server's usage

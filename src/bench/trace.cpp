@@ -1,7 +1,6 @@
 // Traces: what parse_trace of workload.h takes.
 #include <algorithm>
 #include <cstdio>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>

@@ -1,5 +1,5 @@
-// What is asked: built-in prompts, short to long, as many different ones as wanted; made-up ids of
-// one length; or a trace.
+// The requests of a run: built-in prompts, short to long, as many different ones as wanted; made-up
+// ids of one length; or a trace.
 //
 // No two built-in prompts begin alike, so a prefix cache finds nothing, however many there are,
 // unless a shared prefix is asked for.
