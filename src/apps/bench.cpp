@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "apps/bench_setup.h"

@@ -4,13 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
-#include <utility>
 
 #include "base/status.h"
 
 namespace skein::apps {
 
-// What a command ended with: done (0), failed with the reason that main prints on stderr (1), or
+// The end of a command: done (0), failed with the reason that main prints on stderr (1), or
 // interrupted by Ctrl-C (130). Wrong usage is CLI11's and becomes 2.
 class CommandResult {
  public:

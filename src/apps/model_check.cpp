@@ -1,6 +1,5 @@
 #include "apps/model_check.h"
 
-#include <cstdio>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,7 +12,7 @@
 namespace skein::apps {
 namespace {
 
-// What tells a file from another one, or from itself at another time.
+// Two stamps differ for two files, and for one file before and after it was written to.
 struct FileStamp {
   uint64_t device = 0;
   uint64_t inode = 0;

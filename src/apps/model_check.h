@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "base/sandbox.h"
 #include "base/side_process.h"

@@ -16,7 +16,7 @@ Result<std::vector<ModelConfig>> models_to_load(const std::vector<std::string>& 
                                                 const std::vector<std::string>& names,
                                                 const ModelFolders& folders);
 
-// What the model folder holds beside `taken`: no id and no file twice.
+// The models of the model folder beside `taken`: no id and no file twice.
 std::vector<ModelConfig> models_in_folder(const std::string& models_folder,
                                           const std::vector<ModelConfig>& taken);
 

@@ -28,7 +28,7 @@ class ComputePool {
 
   size_t threads() const { return workers_.size() + 1; }
 
-  // What a task does while it waits for another one; if that takes long, `briefly` is false.
+  // A task calls this while it waits for another one; if that takes long, `briefly` is false.
   static void spin(bool briefly);
 
   // fn(task) for every task in [0, tasks). Thread-safe.

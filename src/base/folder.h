@@ -1,4 +1,4 @@
-// What is in a folder.
+// The entries of a folder.
 #pragma once
 
 #include <filesystem>

@@ -46,7 +46,7 @@ uint64_t number_behind(const std::string& path, std::string_view key) {
   return 0;
 }
 
-// What the group in `folder` leaves.
+// The memory that the group in `folder` leaves.
 std::optional<uint64_t> left_in(const std::string& folder, const CgroupFiles& files) {
   const auto limit = number_in(folder + "/" + std::string(files.limit));
   const auto usage = number_in(folder + "/" + std::string(files.usage));

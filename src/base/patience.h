@@ -1,5 +1,5 @@
-// What happens when memory runs short. `operator new` does not throw at once but tries again for a
-// moment: whoever has asked for too much is refused meanwhile and gives back what it had, and those
+// Patience when memory runs short: `operator new` does not throw at once but tries again for a
+// moment. Whoever has asked for too much is refused meanwhile and gives back what it had, and those
 // that only met the shortage go on. What cannot be refused, because there is nobody to tell or
 // nothing that could be undone, says so with a PatientScope and waits much longer. So does every
 // thread that is unwinding, where one more exception would end the process.

@@ -120,7 +120,7 @@ Status restrict_files(const SandboxRules& rules, int abi) {
   return internal_error("sandbox: Landlock refused to begin: {}", std::strerror(errno));
 }
 
-// Of this process; 0 where /proc is not mounted.
+// The threads of this process; 0 where /proc is not mounted.
 size_t count_threads() {
   std::error_code error;
   const std::filesystem::directory_iterator tasks("/proc/self/task", error);

@@ -18,7 +18,7 @@
 namespace skein {
 
 // Files, or folders with everything below them. Links are followed when the rules come into force.
-// What does not exist then is left out.
+// A path that does not exist then is left out.
 struct SandboxRules {
   std::vector<std::string> read;
   std::vector<std::string> write;  // also to read, create, rename and delete

@@ -1,6 +1,6 @@
 // GGUF, versions 2 and 3, little-endian: parsed from untrusted bytes, nothing copied.
 //
-// What holds for a GgufFile that was returned, whatever the bytes were:
+// A GgufFile that was returned keeps these promises, whatever the bytes were:
 //  1. every view lies inside the bytes that were given;
 //  2. a tensor has 1 to 4 dimensions, none of them zero, rows of whole blocks, and a span that is
 //     exactly as long as its type and shape say;

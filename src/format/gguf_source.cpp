@@ -3,7 +3,6 @@
 #include <iterator>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "format/gguf.h"
@@ -54,7 +53,7 @@ std::string part_suffix(uint32_t number, uint32_t count) {
   return fmt::format("-{:05}-of-{:05}.gguf", number + 1, count);
 }
 
-// What all parts' paths start with, from the path of one of them.
+// The beginning that the paths of all parts share, from the path of one of them.
 Result<std::string> split_prefix(const std::string& path, const SplitKeys& keys) {
   const std::string suffix = part_suffix(keys.number, keys.count);
   if (!path.ends_with(suffix)) {

@@ -66,7 +66,7 @@ bool stands_for_a_model(std::string_view file) {
   return file.ends_with(kSuffix) && !file.starts_with("mmproj") && !is_later_part(file);
 }
 
-// What cannot be read holds no models.
+// A folder that cannot be read holds no models.
 std::vector<fs::path> entries_if_any(const fs::path& folder) {
   auto entries = entries_of(folder);
   return entries.ok() ? std::move(*entries) : std::vector<fs::path>{};

@@ -1,4 +1,4 @@
-// What a user calls a model, to where it lies.
+// From a user's word for a model to the place where it lies.
 #pragma once
 
 #include <string>
@@ -33,11 +33,12 @@ struct NamedModel {
   std::string path;
 };
 
-// What the model folder holds, by name: files (without ".gguf"), folders that are a model, and the
-// same one level down as ORG/NAME; a folder with several GGUF files has a name for each. In order.
+// The models in the model folder, by name: files (without ".gguf"), folders that are a model, and
+// the same one level down as ORG/NAME; a folder with several GGUF files has a name for each. In
+// order.
 std::vector<NamedModel> list_models(const std::string& models_folder);
 
-// What a model at this path is called where nobody named it: the file's stem, or the folder's name.
+// The name of a model at this path where nobody gave one: the file's stem, or the folder's name.
 std::string stem_of_model(const std::string& path);
 
 }  // namespace skein

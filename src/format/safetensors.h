@@ -1,8 +1,8 @@
 // safetensors: a 64-bit header length, a JSON header, the tensors' bytes.
 //
-// What holds for tensors that were returned, whatever the bytes were: names are unique, every span
-// lies inside the bytes that were given and is exactly as long as type and shape say, and the spans
-// cover the data without a hole or an overlap, as the format demands. Dimensions may be zero.
+// Tensors that were returned keep these promises, whatever the bytes were: names are unique, every
+// span lies inside the bytes that were given and is exactly as long as type and shape say, and the
+// spans cover the data without a hole or an overlap, as the format demands. Dimensions may be zero.
 // Linear time (n log n for the names).
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a model is, from its files alone: the facts that `skein inspect` shows. Nothing of the
+// A model as its files alone tell it: the facts that `skein inspect` shows. Nothing of the
 // weights is read.
 #pragma once
 
@@ -48,8 +48,8 @@ struct ModelSummary {
   std::vector<TypeShare> types;  // by bytes, largest first
   uint64_t parameters = 0;
   uint64_t tensor_bytes = 0;
-  // Of one token in all layers at 16 bits, as if every layer kept the whole context; nullopt when
-  // the files do not give the shape of the heads.
+  // The KV bytes of one token in all layers at 16 bits, as if every layer kept the whole context;
+  // nullopt when the files do not give the shape of the heads.
   std::optional<uint64_t> kv_bytes_per_token;
   TokenizerFacts tokenizer;
   std::optional<std::string> chat_template;

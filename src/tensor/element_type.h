@@ -1,4 +1,4 @@
-// What the elements of a tensor are. The types and their block sizes come from quant/formats.def.
+// The types of a tensor's elements. They and their block sizes come from quant/formats.def.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ class TrustedRanges {
     size_t end;
   };
   const std::vector<Range>& ranges() const { return ranges_; }
-  // What lies between `begin` and `end`, counted from `begin`.
+  // The bytes between `begin` and `end`, counted from `begin`.
   TrustedRanges within(size_t begin, size_t end) const;
 
  private:

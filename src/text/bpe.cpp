@@ -4,7 +4,6 @@
 #include <bit>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "text/utf8.h"
 
@@ -192,7 +191,7 @@ TokenId Bpe::symbol_of(std::string_view character) const {
 
 void Bpe::cut(std::string_view word, std::vector<Scratch::Symbol>& symbols) const {
   symbols.clear();
-  // What can neither be a piece nor be called unknown is left out, and its neighbours may merge.
+  // A symbol that is no piece and cannot be called unknown is left out; its neighbours may merge.
   const bool keep_unknown = unknown_ != kNoToken || byte_fallback_;
   const auto add = [&](TokenId id, size_t begin) {
     if (id == kNoToken && !keep_unknown) return;

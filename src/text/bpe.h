@@ -44,7 +44,7 @@ class Bpe {
  private:
   static constexpr uint32_t kNoRank = UINT32_MAX;
 
-  // What two neighbours become.
+  // The token that two neighbours merge into.
   struct Merge {
     TokenId left = kNoToken;
     TokenId right = kNoToken;

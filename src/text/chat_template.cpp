@@ -5,7 +5,7 @@
 namespace skein {
 namespace {
 
-// What most models without a template of their own understand. Content may be text or parts.
+// Most models without a template of their own understand this one. Content may be text or parts.
 constexpr std::string_view kChatMl =
     "{%- for message in messages -%}"
     "{{- '<|im_start|>' ~ message.role ~ '\n' -}}"

@@ -17,7 +17,7 @@
 
 namespace skein {
 
-// What a model's files say about its chats.
+// The parts of a model's files that are about its chats.
 struct ChatTemplateSource {
   std::optional<std::string> text;      // without one the chat is ChatML
   std::optional<std::string> tool_use;  // used instead when tools are given
@@ -25,7 +25,7 @@ struct ChatTemplateSource {
   std::string eos_token;
 };
 
-// What the templates of `source` can print by themselves: their literals, and bos and eos.
+// The texts that the templates of `source` can print by themselves: their literals, bos and eos.
 std::vector<std::string> literals_of(const ChatTemplateSource& source);
 
 class ChatTemplate {
@@ -38,7 +38,7 @@ class ChatTemplate {
   // documents, null when there are none, and so should a server. bos_token and eos_token are the
   // model's unless the context has its own.
   //
-  // Of the result only segments with from_template may yield control tokens: the template's
+  // Only segments with from_template may yield control tokens: the template's
   // literals, the model's own bos and eos, and the usual roles. All else is data. Segments are cut
   // by origin, not at word boundaries: plain text must be tokenized across them.
   Result<jinja::Rendered> render(const OrderedJson& context, jinja::RenderOptions options) const;

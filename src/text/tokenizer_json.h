@@ -8,9 +8,9 @@
 
 namespace skein {
 
-// What is not supported (a WordPiece model, a regex that no published tokenizer uses, ...) is
-// kUnimplemented and named; what is malformed is kDataLoss. The caller has bounded the size of
-// `json`.
+// A part that is not supported (a WordPiece model, a regex that no published tokenizer uses, ...)
+// is kUnimplemented and named; one that is malformed is kDataLoss. The caller has bounded the size
+// of `json`.
 Result<TokenizerSpec> parse_tokenizer_json(std::string_view json);
 
 }  // namespace skein

@@ -1,4 +1,4 @@
-// What a tokenizer is made of, whatever file it came from. Plain data.
+// The parts of a tokenizer, whatever file it came from. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace skein {
 inline constexpr size_t kMaxVocabulary = size_t{1} << 21;
 inline constexpr size_t kMaxMerges = size_t{1} << 22;
 inline constexpr size_t kMaxVocabularyBytes = size_t{1} << 28;
-// Of added tokens and of pieces that are matched by a trie or by all their splits.
+// The longest added token, or piece that is matched by a trie or by all its splits.
 inline constexpr size_t kMaxPieceBytes = 512;
 
-// What SentencePiece writes for a space: U+2581.
+// SentencePiece writes this for a space: U+2581.
 inline constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
 enum class TokenType : uint8_t {

@@ -8,7 +8,6 @@
 
 namespace skein {
 
-inline constexpr char32_t kReplacementChar = 0xFFFD;
 inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
 
 enum class Utf8Kind : uint8_t {

@@ -28,9 +28,9 @@ class Vocabulary {
   TokenId byte_piece(uint8_t byte) const { return bytes_[byte]; }
 
   std::string_view spelled(TokenId id) const { return spelled_[static_cast<size_t>(id)]; }
-  // What the model compares text with: bytes for byte-level pieces, else the spelling.
+  // The text that the model looks for: bytes for byte-level pieces, else the spelling.
   std::string_view key(TokenId id) const { return keys()[static_cast<size_t>(id)]; }
-  // What the piece stands for in text; may be part of a character.
+  // The text that the piece stands for; may be part of a character.
   std::string_view decoded(TokenId id) const { return decoded_[static_cast<size_t>(id)]; }
   TokenType type(TokenId id) const { return types_[static_cast<size_t>(id)]; }
   bool encodable(TokenId id) const {

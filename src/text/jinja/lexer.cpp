@@ -1,7 +1,6 @@
 #include "text/jinja/lexer.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "text/jinja/python_text.h"
 
