@@ -16,7 +16,7 @@ sources_of() {
     jinja) echo src/text/jinja ;;
     chat_template) echo src/engine/loading/load_chat_template.cpp src/generate/prompt.cpp src/text/chat_template.cpp ;;
     tokenizer) echo src/text/bpe.cpp src/text/unigram.cpp src/text/added_tokens.cpp src/text/pre_tokenizer.cpp src/text/splitter.cpp ;;
-    tokenizer_json) echo src/text/tokenizer_json.cpp src/text/tokenizer_json_parts.cpp src/text/tokenizer_json_pre.cpp src/text/tokenizer_json_post.cpp ;;
+    tokenizer_json) echo src/text/tokenizer_json.cpp src/text/tokenizer_json_parts.cpp ;;
     load_tokenizer) echo src/engine/loading/load_tokenizer.cpp src/engine/loading/gguf_tokenizer.cpp src/text/markers.cpp src/text/vocabulary.cpp ;;
     detokenizer) echo src/text/text_assembler.cpp src/text/stop_matcher.cpp ;;
     config) echo src/model/families src/model/rope.cpp src/model/spec.cpp ;;
