@@ -68,7 +68,7 @@ goldens: # the tiny models of the tests, unpacked
 	@cmake -P cmake/goldens.cmake
 
 kill: build goldens ## a batch of 500 lines on a server that is killed 20 times
-	@python3 tests/server/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20
+	@python3 tests/server/batch/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20
 
 faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real server; the last line is the figure
 	@tools/setup.sh build test

@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/api/batch_request.h"
 #include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
 #include "server/api/text_requests.h"
+#include "server/batch/batch_request.h"
 #include "server/json/append.h"
 
 namespace {
@@ -46,7 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(parse_apply_template_request(body));
   check(parse_embeddings_request(body));
   check(parse_batch_request(body));
-  check(parse_batch_line(body, BatchEndpoint::kChatCompletions));
+  const ParsedLine line = parse_batch_line(body, kBatchChatUrl);
+  SKEIN_CHECK(!line.problems.empty() || line.body.is_object(), "a line without a body");
   std::string text;
   json::append_string(text, body);
   SKEIN_CHECK(json::parse(text).index() == 0, "a string that is not JSON");

@@ -19,7 +19,6 @@ EXCEPTIONS = {
     "src/apps/serve_run.cpp": 403,
     "src/server/http/connection.cpp": 408,
     "tests/engine/pressure.cpp:PressureLoad::run": 75,
-    "tests/server/store/batch_test.cpp": 401,
 }
 # What precedes a brace that opens no function.
 OTHER = re.compile(r"^\s*(?:(?:inline|export|extern \"C\"|typedef|static|constexpr|const|template\s*<.*>|\[\[.*?\]\]|alignas\s*\([^)]*\))\s*)*"

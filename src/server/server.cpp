@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/batch_executor.h"
+#include "server/batch/batch_executor.h"
 #include "server/context.h"
 #include "server/endpoints/endpoints.h"
 #include "server/observe/audit.h"

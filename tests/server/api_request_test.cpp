@@ -2,7 +2,6 @@
 #include <functional>
 #include <gtest/gtest.h>
 
-#include "server/api/batch_request.h"
 #include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
 #include "server/api/text_requests.h"
@@ -356,37 +355,6 @@ TEST(TextRequests, BothNames) {
   EXPECT_EQ(parse_apply_template_request("{}").error().param, "messages");
   EXPECT_EQ(parse_embeddings_request("{}").error().param, "input");
   EXPECT_EQ(tokenize_answer({1, 2}, 9, nullptr), R"({"tokens":[1,2],"count":2,"max_model_len":9})");
-}
-
-TEST(BatchRequests, LinesAndBatches) {
-  const auto line = [](const std::string& text) {
-    return problem_of(parse_batch_line(text, BatchEndpoint::kChatCompletions));
-  };
-  expect_all(
-      {{"", "", "invalid_json"},
-       {"{}", "custom_id"},
-       {R"({"custom_id":""})", "custom_id"},
-       {R"({"custom_id":"a"})", "method"},
-       {R"({"custom_id":"a","method":"GET"})", "method"},
-       {R"({"custom_id":"a","method":"POST"})", "url"},
-       {R"({"custom_id":"a","method":"POST","url":"/admin/keys","body":{}})", "url"},
-       {R"({"custom_id":"a","method":"POST","url":"/v1/chat/completions"})", "body"},
-       {R"({"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"stream":true}})",
-        "body.stream"}},
-      line);
-  EXPECT_FALSE(line(
-      R"({"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"stream":false}})"));
-  EXPECT_EQ(custom_id_of(R"({"custom_id":"a","method":1})"), "a");
-  expect_all(
-      {{"{}", "input_file_id"},
-       {R"({"input_file_id":"f"})", "endpoint"},
-       {R"({"input_file_id":"f","endpoint":"/v1/embeddings"})", "endpoint"},
-       {R"({"input_file_id":"f","endpoint":"/v1/completions","completion_window":"1y"})",
-        "completion_window"},
-       {R"({"input_file_id":"f","endpoint":"/v1/completions","metadata":{"a":1}})", "metadata"}},
-      [](const std::string& body) { return problem_of(parse_batch_request(body)); });
-  auto batch = parse_batch_request(R"({"input_file_id":"f","endpoint":"/v1/completions"})");
-  EXPECT_EQ(batch->completion_window_s, 86'400);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // /v1/batches in OpenAI's JSON. What runs them is the BatchExecutor.
 #include <utility>
 
-#include "server/api/batch_request.h"
+#include "server/batch/batch_request.h"
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/file_upload.h"
 #include "server/endpoints/reply.h"
@@ -118,17 +118,14 @@ api::Error creation_error(const Status& status) {
 }
 
 void create(ServerContext& context, const Call& call, const http::Responder& responder) {
-  auto request = api::parse_batch_request(call.request.body);
-  if (!request.ok()) return send_error(call, responder, request.error());
+  auto batch = parse_batch_request(call.request.body);
+  if (!batch.ok()) return send_error(call, responder, batch.error());
   // Its results will need room.
   const Status room = context.store.file_budget().check(call.principal->key_id);
   if (!room.ok()) return send_error(call, responder, room_error(room));
-  NewBatch batch{call.principal->key_id, std::string(api::batch_url(request->endpoint)),
-                 request->input_file_id,
-                 request->metadata.is_null() ? std::string() : request->metadata.dump(),
-                 request->completion_window_s};
+  batch->owner = call.principal->key_id;
   context.store.batches().create(
-      std::move(batch), [call, responder](const Result<BatchRecord>& created) {
+      std::move(*batch), [call, responder](const Result<BatchRecord>& created) {
         if (!created.ok()) {
           return send_error(call, responder, creation_error(created.status()));
         }

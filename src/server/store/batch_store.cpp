@@ -1,23 +1,9 @@
 #include "server/store/batch_store.h"
 
-#include <algorithm>
-#include <array>
-#include <string_view>
 #include <utility>
 
 namespace skein {
-namespace {
-
-constexpr std::array<std::string_view, 3> kEndpoints = {"/v1/chat/completions", "/v1/completions",
-                                                        "/v1/embeddings"};
-
-}  // namespace
-
 void BatchStore::create(NewBatch batch, Done<BatchRecord> done) {
-  if (std::find(kEndpoints.begin(), kEndpoints.end(), batch.endpoint) == kEndpoints.end()) {
-    done(invalid_argument("a batch runs /v1/chat/completions, /v1/completions or /v1/embeddings"));
-    return;
-  }
   thread_.write<BatchRecord>([batch = std::move(batch), now_s = now_s_()](
                                  Database& db) { return create_batch(db, batch, now_s); },
                              std::move(done));

@@ -1,4 +1,4 @@
-// Batches as the API shows them: create, look up, list, cancel. Running them is batch_runner.h's.
+// Batches as the API shows them: create, look up, list, cancel. Running them is server/batch's.
 // Thread-safety: any thread; answers come on the store's thread.
 #pragma once
 
@@ -16,8 +16,7 @@ class BatchStore {
   BatchStore(StoreThread& thread, std::function<int64_t()> unix_time_s)
       : thread_(thread), now_s_(std::move(unix_time_s)) {}
 
-  // The errors are those of batch_rows.h; kInvalidArgument also for an endpoint that batches do not
-  // have.
+  // The errors are those of batch_rows.h.
   void create(NewBatch batch, Done<BatchRecord> done);
   void get(std::string id, Scope scope, Done<BatchRecord> done);
   void list(Scope scope, ListOptions options, Done<Page<BatchRecord>> done);

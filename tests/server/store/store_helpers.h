@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "server/store/batch_runner.h"
+#include "server/batch/batch_runner.h"
 #include "server/store/store.h"
 
 namespace skein::testing {

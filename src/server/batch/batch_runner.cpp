@@ -1,12 +1,12 @@
-#include "server/store/batch_runner.h"
+#include "server/batch/batch_runner.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
+#include "server/batch/batch_output.h"
 #include "server/store/batch_attempts.h"
-#include "server/store/batch_output.h"
 
 namespace skein {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/store/batch_validator.h"
+#include "server/batch/batch_validator.h"
 
 #include <exception>
 #include <functional>

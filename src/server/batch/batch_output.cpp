@@ -1,4 +1,4 @@
-#include "server/store/batch_output.h"
+#include "server/batch/batch_output.h"
 
 #include <algorithm>
 #include <memory>

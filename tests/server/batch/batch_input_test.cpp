@@ -1,4 +1,4 @@
-#include "server/store/batch_input.h"
+#include "server/batch/batch_input.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-#include "server/store/batch_input.h"
+#include "server/batch/batch_input.h"
 #include "server/store/batch_rows.h"
 #include "server/store/store.h"
 

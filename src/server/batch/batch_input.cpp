@@ -1,66 +1,23 @@
-#include "server/store/batch_input.h"
+#include "server/batch/batch_input.h"
 
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
+
+#include "server/batch/batch_request.h"
 
 namespace skein {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kReadBytes = size_t{1} << 20;
 constexpr size_t kMaxErrors = 100;
-constexpr size_t kMaxCustomIdBytes = 512;
-
-constexpr int kMaxDepth = 128;
-
-// nlohmann writes JSON recursively: what nests without end would exhaust the stack.
-bool is_shallow(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return false;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return true;
-}
-
-// Anything but an object stands for a line that is no JSON.
-Json parse_line(std::string_view text) {
-  return is_shallow(text) ? Json::parse(text, nullptr, /*allow_exceptions=*/false) : Json();
-}
-
-LineResult refusal(const BatchError& error) {
-  const Json body = {{"error",
-                      {{"message", error.message},
-                       {"type", "invalid_request_error"},
-                       {"param", nullptr},
-                       {"code", error.code}}}};
-  return {400, "", body.dump()};
-}
-
-std::string text_field(const Json& object, const char* name) {
-  const auto field = object.find(name);
-  return field != object.end() && field->is_string() ? field->get<std::string>() : "";
-}
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-class Reader {
+class InputReader {
  public:
-  explicit Reader(std::string_view endpoint) : endpoint_(endpoint) {}
+  explicit InputReader(std::string_view endpoint) : endpoint_(endpoint) {}
 
   // `whole` is false for a line that is longer than kMaxLineBytes; `text` is then its beginning.
   void take(std::string_view text, uint64_t offset, bool whole) {
@@ -72,13 +29,13 @@ class Reader {
       return;
     }
     InputLine line{number_, "", offset, text.size(), {}};
-    BatchError error =
-        whole ? check(text, line) : BatchError{"line_too_long", "The line is too long.", number_};
-    if (error.code.empty()) {
+    const std::optional<LineProblem> problem =
+        whole ? check(text, line) : LineProblem{"line_too_long", "The line is too long."};
+    if (!problem) {
       ++usable_;
     } else {
-      line.refusal = refusal(error);
-      if (broken_.size() < kMaxErrors) broken_.push_back(std::move(error));
+      line.refusal = refusal(*problem);
+      note(broken_, problem->code, std::string(problem->message));
     }
     input_.lines.push_back(std::move(line));
   }
@@ -94,43 +51,38 @@ class Reader {
   }
 
  private:
+  void note(std::vector<BatchError>& errors, std::string_view code, std::string message) const {
+    if (errors.size() < kMaxErrors) {
+      errors.push_back({std::string(code), std::move(message), number_});
+    }
+  }
   // The batch fails, and this line is why.
-  void fail(std::string code, std::string message) {
-    if (input_.errors.size() == kMaxErrors) return;
-    input_.errors.push_back({std::move(code), std::move(message), number_});
+  void fail(std::string_view code, std::string message) {
+    note(input_.errors, code, std::move(message));
   }
 
-  // An error without a code: the line can be run.
-  BatchError check(std::string_view text, InputLine& line) {
-    const Json json = parse_line(text);
-    if (!json.is_object()) {
-      return {"invalid_json_line", "This line is not parseable as a JSON object.", number_};
-    }
-    line.custom_id = text_field(json, "custom_id");
-    if (line.custom_id.empty() || line.custom_id.size() > kMaxCustomIdBytes) {
-      line.custom_id.clear();
-      return {"invalid_custom_id", "custom_id must be a string of 1 to 512 bytes.", number_};
-    }
+  // Why the line cannot be run, if it cannot.
+  std::optional<LineProblem> check(std::string_view text, InputLine& line) {
+    ParsedLine parsed = parse_batch_line(text, endpoint_);
+    std::optional<LineProblem> broken;
+    line.custom_id = std::move(parsed.custom_id);
     const auto [first, added] = seen_.try_emplace(line.custom_id, number_);
-    if (!added) {
+    if (!added && !line.custom_id.empty()) {
       fail("duplicate_custom_id",
            fmt::format("The custom_id is the same as that of line {}; it must be unique.",
                        first->second));
     }
-    if (text_field(json, "method") != "POST") {
-      fail("invalid_method", "The method must be POST.");
+    for (const LineProblem& problem : parsed.problems) {
+      if (problem.fails_batch) {
+        fail(problem.code, std::string(problem.message));
+      } else {
+        broken = problem;
+      }
     }
-    if (text_field(json, "url") != endpoint_) {
-      fail("mismatched_url", "The url is not the endpoint of the batch.");
-    }
-    const auto body = json.find("body");
-    if (body == json.end() || !body->is_object()) {
-      return {"invalid_body", "The body must be a JSON object.", number_};
-    }
-    return {};
+    return broken;
   }
 
-  std::string endpoint_;
+  const std::string endpoint_;
   BatchInput input_;
   std::vector<BatchError> broken_;                 // lines that cannot be run
   std::unordered_map<std::string, int64_t> seen_;  // custom_id -> its first line
@@ -140,9 +92,9 @@ class Reader {
 };
 
 // Splits what comes in pieces into lines; holds at most one line and one piece.
-class Splitter {
+class LineSplitter {
  public:
-  explicit Splitter(Reader& reader) : reader_(reader) {}
+  explicit LineSplitter(InputReader& reader) : reader_(reader) {}
 
   void feed(std::string_view piece) {
     while (!piece.empty()) {
@@ -168,7 +120,7 @@ class Splitter {
   }
 
  private:
-  Reader& reader_;
+  InputReader& reader_;
   std::string line_;
   uint64_t start_ = 0;
   uint64_t length_ = 0;
@@ -179,8 +131,8 @@ class Splitter {
 
 Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoint,
                                     const std::function<bool()>& stop) {
-  Reader reader(endpoint);
-  Splitter splitter(reader);
+  InputReader reader(endpoint);
+  LineSplitter splitter(reader);
   for (uint64_t offset = 0;;) {
     if (stop && stop()) return unavailable("the server stops");
     SKEIN_ASSIGN(const std::string piece, read_part(file, offset, kReadBytes));

@@ -26,7 +26,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-GOLDEN = HERE.parents[1] / "build" / "goldens" / "llama"
+GOLDEN = HERE.parents[2] / "build" / "goldens" / "llama"
 URL = "/v1/chat/completions"
 BOUNDARY = "skein-kill-test"
 
@@ -35,7 +35,7 @@ def write_tiny_model(folder):
     folder.mkdir()
     for name in ("config.json", "model.safetensors"):
         shutil.copy(GOLDEN / name, folder / name)
-    shutil.copy(HERE / "byte_tokenizer.json", folder / "tokenizer.json")
+    shutil.copy(HERE.parent / "byte_tokenizer.json", folder / "tokenizer.json")
     return folder
 
 

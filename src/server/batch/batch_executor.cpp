@@ -1,4 +1,4 @@
-#include "server/batch_executor.h"
+#include "server/batch/batch_executor.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,8 +12,9 @@
 #include "base/log.h"
 #include "base/patience.h"
 #include "server/answer/answer_job.h"
-#include "server/api/batch_request.h"
-#include "server/store/batch_runner.h"
+#include "server/api/fields.h"
+#include "server/batch/batch_request.h"
+#include "server/batch/batch_runner.h"
 
 namespace skein {
 namespace {
@@ -49,13 +50,14 @@ api::Parsed<api::ChatRequest> read_chat(const json::Value& body) {
   return request;
 }
 
-// The request of a line, as `read` understands its body.
-template <class Request>
-api::Parsed<Request> read_line(std::string_view text, api::BatchEndpoint endpoint,
-                               api::Parsed<Request> (*read)(const json::Value& body)) {
-  auto line = api::parse_batch_line(text, endpoint);
-  if (!line.ok()) return line.error();
-  return read(line->body);
+// There is nobody to stream to.
+api::Problem find_stream(const json::Value& body) {
+  api::Problem problem;
+  const api::Fields fields(body, "body", problem);
+  if (fields.boolean("stream").value_or(false)) {
+    fields.fail("stream", "A line of a batch cannot be streamed.");
+  }
+  return problem;
 }
 
 // The lines that run, and where their results go. Shared with their callbacks, which may come when
@@ -223,13 +225,14 @@ class BatchExecutor::Impl {
               .principal = std::move(owner),
               .priority = Priority::LOW};
     call.request.request_id = fmt::format("{}-{}", line.batch, line.line);
-    const auto endpoint = api::BatchEndpoint::kChatCompletions;
-    if (line.endpoint == api::batch_url(endpoint)) {
-      answer(key, std::move(call), api::AnswerForm::kChat,
-             read_line(line.text, endpoint, read_chat));
+    const ParsedLine parsed = parse_batch_line(line.text, line.endpoint);
+    if (!parsed.problems.empty()) return lines_->finish(key, refusal(parsed.problems.front()));
+    if (auto problem = find_stream(parsed.body)) return lines_->finish(key, failed_line(*problem));
+    if (line.endpoint == kBatchChatUrl) {
+      answer(key, std::move(call), api::AnswerForm::kChat, read_chat(parsed.body));
     } else {
       answer(key, std::move(call), api::AnswerForm::kCompletion,
-             read_line(line.text, api::BatchEndpoint::kCompletions, api::read_completion_request));
+             api::read_completion_request(parsed.body));
     }
   }
 

@@ -37,8 +37,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "server/batch/batch_validator.h"
 #include "server/store/batch_rows.h"
-#include "server/store/batch_validator.h"
 #include "server/store/store.h"
 
 namespace skein {
