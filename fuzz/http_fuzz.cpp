@@ -6,8 +6,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/http/body_decoder.h"
-#include "server/http/head_parser.h"
+#include "server/http/request_parser.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include "server/api/completion_request.h"
 #include "server/api/text_requests.h"
 #include "server/batch/batch_request.h"
-#include "server/json/append.h"
+#include "server/json.h"
 
 namespace {
 
@@ -32,9 +32,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
   auto chat = parse_chat_request(body);
   if (chat.ok()) {
-    SKEIN_CHECK(chat->generation.n >= 1 && chat->generation.n <= kMaxChoices, "n");
+    SKEIN_CHECK(chat->options.n >= 1 && chat->options.n <= kMaxChoices, "n");
     SKEIN_CHECK(!chat->messages.empty(), "no messages");
-    const SamplingParams params = chat->generation.sampling_params({}, 1);
+    const SamplingParams params = chat->options.sampling_params({}, 1);
     SKEIN_CHECK(params.top_p > 0 && params.top_p <= 1, "top_p {}", params.top_p);
     SKEIN_CHECK(json::parse(chat->conversation().context.dump()).index() == 0, "a context");
   }

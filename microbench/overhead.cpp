@@ -167,8 +167,8 @@ struct Stage {
 Status set_up(Stage& stage, const char* path, const std::string& state_dir, ComputePool& pool,
               const Clock& clock) {
   ServingOptions serving;
-  serving.batch_max_batch_size = kStreams;
-  serving.prefix_cache = false;
+  serving.engine.scheduler.max_batch = kStreams;
+  serving.engine.scheduler.prefix_cache = false;
   stage.models =
       std::make_unique<SchedulerManager>(SchedulerManager::Options{.memory_bytes = kMemory},
                                          make_model_loader(serving, pool, clock), clock);

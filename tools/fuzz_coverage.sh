@@ -22,7 +22,7 @@ sources_of() {
     config) echo src/model/families src/model/rope.cpp src/model/spec.cpp ;;
     decoder) echo src/model/decoder.cpp src/model/weights.cpp ;;
     sampling_defaults) echo src/engine/loading/sampling_defaults.cpp ;;
-    http) echo src/server/http/head_parser.cpp src/server/http/body_decoder.cpp ;;
+    http) echo src/server/http/request_parser.cpp ;;
     json_body) echo src/server/api ;;
     multipart) echo src/server/http/multipart.cpp ;;
     sse_answer) echo src/bench/sse_answer.cpp ;;

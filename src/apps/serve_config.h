@@ -16,7 +16,7 @@ struct ServeConfig {
   std::vector<std::string> warnings;  // for the log
 };
 
-// What a command line gave: the words of each option by its place in serve_options().
+// The words that a command line gave each option, by its place in serve_options().
 using GivenFlags = std::map<size_t, Words>;
 // Variables that begin with SKEIN_.
 using Environment = std::map<std::string, std::string>;

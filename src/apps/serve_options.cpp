@@ -12,7 +12,7 @@ namespace skein::apps {
 namespace {
 
 constexpr ServeOption kOptions[] = {
-#define SKEIN_OPTION(group, type, name, fallback, check, help) \
+#define SKEIN_OPTION(group, type, name, fallback, check, target, help) \
   {group, #name, &ServeOptions::name, check, help},
 #include "apps/serve_options.def"
 #undef SKEIN_OPTION

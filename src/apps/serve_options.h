@@ -30,7 +30,7 @@ inline constexpr bool kSandboxByDefault = true;
 #endif
 
 struct ServeOptions {
-#define SKEIN_OPTION(group, type, name, fallback, check, help) type name = fallback;
+#define SKEIN_OPTION(group, type, name, fallback, check, target, help) type name = fallback;
 #include "apps/serve_options.def"
 #undef SKEIN_OPTION
 };

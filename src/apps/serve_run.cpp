@@ -1,10 +1,7 @@
 #include "apps/serve_run.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
 #include <memory>
@@ -18,18 +15,17 @@
 #include "apps/model_table.h"
 #include "apps/options.h"
 #include "apps/serve_events.h"
+#include "apps/serve_settings.h"
 #include "apps/serve_start.h"
 #include "apps/service_notify.h"
 #include "apps/terminal.h"
 #include "backend/registry.h"
 #include "base/background_log.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/patience.h"
 #include "base/sandbox.h"
 #include "engine/manager/load_served_model.h"
 #include "server/server.h"
-#include "server/store/random.h"
 
 namespace skein::apps {
 namespace {
@@ -39,10 +35,6 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kRedraw{100};
 constexpr milliseconds kForEver{24 * 3600 * 1000};
-
-TimeUs to_us(double seconds) {
-  return static_cast<TimeUs>(std::llround(seconds * kUsPerSecond));
-}
 
 // Ends the process without destructors, which could wait for what never comes.
 [[noreturn]] void leave(const CommandResult& result) {
@@ -71,97 +63,6 @@ LogLevel log_level_of(const std::string& name) {
   return LogLevel::kOff;
 }
 
-ModelFlags model_flags(const ServeOptions& options) {
-  ModelFlags flags;
-  flags.precision = options.precision;
-  flags.kv_dtype = options.kv_dtype;
-  flags.isa = options.cpu_isa == "auto" ? "" : options.cpu_isa;
-  flags.threads = static_cast<uint32_t>(options.threads);
-  flags.max_context = static_cast<uint32_t>(options.max_context);
-  return flags;
-}
-
-ServingOptions serving_options(const ServeOptions& options) {
-  const ModelFlags flags = model_flags(options);
-  ServingOptions serving;
-  serving.enable_batching = options.enable_batching;
-  serving.batch_block_pool_size = static_cast<uint32_t>(options.batch_block_pool_size);
-  serving.batch_max_batch_size = static_cast<uint32_t>(options.batch_max_batch_size);
-  serving.max_queue = static_cast<uint32_t>(options.max_queue);
-  serving.step_tokens = static_cast<uint32_t>(options.step_tokens);
-  serving.prefix_cache = options.prefix_cache;
-  serving.us_per_class = to_us(1 / options.aging_rate);
-  serving.inter_token_target_us = to_us(options.inter_token_target_ms / 1000);
-  serving.max_slowdown_percent = static_cast<uint32_t>(std::lround(100 * options.max_slowdown));
-  serving.step_timeout_us = to_us(options.step_timeout);
-  serving.stall_timeout_us = to_us(options.stall_timeout);
-  serving.model = model_options(flags);
-  fill_random(std::as_writable_bytes(std::span(&serving.hash_key, 1)));
-  return serving;
-}
-
-// 127.0.0.1:9090, [::]:9090 or name:9090.
-Result<http::ServerOptions::Probe> parse_listen(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  const std::string_view digits = text.substr(std::min(colon, text.size() - 1) + 1);
-  std::string_view host = text.substr(0, std::min(colon, text.size()));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  uint16_t port = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (colon == std::string_view::npos || host.empty() || error != std::errc() ||
-      end != digits.data() + digits.size()) {
-    return invalid_argument("--probe-listen '{}': it must be ADDR:PORT, as in 0.0.0.0:9090", text);
-  }
-  return http::ServerOptions::Probe{std::string(host), port};
-}
-
-Result<http::ServerOptions> http_options(const ServeOptions& options) {
-  http::ServerOptions http;
-  http.host = options.host;
-  http.port = static_cast<uint16_t>(options.port);
-  http.io_threads = options.io_threads;
-  http.max_connections = options.max_connections;
-  http.cors_origins = options.cors_origin;
-  http.max_waiting_per_address = options.max_idle_per_address;
-  for (const std::string& proxy : options.trusted_proxy) {
-    SKEIN_ASSIGN(const http::AddressRange range, http::parse_address_range(proxy));
-    http.trusted_proxies.push_back(range);
-  }
-  if (!options.probe_listen.empty()) {
-    SKEIN_ASSIGN(http.probe, parse_listen(options.probe_listen));
-  }
-  if (options.tls_cert.empty() != options.tls_key.empty()) {
-    return invalid_argument("--tls-cert and --tls-key go together; only {} was given",
-                            options.tls_key.empty() ? "--tls-cert" : "--tls-key");
-  }
-  if (!options.tls_cert.empty()) http.tls = http::TlsFiles{options.tls_cert, options.tls_key};
-  return http;
-}
-
-uint64_t request_memory(const ServeOptions& options) {
-  if (options.request_memory.value != 0) return options.request_memory.value;
-  return std::clamp(available_memory() / 16, uint64_t{128} << 20, uint64_t{1} << 30);
-}
-
-// What clients may call a server without keys, beside localhost and the bound name.
-Result<std::vector<std::string>> allowed_hosts(const ServeOptions& options) {
-  std::vector<std::string> hosts = options.allow_host;
-  for (const std::string& host : hosts) {
-    const bool is_v6 = host.starts_with('[') && host.ends_with(']');
-    if (host.empty() || host.find_first_of(is_v6 ? "/ *" : "/ *:") != std::string::npos) {
-      return invalid_argument(
-          "--allow-host {}: it must be a name or an address alone, as in llm.example.org", host);
-    }
-  }
-  std::array<char, 256> name{};
-  if (options.insecure_open && ::gethostname(name.data(), name.size() - 1) == 0) {
-    const std::string whole = name.data();
-    hosts.push_back(whole);
-    hosts.push_back(whole.substr(0, whole.find('.')));
-  }
-  return hosts;
-}
-
 // host:port for a URL; an IPv6 address stands in brackets.
 std::string authority_of(const std::string& host, uint16_t port) {
   const bool is_v6 = host.find(':') != std::string::npos && host.front() != '[';
@@ -171,8 +72,10 @@ std::string authority_of(const std::string& host, uint16_t port) {
 class ServeRun {
  public:
   // `checker` null: models are loaded unchecked, and there is no sandbox.
-  ServeRun(const ServeOptions& options, ServeFiles files, std::unique_ptr<SideProcess> checker)
+  ServeRun(const ServeOptions& options, ServeSettings settings, ServeFiles files,
+           std::unique_ptr<SideProcess> checker)
       : options_(options),
+        settings_(std::move(settings)),
         files_(std::move(files)),
         checker_(std::move(checker)),
         signals_(events_) {}
@@ -194,6 +97,7 @@ class ServeRun {
   bool is_loading() const;
 
   const ServeOptions& options_;
+  const ServeSettings settings_;
   ServeFiles files_;
   const std::unique_ptr<SideProcess> checker_;
   ServeEvents events_;
@@ -209,11 +113,10 @@ class ServeRun {
 
 Status ServeRun::start() {
   raise_file_limit();
-  pool_ = make_pool(model_flags(options_));
-  SchedulerManager::Options manager;
-  SKEIN_ASSIGN(const auto backend, make_backend(serving_options(options_).model, *pool_));
-  manager.memory_bytes = options_.memory.value != 0 ? options_.memory.value : backend->available();
-  manager.max_models = static_cast<uint32_t>(options_.max_models);
+  pool_ = make_pool(settings_.model);
+  SchedulerManager::Options manager = settings_.manager;
+  SKEIN_ASSIGN(const auto backend, make_backend(settings_.serving.model, *pool_));
+  if (manager.memory_bytes == 0) manager.memory_bytes = backend->available();
   manager.before_load = [this](const ModelConfig& config) { return before_load(config); };
   manager.after_load = [this](const ModelConfig& config) { server_->end_load(config); };
   manager_ = std::make_unique<SchedulerManager>(manager, model_loader(), clock_);
@@ -223,7 +126,7 @@ Status ServeRun::start() {
 }
 
 SchedulerManager::Loader ServeRun::model_loader() {
-  ServingOptions serving = serving_options(options_);
+  ServingOptions serving = settings_.serving;
   serving.model.report = [this](uint64_t done, uint64_t all) { load_share_.report(done, all); };
   SchedulerManager::Loader load = make_model_loader(serving, *pool_, clock_);
   return checker_ ? with_check(std::move(load), *checker_) : load;
@@ -237,26 +140,9 @@ Status ServeRun::before_load(const ModelConfig& config) {
 }
 
 Status ServeRun::start_server() {
-  ServerSettings settings;
-  SKEIN_ASSIGN(settings.http, http_options(options_));
-  settings.state_dir = files_.state_dir;
+  ServerSettings settings = settings_.server;
+  settings.store.state_dir = files_.state_dir;
   settings.default_model = files_.known.front().id;
-  settings.version = SKEIN_VERSION;
-  settings.share_prefixes = options_.share_prefixes;
-  settings.insecure_open = options_.insecure_open;
-  SKEIN_ASSIGN(settings.allow_hosts, allowed_hosts(options_));
-  settings.batch_lines = options_.batch_lines;
-  settings.request_memory_bytes = request_memory(options_);
-  settings.workers.threads = options_.worker_threads;
-  settings.workers.us_per_class = to_us(1 / options_.aging_rate);  // as in the engine's queue
-  settings.min_free_disk_bytes = options_.min_free_disk.value;
-  settings.file_limits = {options_.max_files_per_key, options_.max_file_bytes_per_key.value,
-                          options_.max_file_bytes.value};
-  if (options_.log_requests) {
-    settings.log_request = [](const FinishedRequest& request) {
-      log_info("request {}", log_line(request));
-    };
-  }
   settings.on_drain_request = [this] { events_.push({ServeEvent::Kind::kStop, 0, {}}); };
   SKEIN_ASSIGN(server_, Server::create(std::move(settings), *manager_, clock_));
   return server_->start();
@@ -390,13 +276,15 @@ CommandResult run_server(const ServeOptions& options) {
   set_log_level(log_level_of(options.log_level));
   Result<ServeFiles> files = find_files(options);
   if (!files.ok()) return files.status();
+  Result<ServeSettings> settings = serve_settings(options);
+  if (!settings.ok()) return settings.status();
   std::unique_ptr<SideProcess> checker;
   if (options.sandbox) {
     auto entered = enter_serve_sandbox(options, *files);
     if (!entered.ok()) return entered.status();
     checker = std::move(*entered);
   }
-  return ServeRun(options, std::move(*files), std::move(checker)).run();
+  return ServeRun(options, std::move(*settings), std::move(*files), std::move(checker)).run();
 }
 
 }  // namespace skein::apps

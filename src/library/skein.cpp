@@ -93,12 +93,13 @@ std::unique_ptr<Stream::Impl> Model::Impl::submit(std::vector<TokenId> prompt,
 
 Model Model::load(const std::string& path, const LoadOptions& options) {
   ServingOptions serving;
-  serving.batch_max_batch_size = options.batch_max_batch_size;
-  serving.batch_block_pool_size = options.batch_block_pool_size;
+  SchedulerConfig& scheduler = serving.engine.scheduler;
+  scheduler.max_batch = options.batch_max_batch_size;
+  scheduler.pool_blocks = options.batch_block_pool_size;
   serving.model.max_context = options.max_context;
   serving.model.precision = precision_of(options.precision);
   std::random_device random;
-  serving.hash_key = {uint64_t{random()} << 32 | random(), uint64_t{random()} << 32 | random()};
+  scheduler.hash_key = {uint64_t{random()} << 32 | random(), uint64_t{random()} << 32 | random()};
   const unsigned threads = options.threads != 0 ? options.threads : usable_cpus();
   return Model(std::make_unique<Impl>(path, serving, threads));
 }

@@ -1,10 +1,11 @@
-// What every endpoint may use. All of it outlives the HTTP server.
+// ServerContext: the parts of a server that endpoints, answers and batches use.
+//
+// It owns nothing; all of it outlives the HTTP server, the workers and the delivery. Each part says
+// itself which threads may use it, and all of them may be used by any worker.
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <functional>
-#include <string>
+#include <cstdint>
 
 #include "base/clock.h"
 #include "engine/manager/scheduler_manager.h"
@@ -16,11 +17,13 @@
 #include "server/http/byte_budget.h"
 #include "server/http/workers.h"
 #include "server/observe/metrics.h"
+#include "server/settings.h"
 #include "server/store/store.h"
 
 namespace skein {
 
 struct ServerContext {
+  const ServerSettings& settings;
   const Clock& clock;
   SchedulerManager& models;
   Store& store;
@@ -29,17 +32,12 @@ struct ServerContext {
   Metrics& metrics;
   LiveRequests& live;
   Delivery& delivery;
-  ByteBudget& memory;      // of all requests
-  http::Workers& workers;  // the same that handlers run on
-
-  std::string default_model;                                // what an absent or empty `model` means
-  bool share_prefixes = false;                              // all tenants use one prefix cache
-  std::chrono::milliseconds keepalive_interval;             // of a stream that says nothing
-  std::function<void(const FinishedRequest&)> log_request;  // may be empty
-  std::string version;
-  std::atomic<bool>& ready;           // the models named at the start are loaded
-  std::atomic<bool>& draining;        // no new work
-  std::function<void()> start_drain;  // what SIGTERM does
+  ByteBudget& memory;        // for what all requests hold
+  http::Workers& workers;    // the threads that endpoints run on
+  http::Workers& scrapes;    // one thread for pages of metrics, which wait for nobody's text work
+  std::atomic<bool>& ready;  // the models named at the start are loaded
+  std::atomic<bool>& draining;  // no new work is taken
+  int64_t started_at_s = 0;     // in the calendar's time
 
   // Why the workers did not take a task.
   api::Error no_worker() const { return draining ? api::draining(1) : api::overloaded(1); }

@@ -1,4 +1,4 @@
-// What keeps the pages of other sites away from a server without keys.
+// OriginGuard keeps the pages of other sites away from a server without keys.
 //
 // Such a server trusts whoever can reach it, and a browser on the same machine can. A page from
 // elsewhere may make it send requests, either openly (they then carry a foreign Origin or

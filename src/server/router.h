@@ -1,19 +1,14 @@
-// The application behind the HTTP server: the table of routes, who may use them, and the endpoints
-// that serve them.
+// Router: the application behind the HTTP server. It finds the route of a request (routes.def),
+// asks the keys who may use it, and hands the request to the route's endpoint.
 //
-//   Router router(gate);
-//   router.bind(Endpoint::kHealth, [](Call call, http::Responder responder) { ... });
-//   http::HttpServer server(options, router);
-//
-// Everything is bound before the server starts; afterwards any thread may use it. Unknown paths get
-// 404, known ones with another method 405 and Allow, routes without an endpoint 501, each in the
-// dialect of its path.
+// Unknown paths get 404, known ones with another method 405 and Allow, each in the dialect of its
+// path. Nothing of a Router changes after it was made: any thread may use it.
 #pragma once
 
-#include <array>
-#include <functional>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -22,55 +17,86 @@
 #include "server/api/errors.h"
 #include "server/auth/principal.h"
 #include "server/http/http_server.h"
-#include "server/routes.h"
+#include "server/observe/audit.h"
+#include "server/origin_guard.h"
 
 namespace skein {
 
+struct Route;
+struct ServerContext;
 using PrincipalPtr = std::shared_ptr<const Principal>;
 
-// Decides who may come in. Called on I/O threads, many at once: quick, no waiting.
-class Gate {
- public:
-  virtual ~Gate() = default;
-  // Nobody has a key: what a request says of where it comes from decides instead.
-  virtual bool is_open() const = 0;
-  // While the gate is open: why a request is turned away before its route is asked. `route` is null
-  // where nothing serves it.
-  virtual std::optional<api::Error> screen(const Route* route, const http::RequestHead& head,
-                                           const std::string& peer) = 0;
-  // The same for the probe port, whether the gate is open or not: nobody shows a key there.
-  virtual std::optional<api::Error> screen_probe(const http::RequestHead& head) = 0;
-  // By what came as x-api-key or Bearer. Also the place for what holds for all requests, as a drain
-  // does.
-  virtual api::Parsed<PrincipalPtr> enter(const Route& route, const http::RequestHead& head,
-                                          const std::string& peer) = 0;
-  // As Application::answered; `route` is null where nothing serves the path.
-  virtual void answered(const Route* route, const http::Answered& answer) = 0;
-};
-
-// One request on its way to its endpoint.
+// A request that was admitted, on its way to its endpoint.
 struct Call {
   const Route* route = nullptr;
-  std::string id;  // of the path
+  std::string id;  // stands in the path for {id} or {path}
   PrincipalPtr principal;
   Priority priority = Priority::NORMAL;
   http::Request request = {};
-  std::shared_ptr<http::BodySink> sink = nullptr;  // of uploads
+  std::shared_ptr<http::BodySink> sink = nullptr;  // has the body of an upload
 };
 
-using EndpointFunction = std::function<void(Call call, http::Responder responder)>;
-using SinkFunction = std::function<std::shared_ptr<http::BodySink>(const Call& call)>;
+// Answers a call, on a worker unless its route is quick. It may take the call's parts.
+using Endpoint = void(ServerContext& context, Call& call, const http::Responder& responder);
+// Says where the body of an upload goes. Runs on an I/O thread, when the call's request has its
+// head alone.
+using OpenSink = std::shared_ptr<http::BodySink>(ServerContext& context, const Call& call);
+
+enum class Auth : uint8_t {
+  kNone,   // never needs a key
+  kKey,    // needs one where keys are configured
+  kAdmin,  // needs the admin right; never open
+};
+
+// Where the class of a request's work comes from: the tier of its key, or LOW for batches. It never
+// comes from the client.
+enum class ClassRule : uint8_t { kTier, kLow };
+
+struct Route {
+  std::string_view method;
+  std::string_view pattern;
+  Endpoint* endpoint = nullptr;
+  Auth auth = Auth::kAdmin;
+  ClassRule class_rule = ClassRule::kTier;
+  uint64_t body_limit_bytes = 0;
+  bool begins_work = false;  // it is refused while the server drains
+  bool is_quick = false;     // its endpoint runs on an I/O thread, and neither works nor waits
+  bool is_page = false;      // a page or its parts: may be opened from anywhere, but not in a frame
+  bool is_probe = false;     // it is also served on the probe port, without a key
+  OpenSink* open_sink = nullptr;  // uploads: the body goes to a sink and not into memory
+  api::Dialect dialect = api::Dialect::kOpenAi;  // follows from the pattern
+};
+
+inline constexpr uint64_t kJsonBodyBytes = 8 << 20;
+inline constexpr uint64_t kUploadBytes = (512ULL << 20) + (1 << 20);  // the file and its wrapping
+
+std::span<const Route> routes();
+
+struct RouteMatch {
+  const Route* route = nullptr;  // null: nothing serves the request
+  std::string id;                // stands for {id} or {path}
+  std::string allow;  // without a route: the methods that the path has; empty: it is unknown
+};
+
+// HEAD is served by the route of GET.
+RouteMatch match_route(std::string_view method, std::string_view path);
+
+// The dialect of the errors that a path gets, also where nothing is.
+constexpr api::Dialect dialect_of(std::string_view path) {
+  constexpr std::string_view kMessages = "/v1/messages";
+  const bool messages = path == kMessages || (path.starts_with(kMessages) &&
+                                              path.substr(kMessages.size()).starts_with('/'));
+  return messages ? api::Dialect::kAnthropic : api::Dialect::kOpenAi;
+}
+
+// The class that a route gives to its requests.
+Priority class_of(const Route& route, Priority key_tier);
 
 class Router final : public http::Application {
  public:
-  explicit Router(Gate& gate) : gate_(gate) {}
-
-  void bind(Endpoint endpoint, EndpointFunction function);
-  // The function runs on an I/O thread: it neither works nor waits.
-  void bind_quick(Endpoint endpoint, EndpointFunction function);
-  // For the routes with uploads: where the body goes. Called on an I/O thread; of the call's
-  // request the head alone is there.
-  void bind_upload(Endpoint endpoint, SinkFunction sink, EndpointFunction function);
+  // While there are no keys, `guard` decides by what a request says of where it comes from; on the
+  // probe port, where nobody shows a key, `probe_guard` always does. `context` outlives the router.
+  Router(ServerContext& context, OriginGuard guard, OriginGuard probe_guard);
 
   std::optional<http::Response> screen(const http::RequestHead& head,
                                        const std::string& peer) override;
@@ -81,21 +107,18 @@ class Router final : public http::Application {
   http::Response refusal(int status, std::string_view message, std::string_view path) override;
 
  private:
-  struct Binding {
-    EndpointFunction function;
-    SinkFunction sink;
-    bool is_quick = false;
-  };
-  std::variant<http::Accepted, http::Response> accept(Call call, const http::RequestHead& head);
+  api::Parsed<PrincipalPtr> enter(const Route& route, const http::RequestHead& head,
+                                  const std::string& peer);
+  http::Accepted accept(Call call, const http::RequestHead& head);
 
-  Gate& gate_;
-  std::array<Binding, static_cast<size_t>(Endpoint::kCount)> bindings_;
+  ServerContext& context_;
+  Audit audit_;
+  const OriginGuard guard_;
+  const OriginGuard probe_guard_;
+  const PrincipalPtr anonymous_ = std::make_shared<const Principal>();
 };
 
 // An error as an answer, with Retry-After and WWW-Authenticate where they belong.
 http::Response error_response(api::Dialect dialect, const api::Error& error);
-
-// The key that a request shows, in x-api-key or as `Authorization: Bearer`; empty: none.
-std::string_view credential_of(const http::RequestHead& head);
 
 }  // namespace skein

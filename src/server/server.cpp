@@ -9,95 +9,10 @@
 #include "base/log.h"
 #include "server/batch/batch_executor.h"
 #include "server/context.h"
-#include "server/endpoints/endpoints.h"
-#include "server/observe/audit.h"
-#include "server/origin_guard.h"
 #include "server/router.h"
 
 namespace skein {
 namespace {
-
-// Routes that begin new work: refused while the server drains.
-bool begins_work(const Route& route) {
-  switch (route.endpoint) {
-    case Endpoint::kChatCompletions:
-    case Endpoint::kCompletions:
-    case Endpoint::kMessages:
-    case Endpoint::kEmbeddings:
-    case Endpoint::kFileUpload:
-    case Endpoint::kBatchCreate:
-    case Endpoint::kAdminLoad:
-      return true;
-    default:
-      return false;
-  }
-}
-
-class KeyGate final : public Gate {
- public:
-  KeyGate(const KeyRing& keys, const Clock& clock, Metrics& metrics,
-          const std::atomic<bool>& draining, OriginGuard::Options guard,
-          OriginGuard::Options probe_guard)
-      : keys_(keys),
-        audit_(clock),
-        metrics_(metrics),
-        draining_(draining),
-        guard_(std::move(guard)),
-        probe_guard_(std::move(probe_guard)) {}
-
-  bool is_open() const override { return keys_.is_open(); }
-
-  std::optional<api::Error> screen(const Route* route, const http::RequestHead& head,
-                                   const std::string& peer) override {
-    auto error = guard_.check(head, route != nullptr && route->is_page);
-    if (error) audit_.refused(error->status, {head.method, head.path, peer}, "");
-    return error;
-  }
-
-  std::optional<api::Error> screen_probe(const http::RequestHead& head) override {
-    return probe_guard_.check(head, false);
-  }
-
-  api::Parsed<PrincipalPtr> enter(const Route& route, const http::RequestHead& head,
-                                  const std::string& peer) override {
-    PrincipalPtr who =
-        route.auth == Auth::kNone ? anonymous_ : keys_.authenticate(credential_of(head));
-    const Audit::Call call{head.method, head.path, peer};
-    const bool is_admin_call = route.auth == Auth::kAdmin;
-    if (who == nullptr || (is_admin_call && who->is_anonymous())) {
-      audit_.refused(401, call, "");
-      return api::unauthorized();
-    }
-    if (is_admin_call && !who->admin) {
-      audit_.refused(403, call, who->key_id);
-      return api::forbidden("This needs a key with the admin right.");
-    }
-    if (is_admin_call) audit_.admin_call(call, *who);
-    if (draining_ && begins_work(route)) {
-      metrics_.on_rejected("", Rejection::kDraining);
-      return api::draining(kRetryAfterDrainS);
-    }
-    return who;
-  }
-
-  void answered(const Route* route, const http::Answered& answer) override {
-    metrics_.on_answer(route, answer.status);
-    // Whoever was not admitted has a line already.
-    if (!answer.caller || (answer.status != 401 && answer.status != 403)) return;
-    audit_.refused(answer.status, {answer.method, answer.path, answer.peer}, *answer.caller);
-  }
-
- private:
-  static constexpr uint64_t kRetryAfterDrainS = 5;
-
-  const KeyRing& keys_;
-  Audit audit_;
-  Metrics& metrics_;
-  const std::atomic<bool>& draining_;
-  const OriginGuard guard_;
-  const OriginGuard probe_guard_;
-  const PrincipalPtr anonymous_ = std::make_shared<const Principal>();
-};
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
@@ -119,6 +34,7 @@ OriginGuard::Options probe_guard_options(const ServerSettings& settings) {
 }
 
 constexpr std::chrono::milliseconds kLookAgain{5};
+constexpr size_t kMaxScrapes = 64;  // that wait; beyond: 503
 
 }  // namespace
 
@@ -134,38 +50,26 @@ class Server::Impl {
         limiter_(clock),
         memory_(settings_.request_memory_bytes),
         metrics_(clock),
-        context_{clock,
-                 models,
-                 *store_,
-                 keys_,
-                 limiter_,
-                 metrics_,
-                 live_,
-                 delivery_,
-                 memory_,
-                 workers_,
-                 settings_.default_model,
-                 settings_.share_prefixes,
-                 settings_.keepalive_interval,
-                 settings_.log_request,
-                 settings_.version,
-                 ready_,
-                 draining_,
-                 settings_.on_drain_request},
+        context_{.settings = settings_,
+                 .clock = clock,
+                 .models = models,
+                 .store = *store_,
+                 .keys = keys_,
+                 .limiter = limiter_,
+                 .metrics = metrics_,
+                 .live = live_,
+                 .delivery = delivery_,
+                 .memory = memory_,
+                 .workers = workers_,
+                 .scrapes = scrapes_,
+                 .ready = ready_,
+                 .draining = draining_,
+                 .started_at_s = store_->unix_time_s()},
         workers_(settings_.workers, clock),
-        gate_(keys_, clock, metrics_, draining_, guard_options(settings_),
-              probe_guard_options(settings_)),
-        router_(gate_),
-        http_(settings_.http, router_, workers_, memory_) {
-    bind_generation(router_, context_);
-    bind_text(router_, context_);
-    bind_models(router_, context_);
-    bind_files(router_, context_);
-    bind_batches(router_, context_);
-    bind_requests(router_, context_);
-    bind_health(router_, context_);
-    bind_admin(router_, context_);
-  }
+        scrapes_({.threads = 1, .queue_limit = kMaxScrapes}, clock),
+        router_(context_, OriginGuard(guard_options(settings_)),
+                OriginGuard(probe_guard_options(settings_))),
+        http_(settings_.http, router_, workers_, memory_) {}
 
   Status check_exposure() {
     SKEIN_TRY(keys_.follow(store_->keys()));
@@ -214,7 +118,7 @@ class Server::Impl {
   // Their threads use the context until they are joined.
   Delivery delivery_;
   http::Workers workers_;
-  KeyGate gate_;
+  http::Workers scrapes_;
   Router router_;
   http::HttpServer http_;
   std::unique_ptr<BatchExecutor> executor_;
@@ -222,11 +126,7 @@ class Server::Impl {
 
 Result<std::unique_ptr<Server>> Server::create(ServerSettings settings, SchedulerManager& models,
                                                const Clock& clock) {
-  StoreOptions store_options;
-  store_options.state_dir = settings.state_dir;
-  store_options.min_free_bytes = settings.min_free_disk_bytes;
-  store_options.file_limits = settings.file_limits;
-  SKEIN_ASSIGN(std::unique_ptr<Store> store, Store::open(std::move(store_options)));
+  SKEIN_ASSIGN(std::unique_ptr<Store> store, Store::open(settings.store));
   auto impl = std::make_unique<Impl>(std::move(settings), std::move(store), models, clock);
   SKEIN_TRY(impl->check_exposure());
   return std::unique_ptr<Server>(new Server(std::move(impl)));

@@ -11,39 +11,14 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/manager/scheduler_manager.h"
-#include "server/http/http_server.h"
-#include "server/observe/finished_request.h"
-#include "server/store/file_budget.h"
+#include "server/settings.h"
 
 namespace skein {
-
-struct ServerSettings {
-  http::ServerOptions http;
-  http::Workers::Options workers;
-  uint64_t request_memory_bytes = ByteBudget::kDefaultBytes;  // held by all requests together
-  std::string state_dir;
-  std::string default_model;
-  std::string version;
-  bool share_prefixes = false;
-  bool insecure_open = false;  // a bind beyond loopback without any key
-  // While there are no keys: what the server is called, beside the name it is bound to.
-  std::vector<std::string> allow_hosts;
-  size_t batch_lines = 4;                                // of batches, at a time
-  std::chrono::milliseconds keepalive_interval{15'000};  // of a stream that says nothing
-  uint64_t min_free_disk_bytes = uint64_t{64} << 20;
-  FileLimits file_limits;
-  std::function<void(const FinishedRequest&)> log_request;
-  // Called on an I/O or worker thread when an admin asks for a drain.
-  std::function<void()> on_drain_request;
-};
 
 enum class Stopped : uint8_t {
   kWhole,       // all requests ended by themselves
@@ -66,7 +41,7 @@ class Server {
   void set_ready();
   // Keys from the database, at once: what SIGHUP does.
   void reload_keys();
-  // Likewise; a certificate that cannot be used is logged, and the old one stays.
+  // Reads the certificate again. One that cannot be used is logged, and the old one stays.
   void reload_certificate();
   // Around a load of the manager's, on its thread: kDataLoss for a model whose load killed an
   // earlier server. What the operator names at the start is tried again.

@@ -11,6 +11,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/isas.h"
 #include "backend/reference/reference_backend.h"
+#include "backend/registry.h"
 #include "backend/same_bits.h"
 #include "base/compute_pool.h"
 
@@ -34,6 +35,15 @@ inline BackendUnderTest cpu_under_test(CpuIsa isa) {
   };
   cpu.is_emulated = is_emulated(isa);
   return cpu;
+}
+
+// One that the registry makes by its name.
+inline BackendUnderTest registered(const std::string& name, float tolerance = 0) {
+  BackendUnderTest backend{.name = name, .make = {}, .tolerance = tolerance};
+  backend.make = [name](ComputePool& pool, Precision precision) {
+    return std::move(*make_backend({.device = name, .precision = precision}, pool));
+  };
+  return backend;
 }
 
 // All of them. A new backend is a line here.

@@ -30,8 +30,8 @@ inline GenerationRequest request(uint32_t prompt, uint32_t max_tokens, uint64_t 
 class ManagerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    serving_.batch_block_pool_size = 64;
-    serving_.batch_max_batch_size = 8;
+    serving_.engine.scheduler.pool_blocks = 64;
+    serving_.engine.scheduler.max_batch = 8;
   }
 
   SchedulerManager::Loader counting_loader() {

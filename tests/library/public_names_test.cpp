@@ -33,12 +33,13 @@ TEST(PublicNames, StatusesAndDefaults) {
   EXPECT_EQ(name_of(RequestStatus::CANCELLED), "cancelled");
   const ServingOptions options;
   EXPECT_TRUE(options.enable_batching);
-  EXPECT_EQ(options.batch_block_pool_size, 0U);  // from the free memory
-  EXPECT_EQ(options.batch_max_batch_size, 32U);
-  EXPECT_EQ(options.max_queue, 1024U);
-  EXPECT_EQ(options.step_tokens, 256U);
+  const SchedulerConfig& scheduler = options.engine.scheduler;
+  EXPECT_EQ(scheduler.pool_blocks, 0U);  // from the free memory
+  EXPECT_EQ(scheduler.max_batch, 32U);
+  EXPECT_EQ(scheduler.max_queue, 1024U);
+  EXPECT_EQ(scheduler.step_tokens, 256U);
   // An aging rate of 0.1 class a second: 20 s between LOW and HIGH.
-  EXPECT_EQ(2 * options.us_per_class, 20 * kUsPerSecond);
+  EXPECT_EQ(2 * scheduler.us_per_class, 20 * kUsPerSecond);
 }
 
 }  // namespace

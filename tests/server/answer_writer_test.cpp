@@ -7,7 +7,7 @@
 
 #include "engine/models.h"
 #include "engine/tiny_model.h"
-#include "server/json/parse.h"
+#include "server/json.h"
 
 namespace skein::api {
 namespace {
@@ -26,9 +26,9 @@ const Figures kFigures{{10, 4, 8}, {}};
 // Writes an answer event by event.
 class Written {
  public:
-  Written(AnswerForm form, const Generation& wanted, uint32_t choices = 1) {
+  Written(const AnswerForm& form, const AnswerOptions& wanted, uint32_t choices = 1) {
     const std::vector<TokenId> prompt = {1, 2};
-    writer_ = make_writer({form, kIdentity, wanted, tokenizer(), choices, prompt});
+    writer_ = form.make_writer({kIdentity, wanted, tokenizer(), choices, prompt});
   }
 
   Written& content(std::string_view text, std::vector<TokenId> tokens = {'a'},
@@ -55,8 +55,8 @@ class Written {
   std::unique_ptr<AnswerWriter> writer_;
 };
 
-Generation streamed() {
-  Generation wanted;
+AnswerOptions streamed() {
+  AnswerOptions wanted;
   wanted.stream = true;
   return wanted;
 }
@@ -86,7 +86,7 @@ TEST(OpenAiAnswer, AStreamedChat) {
 TEST(OpenAiAnswer, TokensThatShowNothingAreNoChunk) {
   Written chat(AnswerForm::kChat, streamed());
   EXPECT_EQ(chat.content("").out, "");
-  Generation ids = streamed();
+  AnswerOptions ids = streamed();
   ids.return_token_ids = true;
   EXPECT_THAT(Written(AnswerForm::kChat, ids).content("", {5, 6}).out,
               HasSubstr(R"("finish_reason":null,"token_ids":[5,6]}]})"));
@@ -95,7 +95,7 @@ TEST(OpenAiAnswer, TokensThatShowNothingAreNoChunk) {
 }
 
 TEST(OpenAiAnswer, TheUsageOfAStream) {
-  Generation wanted = streamed();
+  AnswerOptions wanted = streamed();
   wanted.include_usage = true;
   Written last(AnswerForm::kChat, wanted);
   last.writer().progress(last.out, 3, 10);
@@ -120,7 +120,7 @@ const std::vector<TokenLogprob> kLogprobs = {{0xc3, -1.5F}, {'a', -0.5F}, {'b', 
                                              {'c', -2},     {'c', -2},    {'"', -3}};
 
 TEST(OpenAiAnswer, LogprobsOfAChat) {
-  Generation wanted = streamed();
+  AnswerOptions wanted = streamed();
   wanted.sampling.logprobs = true;
   wanted.sampling.top_logprobs = 2;
   EXPECT_THAT(
@@ -135,7 +135,7 @@ TEST(OpenAiAnswer, LogprobsOfAChat) {
 }
 
 TEST(OpenAiAnswer, LogprobsOfACompletionCountCharactersThroughTheStream) {
-  Generation wanted = streamed();
+  AnswerOptions wanted = streamed();
   wanted.sampling.logprobs = true;
   wanted.sampling.top_logprobs = 2;
   Written stream(AnswerForm::kCompletion, wanted, 2);
@@ -155,7 +155,7 @@ TEST(OpenAiAnswer, LogprobsOfACompletionCountCharactersThroughTheStream) {
 }
 
 TEST(OpenAiAnswer, Whole) {
-  Generation wanted;
+  AnswerOptions wanted;
   wanted.return_token_ids = true;
   Written chat(AnswerForm::kChat, wanted);
   EXPECT_EQ(
@@ -174,7 +174,7 @@ TEST(OpenAiAnswer, Whole) {
 }
 
 TEST(OpenAiAnswer, AWholeAnswerSaysWhatItHolds) {
-  Generation wanted;
+  AnswerOptions wanted;
   wanted.sampling.logprobs = true;
   Written whole(AnswerForm::kChat, wanted);
   EXPECT_EQ(whole.writer().held_bytes(), 0U);
@@ -227,12 +227,12 @@ TEST(AnthropicAnswer, Whole) {
 }
 
 TEST(AnswerErrors, AreFramesOfTheirDialect) {
-  EXPECT_THAT(error_frame(AnswerForm::kChat, deadline_exceeded()),
+  EXPECT_THAT(AnswerForm::kChat.error_frame(deadline_exceeded()),
               ::testing::StartsWith(R"(data: {"error":{)"));
-  EXPECT_THAT(error_frame(AnswerForm::kMessage, queue_full(2)),
+  EXPECT_THAT(AnswerForm::kMessage.error_frame(queue_full(2)),
               ::testing::StartsWith("event: error\ndata: {\"type\":\"error\""));
-  EXPECT_EQ(keepalive_frame(AnswerForm::kCompletion), ": keepalive\n\n");
-  EXPECT_EQ(keepalive_frame(AnswerForm::kMessage), "event: ping\ndata: {\"type\":\"ping\"}\n\n");
+  EXPECT_EQ(AnswerForm::kCompletion.keepalive, ": keepalive\n\n");
+  EXPECT_EQ(AnswerForm::kMessage.keepalive, "event: ping\ndata: {\"type\":\"ping\"}\n\n");
 }
 
 TEST(AnswerErrors, OfBothDialects) {

@@ -189,7 +189,7 @@ TEST(ChatRequest, InvalidJsonSaysWhere) {
 TEST(ChatRequest, Defaults) {
   auto request = parse_chat_request(chat(""));
   ASSERT_TRUE(request.ok());
-  const Generation& generation = request->generation;
+  const AnswerOptions& generation = request->options;
   EXPECT_FALSE(generation.max_tokens || generation.temperature || generation.top_p);
   EXPECT_EQ(generation.n, 1U);
   EXPECT_FALSE(generation.stream);
@@ -217,7 +217,7 @@ TEST(ChatRequest, EveryFieldArrives) {
       "return_token_ids":true,"chat_template_kwargs":{"enable_thinking":false},"user":null,
       "reasoning_effort":"low","priority":0,"service_tier":"priority","unknown":[[1]])"));
   ASSERT_TRUE(request.ok()) << request.error().param;
-  const Generation& g = request->generation;
+  const AnswerOptions& g = request->options;
   EXPECT_EQ(g.model, "m");
   EXPECT_EQ(g.max_tokens, 7U);
   EXPECT_EQ(g.n, 3U);
@@ -309,7 +309,7 @@ TEST(MessagesRequest, BlocksBecomeMessages) {
             R"({"role":"user","content":"go on"},{"role":"assistant","content":"Sure"}])");
   EXPECT_TRUE(request->continue_final_message);
   EXPECT_FALSE(request->add_generation_prompt);
-  EXPECT_EQ(request->generation.stop, std::vector<std::string>{"END"});
+  EXPECT_EQ(request->options.stop, std::vector<std::string>{"END"});
 }
 
 TEST(CompletionRequest, HostileBodies) {
@@ -333,14 +333,14 @@ TEST(CompletionRequest, HostileBodies) {
 }
 
 TEST(CompletionRequest, PromptsInAllForms) {
-  EXPECT_EQ(parse_completion_request(completion(""))->generation.max_tokens, 16U);
+  EXPECT_EQ(parse_completion_request(completion(""))->options.max_tokens, 16U);
   EXPECT_EQ(parse_completion_request(R"({"prompt":["a","b"]})")->prompts.size(), 2U);
   EXPECT_EQ(std::get<1>(parse_completion_request(R"({"prompt":[1,2.0]})")->prompts[0]),
             (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(std::get<1>(parse_completion_request(R"({"prompt":[[1],[2,3]]})")->prompts[1]),
             (std::vector<TokenId>{2, 3}));
   auto logprobs = parse_completion_request(completion(R"("logprobs":0,"suffix":"")"));
-  EXPECT_TRUE(logprobs->generation.sampling.logprobs);
+  EXPECT_TRUE(logprobs->options.sampling.logprobs);
 }
 
 TEST(TextRequests, BothNames) {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "server/live_server.h"
-#include "server/routes.h"
+#include "server/router.h"
 
 namespace skein {
 namespace {
@@ -35,7 +35,7 @@ class OpenServerTest : public ::testing::Test {
   }
   HttpAnswer ask_json(const Route& route, std::string_view fields,
                       std::string_view host = "localhost") {
-    const bool has_body = route.body_limit_bytes > 0 && !route.upload;
+    const bool has_body = route.body_limit_bytes > 0 && route.open_sink == nullptr;
     return ask(route.method, path_of(route),
                fmt::format("{}{}", has_body ? "Content-Type: application/json\r\n" : "", fields),
                has_body ? "{}" : "", host);

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
-#include "server/json/parse.h"
+#include "server/json.h"
 
 namespace skein::json {
 namespace {

@@ -1,7 +1,6 @@
-#include <gtest/gtest.h>
+#include "server/json.h"
 
-#include "server/json/append.h"
-#include "server/json/parse.h"
+#include <gtest/gtest.h>
 
 namespace skein::json {
 namespace {

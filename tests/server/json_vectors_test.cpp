@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 
-#include "server/json/parse.h"
+#include "server/json.h"
 
 namespace skein::json {
 namespace {

@@ -50,8 +50,8 @@ class LiveServer {
  public:
   explicit LiveServer(uint32_t max_batch = 8) {
     write_byte_model(folder_);
-    serving_.batch_block_pool_size = 256;
-    serving_.batch_max_batch_size = max_batch;
+    serving_.engine.scheduler.pool_blocks = 256;
+    serving_.engine.scheduler.max_batch = max_batch;
   }
   ~LiveServer() { stop(); }
 
@@ -95,7 +95,7 @@ class LiveServer {
       ASSERT_TRUE(models_->add({.id = id, .path = folder_ / "tiny"}).ok());
     }
     ASSERT_TRUE(models_->add({.id = "broken", .path = folder_ / "nothing"}).ok());
-    settings.state_dir = state_dir();
+    settings.store.state_dir = state_dir();
     settings.default_model = "tiny";
     settings.version = "test";
     settings.batch_lines = batch_lines;

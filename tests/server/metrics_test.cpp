@@ -183,8 +183,8 @@ class EngineMetricsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ServingOptions serving;
-    serving.batch_block_pool_size = 64;
-    serving.batch_max_batch_size = 8;
+    serving.engine.scheduler.pool_blocks = 64;
+    serving.engine.scheduler.max_batch = 8;
     models_ = std::make_unique<SchedulerManager>(
         SchedulerManager::Options{.memory_bytes = uint64_t{4} << 30},
         make_model_loader(serving, pool_, clock_), clock_);

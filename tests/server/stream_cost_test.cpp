@@ -128,12 +128,11 @@ TEST(StreamCost, ATokenIsCheap) {
   clients.open(test.server.port(), kStreams);
   ASSERT_TRUE(eventually([&] { return streams.count() == kStreams; }, 20s));
   const api::Identity identity{"chatcmpl-0123456789abcdef", 1'700'000'000, "some/model"};
-  api::Generation wanted;
+  api::AnswerOptions wanted;
   wanted.stream = true;
   const testing::TestFolder folder;
   const LoadedTokenizer loaded = testing::load(testing::write_tiny_model(folder));
-  const auto writer =
-      api::make_writer({api::AnswerForm::kChat, identity, wanted, loaded.tokenizer});
+  const auto writer = api::AnswerForm::kChat.make_writer({identity, wanted, loaded.tokenizer});
   std::string frame;
   size_t lost = 0;
   const double before = cpu_us();

@@ -11,26 +11,10 @@ namespace {
 ModelOptions model_options(const ServingOptions& options) {
   ModelOptions model = options.model;
   // Decode rows run beside a full prefill budget.
-  model.limits.rows = options.step_tokens + options.batch_max_batch_size;
-  model.limits.logit_rows = options.batch_max_batch_size;
+  const SchedulerConfig& scheduler = options.engine.scheduler;
+  model.limits.rows = scheduler.step_tokens + scheduler.max_batch;
+  model.limits.logit_rows = scheduler.max_batch;
   return model;
-}
-
-SchedulerConfig scheduler_config(const ServingOptions& options, const LoadedModel& model,
-                                 uint32_t blocks) {
-  SchedulerConfig config;
-  config.pool_blocks = blocks;
-  config.max_batch = options.batch_max_batch_size;
-  config.max_queue = options.max_queue;
-  config.step_tokens = options.step_tokens;
-  config.max_context = model.decoder().max_context();
-  config.vocab_size = model.vocab();
-  config.us_per_class = options.us_per_class;
-  config.inter_token_target_us = options.inter_token_target_us;
-  config.max_slowdown_percent = options.max_slowdown_percent;
-  config.prefix_cache = options.prefix_cache;
-  config.hash_key = options.hash_key;
-  return config;
 }
 
 }  // namespace
@@ -59,19 +43,20 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     parts.workspace_bytes = model->decoder().workspace_bytes();
     const uint64_t taken = parts.weight_bytes + parts.workspace_bytes;
     const uint64_t block = model->kv_block_bytes();
+    parts.enable_batching = options.enable_batching;
+    parts.engine = options.engine;
+    SchedulerConfig& scheduler = parts.engine.scheduler;
+    scheduler.max_context = model->decoder().max_context();
+    scheduler.vocab_size = model->vocab();
     // At least one block, or what the user named.
     SKEIN_ASSIGN(const uint64_t room,
-                 make_room(taken + block * std::max(1U, options.batch_block_pool_size)));
-    const uint32_t blocks =
-        options.batch_block_pool_size != 0
-            ? options.batch_block_pool_size
-            : default_pool_blocks(room - taken, block, model->decoder().max_context(),
-                                  options.batch_max_batch_size);
+                 make_room(taken + block * std::max(1U, scheduler.pool_blocks)));
+    if (scheduler.pool_blocks == 0) {
+      scheduler.pool_blocks =
+          default_pool_blocks(room - taken, block, scheduler.max_context, scheduler.max_batch);
+    }
+    const uint32_t blocks = scheduler.pool_blocks;
     parts.kv_bytes = block * blocks;
-    parts.enable_batching = options.enable_batching;
-    parts.engine.scheduler = scheduler_config(options, *model, blocks);
-    parts.engine.step_timeout_us = options.step_timeout_us;
-    parts.engine.stall_timeout_us = options.stall_timeout_us;
     parts.make_runner = [model, blocks, &pool, &clock]() -> Result<std::unique_ptr<StepRunner>> {
       SKEIN_ASSIGN(auto cache, model->make_kv(blocks));
       return std::unique_ptr<StepRunner>(

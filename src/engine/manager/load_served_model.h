@@ -10,18 +10,10 @@ namespace skein {
 
 struct ServingOptions {
   bool enable_batching = true;
-  uint32_t batch_block_pool_size = 0;  // KV blocks; 0: from the memory that is free
-  uint32_t batch_max_batch_size = 32;
-  uint32_t max_queue = 1024;
-  uint32_t step_tokens = 256;
-  bool prefix_cache = true;
-  TimeUs us_per_class = 10 * kUsPerSecond;  // 1 / aging rate
-  TimeUs inter_token_target_us = 0;
-  uint32_t max_slowdown_percent = 250;
-  TimeUs step_timeout_us = 60 * kUsPerSecond;
-  TimeUs stall_timeout_us = 60 * kUsPerSecond;
-  ModelOptions model;  // its limits follow from the above
-  HashKey hash_key;    // of the prefix caches; random per process
+  // Of its scheduler, pool_blocks may be 0: as the free memory allows. Context and vocabulary are
+  // the model's.
+  EngineOptions engine;
+  ModelOptions model;  // its limits follow from the scheduler's
 };
 
 // KV blocks to take where the user named no number: enough for a full batch of whole contexts, but

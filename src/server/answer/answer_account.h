@@ -24,7 +24,7 @@
 
 namespace skein {
 
-// What a key is told whose minute is used up, and when to come again.
+// Tells a key that its minute is used up, and when to come again.
 api::Error rate_limit_error(const Admission& admission);
 
 class AnswerAccount {

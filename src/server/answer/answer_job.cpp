@@ -17,8 +17,8 @@ api::Error cancelled_error() {
   return {.status = 499, .message = "The request was cancelled.", .code = "cancelled"};
 }
 
-api::Generation take_generation(AnswerRequest& request) {
-  return std::visit([](auto& of_kind) { return std::move(of_kind.generation); }, request);
+api::AnswerOptions take_options(AnswerRequest& request) {
+  return std::visit([](auto& of_kind) { return std::move(of_kind.options); }, request);
 }
 
 FinishedRequest describe(const Call& call, const std::string& id, bool stream) {
@@ -34,21 +34,21 @@ FinishedRequest describe(const Call& call, const std::string& id, bool stream) {
 
 }  // namespace
 
-AnswerJob::AnswerJob(ServerContext& context, Call call, api::AnswerForm form, AnswerRequest request,
-                     std::unique_ptr<AnswerSink> sink)
+AnswerJob::AnswerJob(ServerContext& context, Call call, const api::AnswerForm& form,
+                     AnswerRequest request, std::unique_ptr<AnswerSink> sink)
     : context_(context),
       call_(std::move(call)),
       form_(form),
       is_background_(sink->is_background()),
-      wanted_(take_generation(request)),
+      wanted_(take_options(request)),
       request_(std::move(request)),
       memory_(std::move(call_.request.memory)),
-      identity_{std::string(api::id_prefix(form)) + random_hex(16),
+      identity_{std::string(form.id_prefix) + random_hex(16),
                 static_cast<int64_t>(std::time(nullptr)),
                 {}},
       arrived_us_(context.clock.now()),
       account_({context.clock, context.limiter, context.metrics, context.store.usage(),
-                context.log_request},
+                context.settings.log_request},
                call_.principal, describe(call_, identity_.id, wanted_.stream)),
       output_(std::move(sink), form, wanted_.stream, context.memory, call_.principal->key_id) {
   call_.request = {};
@@ -66,7 +66,7 @@ void AnswerJob::begin() try {
   account_.set_model(identity_.model);
   // The sink outlives its callbacks, and this must not outlive itself through them.
   output_.open(
-      context_.keepalive_interval,
+      context_.settings.keepalive_interval,
       [self = weak_from_this()] {
         if (auto job = self.lock()) job->cancel();
       },
@@ -113,12 +113,11 @@ void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) try {
   if (!prompts.ok()) return fail(prompts.error());
   wanted_choices_ = static_cast<uint32_t>(prompts->size() * wanted_.n);
   if (const auto error = check(*prompts)) return fail(*error);
-  output_.set_writer(api::make_writer({.form = form_,
-                                       .identity = identity_,
-                                       .wanted = wanted_,
-                                       .tokenizer = served.model().tokenizer()->tokenizer,
-                                       .choices = wanted_choices_,
-                                       .prompt_ids = prompts->front().ids}));
+  output_.set_writer(form_.make_writer({.identity = identity_,
+                                        .wanted = wanted_,
+                                        .tokenizer = served.model().tokenizer()->tokenizer,
+                                        .choices = wanted_choices_,
+                                        .prompt_ids = prompts->front().ids}));
   if (const Status status = submit_choices(*prompts); !status.ok()) {
     return fail(submit_error(status));
   }
@@ -144,7 +143,7 @@ std::optional<api::Error> AnswerJob::check(const std::vector<PromptTokens>& prom
     if (prompt.ids.size() + answer <= limit) continue;
     account_.reject(Rejection::kTooLarge);
     api::Error error = api::context_length_exceeded(prompt.ids.size(), answer, limit);
-    if (form_ == api::AnswerForm::kCompletion) error.param = "prompt";
+    error.param = form_.prompt_field;
     return error;
   }
   return account_.reserve(prompt_tokens, wanted_choices_, wanted_.max_tokens);
@@ -186,7 +185,7 @@ GenerationRequest AnswerJob::request_of(const PromptTokens& prompt, uint32_t ind
   request.sampling.choice = index;
   request.max_tokens = on_account ? account_.answer_tokens() : wanted_.max_tokens;
   request.priority = call_.priority;
-  if (!context_.share_prefixes) request.salt = call_.principal->salt;
+  if (!context_.settings.share_prefixes) request.salt = call_.principal->salt;
   request.tenant = tenant();
   request.background = is_background_;
   request.sibling = index;
@@ -198,7 +197,7 @@ GenerationRequest AnswerJob::request_of(const PromptTokens& prompt, uint32_t ind
   return request;
 }
 
-// Of the key's identity, whoever shares its prefixes. Lines of its batches are another tenant: they
+// A tenant is a key, also where prefixes are shared. Lines of its batches are another tenant: they
 // take nothing of what the key itself may have waiting.
 uint64_t AnswerJob::tenant() const {
   const uint64_t key = call_.principal->salt.low;
@@ -281,7 +280,7 @@ std::optional<api::Error> AnswerJob::failure(const GenerationEnd& end) {
   return submit_error(end.status);
 }
 
-// What the engine refused or failed with, in the client's words.
+// Tells the client why the engine refused the request, or failed.
 api::Error AnswerJob::submit_error(const Status& status) {
   ServedModel& served = **lease_;
   if (status.code() == Code::kResourceExhausted) {

@@ -20,7 +20,7 @@
 
 #include "generate/events.h"
 #include "server/answer/answer_account.h"
-#include "server/answer/answer_output.h"
+#include "server/answer/delivery.h"
 #include "server/answer/prompts.h"
 #include "server/router.h"
 
@@ -30,8 +30,8 @@ class AnswerJob final : public Deliverable,
                         public LiveRequest,
                         public std::enable_shared_from_this<AnswerJob> {
  public:
-  // Of the call, its body is in `request`.
-  AnswerJob(ServerContext& context, Call call, api::AnswerForm form, AnswerRequest request,
+  // The body of the call is parsed already: it is in `request`.
+  AnswerJob(ServerContext& context, Call call, const api::AnswerForm& form, AnswerRequest request,
             std::unique_ptr<AnswerSink> sink);
 
   void begin();
@@ -70,7 +70,7 @@ class AnswerJob final : public Deliverable,
   Call call_;
   const api::AnswerForm form_;
   const bool is_background_;
-  api::Generation wanted_;
+  api::AnswerOptions wanted_;
   AnswerRequest request_;         // its text goes with its memory_, once its prompts are made
   std::shared_ptr<void> memory_;  // of the request
   api::Identity identity_;

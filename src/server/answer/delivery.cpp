@@ -7,6 +7,12 @@
 #include "base/patience.h"
 
 namespace skein {
+namespace {
+
+// Frames of many choices that are handed over before the next choice is looked at.
+constexpr size_t kFlushBytes = 64 << 10;
+
+}  // namespace
 
 Delivery::Delivery() : thread_([this] { run(); }) {}
 
@@ -50,6 +56,79 @@ void Delivery::run() {
     answer = nullptr;
     lock.lock();
   }
+}
+
+void AnswerOutput::open(std::chrono::milliseconds keepalive_interval, std::function<void()> hung_up,
+                        std::function<void()> ready) {
+  if (stream_) {
+    http::StreamHead head;
+    head.headers = {{"Cache-Control", "no-cache"}};
+    head.keepalive = form_.keepalive;
+    head.keepalive_interval = keepalive_interval;
+    sink_->start(std::move(head), std::move(ready));
+  }
+  sink_->on_hangup(std::move(hung_up));
+}
+
+void AnswerOutput::progress(uint64_t computed_tokens, uint64_t prompt_tokens) {
+  writer_->progress(out_, computed_tokens, prompt_tokens);
+}
+
+void AnswerOutput::content(uint32_t choice, const AnswerContent& content, const api::Figures& now) {
+  writer_->content(out_, choice, content, now);
+  if (!stream_ && !memory_.resize(writer_->held_bytes())) has_memory_ = false;
+}
+
+void AnswerOutput::finish(uint32_t choice, const AnswerEnd& end, const api::Figures& now) {
+  writer_->finish(out_, choice, end, now);
+}
+
+void AnswerOutput::end(const api::Figures& all) {
+  if (!std::exchange(has_ended_, true)) writer_->end(out_, all);
+}
+
+bool AnswerOutput::flush() {
+  is_stalled_ = false;
+  if (!stream_ || out_.empty()) return has_memory_;
+  switch (sink_->write(out_)) {
+    case http::WriteResult::kTaken:
+    case http::WriteResult::kGone:  // its hang-up has cancelled the work
+      out_.clear();
+      memory_.resize(0);
+      break;
+    case http::WriteResult::kFull:
+      is_stalled_ = true;
+      if (!memory_.resize(out_.size())) has_memory_ = false;
+      break;
+  }
+  return has_memory_ && !is_stalled_;
+}
+
+bool AnswerOutput::flush_many() {
+  return stream_ && out_.size() >= kFlushBytes ? flush() : has_memory_;
+}
+
+api::Error AnswerOutput::memory_error() const {
+  const uint64_t limit = budget_.account_limit_bytes();
+  // An answer that alone comes near the limit will not fit later either.
+  return memory_.bytes() > limit / 2 ? api::answer_too_large(memory_.bytes(), limit)
+                                     : api::overloaded(1);
+}
+
+void AnswerOutput::complete(const std::string& id) {
+  if (stream_) return sink_->finish();
+  memory_.resize(0);  // whoever takes the body accounts for it
+  sink_->send(id, std::move(out_));
+}
+
+bool AnswerOutput::fail(const std::string& id, const api::Error& error) {
+  return sink_->fail(id, error, stream_ ? form_.error_frame(error) : std::string());
+}
+
+void AnswerOutput::release() {
+  memory_.resize(0);
+  writer_.reset();
+  out_ = std::string();
 }
 
 }  // namespace skein

@@ -1,14 +1,20 @@
-// Delivery: the thread that turns token ids into text and frames.
-//
-// An engine says that a stream has news; the answer it belongs to is put on the list, once however
-// often it is said, and its advance() is called here. So an engine's thread never formats anything,
-// and all tokens of a step are written in one go.
+// How answers leave: Delivery is the thread on which token ids become text and frames, AnswerOutput
+// what becomes of an answer's events there, and AnswerSink where they go.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <thread>
+
+#include "server/api/answer_writer.h"
+#include "server/api/errors.h"
+#include "server/http/byte_budget.h"
+#include "server/http/responder.h"
 
 namespace skein {
 
@@ -28,6 +34,9 @@ class Deliverable {
   std::shared_ptr<Deliverable> next_;
 };
 
+// An engine says that a stream has news; the answer it belongs to is put on the list, once however
+// often it is said, and its advance() is called on the delivery's thread. So an engine's thread
+// never formats anything, and all tokens of a step are written in one go.
 class Delivery {
  public:
   Delivery();
@@ -47,6 +56,94 @@ class Delivery {
   Deliverable* last_ = nullptr;
   bool stopping_ = false;
   std::thread thread_;
+};
+
+// Where an answer goes: to a client of HTTP, or into the results of a batch.
+//
+// An answer ends with exactly one send(), finish() or fail(). Where not even that can be said, the
+// sink goes without an end: a client of HTTP then gets a 500, or sees that its stream is cut.
+// Functions are called by one thread at a time, and none blocks.
+class AnswerSink {
+ public:
+  virtual ~AnswerSink() = default;
+
+  // A line of a batch: nobody waits for it, and it never asks for a stream.
+  virtual bool is_background() const = 0;
+
+  // Called before all else, on the thread that begins the answer. `hung_up` is called when nobody
+  // wants it any more, by any thread.
+  virtual void on_hangup(std::function<void()> hung_up) = 0;
+
+  // A stream begins; `ready` as http::Responder::on_ready. Nothing leaves before the first write or
+  // keepalive.
+  virtual void start(http::StreamHead head, std::function<void()> ready) = 0;
+  virtual http::WriteResult write(std::string_view frames) = 0;
+  virtual void finish() = 0;
+
+  // The whole answer.
+  virtual void send(const std::string& id, std::string body) = 0;
+  // The end, badly. Where a stream has begun, `frame` is its last, and the result is true.
+  virtual bool fail(const std::string& id, const api::Error& error, std::string_view frame) = 0;
+};
+
+// The writer of the client's dialect turns events into bytes, and the sink takes them: frames as
+// they come, or the whole body at the end. What the sink has not taken yet is held here, on the
+// key's account of the byte budget, and never beyond it: has_memory() turns false instead, and the
+// answer must fail with memory_error(). For one thread at a time.
+class AnswerOutput {
+ public:
+  // `stream`: frames as they come; else the whole answer at the end.
+  AnswerOutput(std::unique_ptr<AnswerSink> sink, const api::AnswerForm& form, bool stream,
+               ByteBudget& budget, std::string_view account)
+      : sink_(std::move(sink)),
+        form_(form),
+        stream_(stream),
+        budget_(budget),
+        memory_(budget, account) {}
+
+  // Called before the model is there, so that keepalives go out while it loads; from then on an
+  // error has to be a frame. `ready`: try flush() again.
+  void open(std::chrono::milliseconds keepalive_interval, std::function<void()> hung_up,
+            std::function<void()> ready);
+  // When it is there, and before any event.
+  void set_writer(std::unique_ptr<api::AnswerWriter> writer) { writer_ = std::move(writer); }
+
+  void progress(uint64_t computed_tokens, uint64_t prompt_tokens);
+  void content(uint32_t choice, const AnswerContent& content, const api::Figures& now);
+  void finish(uint32_t choice, const AnswerEnd& end, const api::Figures& now);
+  // After the last choice. Only the first call counts.
+  void end(const api::Figures& all);
+
+  // Hands over the frames that were written, in the middle of an answer only when they are many;
+  // what the sink does not take stays. False: its reader is behind, or there is no memory to wait
+  // for it.
+  bool flush();
+  bool flush_many();
+  bool is_stalled() const { return is_stalled_; }
+  bool has_memory() const { return has_memory_; }
+  api::Error memory_error() const;
+
+  // Everything was handed over: the answer is complete.
+  void complete(const std::string& id);
+  // The answer ends with an error; true: as a frame of a stream.
+  bool fail(const std::string& id, const api::Error& error);
+  // Not even an error can be said: the sink goes without an end.
+  void abandon() { sink_.reset(); }
+  // After the end: what was held goes.
+  void release();
+
+ private:
+  std::unique_ptr<AnswerSink> sink_;
+  const api::AnswerForm form_;
+  const bool stream_;
+  ByteBudget& budget_;
+  // Holds the size of a whole answer, or of what a stream holds back while its reader is behind.
+  ByteBudget::Hold memory_;
+  std::unique_ptr<api::AnswerWriter> writer_;
+  std::string out_;  // written, not yet taken by the sink
+  bool is_stalled_ = false;
+  bool has_memory_ = true;
+  bool has_ended_ = false;
 };
 
 }  // namespace skein

@@ -30,7 +30,7 @@ struct RequestExplanation {
   std::vector<ChoiceExplanation> choices;
 };
 
-// What LiveRequests needs to know of an answer. Any thread.
+// An answer, as LiveRequests knows it. Any thread may call it.
 class LiveRequest {
  public:
   virtual ~LiveRequest() = default;

@@ -118,7 +118,7 @@ PromptBuilder prompts_of(const ServerContext& context, const ServedModel& served
 
 api::Parsed<std::string> model_for(const ServerContext& context, const Principal& who,
                                    const std::string& wanted) {
-  const std::string& id = wanted.empty() ? context.default_model : wanted;
+  const std::string& id = wanted.empty() ? context.settings.default_model : wanted;
   if (!context.models.has(id)) return api::model_not_found(id);
   if (!who.may_use(id)) return api::forbidden("This key may not use this model.");
   return id;

@@ -25,12 +25,12 @@ api::Parsed<std::vector<PromptTokens>> make_prompts(const ServerContext& context
                                                     const ServedModel& served,
                                                     const AnswerRequest& request);
 
-// Of the ids that a request names: they can be checked only when the vocabulary is known.
+// Checks the ids that a request names, which takes the vocabulary.
 std::optional<api::Error> check_ids(const SamplingParams& sampling, uint32_t vocab);
 
 PromptBuilder prompts_of(const ServerContext& context, const ServedModel& served);
 
-// What the model's files lack for a request: a tokenizer for text, a template too for a
+// Says what the model's files lack for a request: a tokenizer for text, a template too for a
 // conversation. The reason is logged, for it may name paths.
 std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer, bool chat);
 

@@ -2,8 +2,8 @@
 //
 // A writer is told what happens, in order: for each choice progress, content and one finish; then
 // the end. It appends bytes to `out`; what is written whole appears at the end. One thread at a
-// time. An error is no part of an answer: error_body() says it instead of one, error_frame() in a
-// stream that has begun, after which nothing comes.
+// time. An error is no part of an answer: its body is sent instead of one, or as the last frame of
+// a stream that has begun.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,10 @@
 #include "base/ids.h"
 #include "generate/events.h"
 #include "server/api/errors.h"
-#include "server/api/generation.h"
+#include "server/api/fields.h"
 #include "text/tokenizer.h"
 
 namespace skein::api {
-
-enum class AnswerForm : uint8_t { kChat, kCompletion, kMessage };
-
-Dialect dialect_of(AnswerForm form);
-std::string_view id_prefix(AnswerForm form);                   // "chatcmpl-", "cmpl-", "msg_"
-std::string_view keepalive_frame(AnswerForm form);             // of a stream that says nothing
-std::string error_frame(AnswerForm form, const Error& error);  // of a stream: its last
 
 // One for all frames of an answer.
 struct Identity {
@@ -59,23 +52,33 @@ class AnswerWriter {
   virtual void finish(std::string& out, uint32_t choice, const AnswerEnd& end,
                       const Figures& now) = 0;
   virtual void end(std::string& out, const Figures& all) = 0;
-  // What is kept for the end: as it is, and once more as JSON. 0 of a stream.
+  // Bytes that are kept for the end, as they are and once more as JSON; a stream keeps none.
   virtual uint64_t held_bytes() const = 0;
 };
 
 struct AnswerStart {
-  AnswerForm form = AnswerForm::kChat;
   const Identity& identity;
-  const Generation& wanted;    // a stream or a whole answer, and what is in it
-  const Tokenizer& tokenizer;  // outlives the writer
+  const AnswerOptions& wanted;  // a stream or a whole answer, and what is in it
+  const Tokenizer& tokenizer;   // outlives the writer
   uint32_t choices = 1;
   std::span<const TokenId> prompt_ids = {};  // for those who asked for them
 };
 
-std::unique_ptr<AnswerWriter> make_writer(const AnswerStart& start);
+// A kind of answer, as the file of its dialect defines it.
+struct AnswerForm {
+  Dialect dialect;
+  std::string_view id_prefix;     // of the answer's id: "chatcmpl-"
+  std::string_view prompt_field;  // of the request, for errors about the prompt
+  std::string_view keepalive;     // a frame of a stream that says nothing
+  std::string_view error_begin;   // of an error's frame, before its body
+  std::unique_ptr<AnswerWriter> (*make_writer)(const AnswerStart& start);
 
-// What the dialects' files give to make_writer.
-std::unique_ptr<AnswerWriter> make_openai_writer(const AnswerStart& start);
-std::unique_ptr<AnswerWriter> make_anthropic_writer(const AnswerStart& start);
+  // The last frame of a stream that ends badly.
+  std::string error_frame(const Error& error) const {
+    return std::string(error_begin).append(error_body(dialect, error)).append("\n\n");
+  }
+
+  static const AnswerForm kChat, kCompletion, kMessage;
+};
 
 }  // namespace skein::api

@@ -2,13 +2,12 @@
 #include <utility>
 
 #include "server/api/answer_writer.h"
-#include "server/json/append.h"
+#include "server/json.h"
 
 namespace skein::api {
 namespace {
 
 using json::append_member;
-using json::append_name;
 
 std::string_view stop_reason(const AnswerEnd& end) {
   if (end.how.reason == FinishReason::kLength) return "max_tokens";
@@ -18,12 +17,7 @@ std::string_view stop_reason(const AnswerEnd& end) {
 
 void append_stop(std::string& out, std::string_view reason, std::string_view stop) {
   append_member(out, "stop_reason", reason);
-  append_name(out, "stop_sequence");
-  if (stop.empty()) {
-    out.append("null");
-  } else {
-    json::append_string(out, stop);
-  }
+  json::append_member_or_null(out, "stop_sequence", stop);
 }
 
 void append_input_usage(std::string& out, const Usage& usage) {
@@ -116,11 +110,18 @@ class WholeMessage final : public AnswerWriter {
   std::string stop_;
 };
 
-}  // namespace
-
-std::unique_ptr<AnswerWriter> make_anthropic_writer(const AnswerStart& start) {
+std::unique_ptr<AnswerWriter> make_message_writer(const AnswerStart& start) {
   if (start.wanted.stream) return std::make_unique<MessageStream>(start);
   return std::make_unique<WholeMessage>(start);
 }
+
+}  // namespace
+
+constinit const AnswerForm AnswerForm::kMessage = {Dialect::kAnthropic,
+                                                   "msg_",
+                                                   "messages",
+                                                   "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+                                                   "event: error\ndata: ",
+                                                   make_message_writer};
 
 }  // namespace skein::api

@@ -201,15 +201,15 @@ Parsed<ChatRequest> read_chat_request(const json::Value& body) {
   Problem problem;
   const Fields fields(body, "", problem);
   ChatRequest request;
-  Generation& generation = request.generation;
-  read_generation(fields, generation);
+  AnswerOptions& options = request.options;
+  read_answer_options(fields, options);
   const auto old_name = read_max_tokens(fields, "max_tokens");
-  generation.max_tokens = read_max_tokens(fields, "max_completion_tokens");
-  if (!generation.max_tokens) generation.max_tokens = old_name;
-  if (generation.max_tokens && generation.sampling.min_tokens > *generation.max_tokens) {
+  options.max_tokens = read_max_tokens(fields, "max_completion_tokens");
+  if (!options.max_tokens) options.max_tokens = old_name;
+  if (options.max_tokens && options.sampling.min_tokens > *options.max_tokens) {
     fields.fail("min_tokens", "It is more than max_tokens.");
   }
-  read_logprobs(fields, generation.sampling);
+  read_logprobs(fields, options.sampling);
   read_conversation(fields, request);
   read_response_format(fields, request);
   fields.choice("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh"});

@@ -8,8 +8,7 @@
 #include "generate/prompt.h"
 #include "server/api/errors.h"
 #include "server/api/fields.h"
-#include "server/api/generation.h"
-#include "server/json/parse.h"
+#include "server/json.h"
 
 namespace skein::api {
 
@@ -20,9 +19,9 @@ inline constexpr size_t kMaxTools = 128;
 enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };
 
 struct ChatRequest {
-  Generation generation;
-  // As templates want them: role (developer is system), content as one string or null, tool calls
-  // with their arguments as objects, tool_call_id, name, reasoning_content.
+  AnswerOptions options;
+  // The messages as templates want them: role (developer is system), content as one string or null,
+  // tool calls with their arguments as objects, tool_call_id, name, reasoning_content.
   json::Value messages;
   json::Value tools;  // OpenAI's form; null: none
   ToolChoice tool_choice = ToolChoice::kAuto;
@@ -42,7 +41,7 @@ Parsed<ChatRequest> read_chat_request(const json::Value& body);
 // Anthropic's dialect. To count tokens, max_tokens is not needed.
 Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting);
 
-// What is well formed but cannot be served: 501.
+// Why a well-formed request cannot be served (501); nothing when it can.
 Problem find_unsupported(const ChatRequest& request);
 
 // messages, tools, chat_template_kwargs and what else shapes the prompt: also of /tokenize and

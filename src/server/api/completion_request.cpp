@@ -57,22 +57,22 @@ Parsed<CompletionRequest> read_completion_request(const json::Value& body) {
   Problem problem;
   const Fields fields(body, "", problem);
   CompletionRequest request;
-  Generation& generation = request.generation;
-  read_generation(fields, generation);
+  AnswerOptions& options = request.options;
+  read_answer_options(fields, options);
   read_prompts(fields, request.prompts);
-  generation.max_tokens = read_max_tokens(fields, "max_tokens").value_or(kDefaultCompletionTokens);
-  if (fields.has("min_tokens") && generation.sampling.min_tokens > *generation.max_tokens) {
+  options.max_tokens = read_max_tokens(fields, "max_tokens").value_or(kDefaultCompletionTokens);
+  if (fields.has("min_tokens") && options.sampling.min_tokens > *options.max_tokens) {
     fields.fail("min_tokens", "It is more than max_tokens.");
   }
   request.echo = fields.boolean("echo").value_or(false);
   if (const auto top = fields.integer("logprobs", 0, kMaxTopLogprobs)) {
-    generation.sampling.logprobs = true;
-    generation.sampling.top_logprobs = static_cast<uint32_t>(*top);
+    options.sampling.logprobs = true;
+    options.sampling.top_logprobs = static_cast<uint32_t>(*top);
   }
-  if (request.prompts.size() * generation.n > kMaxCompletions) {
+  if (request.prompts.size() * options.n > kMaxCompletions) {
     fields.fail("n", fmt::format("{} prompts with n = {} are asked for; at most {} answers are "
                                  "allowed.",
-                                 request.prompts.size(), generation.n, kMaxCompletions));
+                                 request.prompts.size(), options.n, kMaxCompletions));
   }
   const std::string suffix = fields.string("suffix").value_or("");
   if (!problem && !suffix.empty()) problem = not_supported("A suffix", "suffix");

@@ -8,8 +8,8 @@
 
 #include "base/ids.h"
 #include "server/api/errors.h"
-#include "server/api/generation.h"
-#include "server/json/parse.h"
+#include "server/api/fields.h"
+#include "server/json.h"
 
 namespace skein::api {
 
@@ -20,7 +20,7 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
 struct CompletionRequest {
-  Generation generation;  // max_tokens is always set
+  AnswerOptions options;  // max_tokens is always set
   std::vector<Prompt> prompts;
   bool echo = false;
 };

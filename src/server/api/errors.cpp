@@ -1,6 +1,6 @@
 #include "server/api/errors.h"
 
-#include "server/json/append.h"
+#include "server/json.h"
 
 namespace skein::api {
 
@@ -34,45 +34,30 @@ constexpr uint64_t kRetryLoadS = 60;
 
 void append_used(std::string& out, Dialect dialect, const Error::Used& used) {
   const bool openai = dialect == Dialect::kOpenAi;
-  const auto append = [&](std::string_view name, uint64_t tokens) {
-    out.append(name);
-    json::append_int(out, static_cast<int64_t>(tokens));
-  };
-  append(openai ? R"(,"usage":{"prompt_tokens":)" : R"(,"usage":{"input_tokens":)",
-         used.prompt_tokens);
-  append(openai ? R"(,"completion_tokens":)" : R"(,"output_tokens":)", used.completion_tokens);
-  if (openai) append(R"(,"total_tokens":)", used.prompt_tokens + used.completion_tokens);
-  out.append("}");
+  json::append_name(out, "usage");
+  out.push_back('{');
+  json::append_member(out, openai ? "prompt_tokens" : "input_tokens", used.prompt_tokens);
+  json::append_member(out, openai ? "completion_tokens" : "output_tokens", used.completion_tokens);
+  if (openai) {
+    json::append_member(out, "total_tokens", used.prompt_tokens + used.completion_tokens);
+  }
+  out.push_back('}');
 }
 
 }  // namespace
 
 std::string error_object(Dialect dialect, const Error& error) {
-  std::string out;
+  std::string out = "{";
   if (dialect == Dialect::kAnthropic) {
-    out.append("{\"type\":");
-    json::append_string(out, error_type(dialect, error.status));
-    out.append(",\"message\":");
-    json::append_string(out,
+    json::append_member(out, "type", error_type(dialect, error.status));
+    json::append_member(out, "message",
                         error.param.empty() ? error.message : error.param + ": " + error.message);
-    if (error.used) append_used(out, dialect, *error.used);
-    return out.append("}");
+  } else {
+    json::append_member(out, "message", error.message);
+    json::append_member(out, "type", error_type(dialect, error.status));
+    json::append_member_or_null(out, "param", error.param);
+    json::append_member_or_null(out, "code", error.code);
   }
-  const auto append_or_null = [&](std::string_view text) {
-    if (text.empty()) {
-      out.append("null");
-    } else {
-      json::append_string(out, text);
-    }
-  };
-  out.append("{\"message\":");
-  json::append_string(out, error.message);
-  out.append(",\"type\":");
-  json::append_string(out, error_type(dialect, error.status));
-  out.append(",\"param\":");
-  append_or_null(error.param);
-  out.append(",\"code\":");
-  append_or_null(error.code);
   if (error.used) append_used(out, dialect, *error.used);
   return out.append("}");
 }

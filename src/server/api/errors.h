@@ -1,4 +1,4 @@
-// What a client is told when something goes wrong: fixed texts, in the words of its API.
+// Errors as a client is told them: fixed texts, in the words of its API.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace skein::api {
 
-// Whose error bodies a route speaks.
+// The API whose bodies a route speaks.
 enum class Dialect : uint8_t { kOpenAi, kAnthropic };
 
 struct Error {
@@ -66,7 +66,7 @@ Error invalid_field(std::string param, std::string message);
 Error context_length_exceeded(uint64_t prompt_tokens, uint64_t max_tokens, uint64_t limit);
 Error model_not_found(std::string_view model);
 Error model_unavailable(uint64_t retry_after_s);  // there is no room for it now
-// Of a load that failed: kUnavailable may pass, anything else will not by waiting.
+// A load has failed. kUnavailable may pass; anything else will not by waiting.
 Error model_load_failed(std::string_view model, const Status& status);
 Error unauthorized();  // 401; the answer needs WWW-Authenticate
 Error forbidden(std::string_view message);
@@ -89,8 +89,8 @@ Error overloaded(uint64_t retry_after_s);  // no room for it in a queue or in me
 Error storage_full();                      // 507
 Error internal_failure();
 
-// Of a Status from below. Only messages about the caller's own input are passed on: others could
-// hold paths or addresses, so they become a fixed text and belong in the log.
+// Turns a Status from below into an error. Only messages about the caller's own input are passed
+// on: others could hold paths or addresses, so they become a fixed text and belong in the log.
 Error from_status(const Status& status);
 
 }  // namespace skein::api

@@ -1,4 +1,5 @@
-// Reading the members of a JSON object: each with its type, its range, and an error that names it.
+// The fields of a request: each with its type, its range, and an error that names it; and those
+// that every endpoint that generates text shares.
 //
 //   Fields fields(body, "", problem);
 //   params.n = fields.integer("n", 1, 128).value_or(1);
@@ -15,8 +16,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/ids.h"
+#include "base/time.h"
+#include "engine/sampling/sampling_params.h"
 #include "server/api/errors.h"
-#include "server/json/parse.h"
+#include "server/json.h"
 
 namespace skein::api {
 
@@ -67,5 +71,50 @@ std::vector<int32_t> read_token_ids(const json::Value& list, const std::string& 
 
 // A body as JSON, which is to be an object.
 Parsed<json::Value> parse_body(std::string_view body);
+
+inline constexpr uint32_t kMaxChoices = 128;
+inline constexpr size_t kMaxStopIds = 1024;
+inline constexpr size_t kMaxLogitBias = 1024;
+inline constexpr size_t kMaxNameBytes = 512;  // of models, users, ids
+
+// What a request asks of its answer, whatever its prompt is.
+struct AnswerOptions {
+  std::string model;  // empty: the first
+  std::optional<uint32_t> max_tokens;
+  uint32_t n = 1;
+  std::vector<std::string> stop;
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+  bool return_token_ids = false;
+  bool skip_special_tokens = true;
+  bool timings_per_token = false;
+  bool return_progress = false;
+  std::optional<TimeUs> timeout_us;  // for the whole request
+  std::optional<uint64_t> seed;      // without one it is drawn
+
+  // Where the request says nothing, the model's defaults count.
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<uint32_t> top_k;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  // All else of the sampling; stop_ids are the request's own, unsorted ids of no known vocabulary.
+  SamplingParams sampling;
+
+  // Ready for validate(): with the model's `defaults` where the request says nothing, a drawn seed,
+  // and the model's stop tokens.
+  SamplingParams sampling_params(const SamplingParams& defaults, uint64_t drawn_seed) const;
+};
+
+// Sampling, stop, seed, n, stream, stream_options, timeout, model: OpenAI's names and the usual
+// extras. Not max_tokens and logprobs, which differ between endpoints.
+void read_answer_options(const Fields& fields, AnswerOptions& options);
+
+// One field of a token count, at least 1.
+std::optional<uint32_t> read_max_tokens(const Fields& fields, std::string_view name);
+
+// A string or a list of strings, none of them empty.
+std::vector<std::string> read_stops(const Fields& fields, std::string_view name);
 
 }  // namespace skein::api

@@ -142,12 +142,12 @@ Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting)
   Problem problem;
   const Fields fields(*parsed, "", problem);
   ChatRequest request;
-  Generation& generation = request.generation;
-  read_generation(fields, generation);
-  generation.n = 1;  // not a field of this dialect
-  generation.stop = read_stops(fields, "stop_sequences");
-  generation.max_tokens = read_max_tokens(fields, "max_tokens");
-  if (!counting && !generation.max_tokens) fields.missing("max_tokens");
+  AnswerOptions& options = request.options;
+  read_answer_options(fields, options);
+  options.n = 1;  // not a field of this dialect
+  options.stop = read_stops(fields, "stop_sequences");
+  options.max_tokens = read_max_tokens(fields, "max_tokens");
+  if (!counting && !options.max_tokens) fields.missing("max_tokens");
   request.messages = json::Value::array();
   if (const json::Value* system = fields.find("system")) {
     std::string text = read_content(*system, "system", problem);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "server/api/answer_writer.h"
-#include "server/json/append.h"
+#include "server/json.h"
 
 namespace skein::api {
 namespace {
@@ -140,8 +140,8 @@ void append_completion_logprobs(std::string& out, const LogprobRun& run, uint64_
 // the end.
 class OpenAiStream final : public AnswerWriter {
  public:
-  explicit OpenAiStream(const AnswerStart& start)
-      : is_chat_(start.form == AnswerForm::kChat),
+  OpenAiStream(const AnswerStart& start, bool is_chat)
+      : is_chat_(is_chat),
         include_usage_(start.wanted.include_usage),
         continuous_usage_(start.wanted.continuous_usage),
         with_logprobs_(start.wanted.sampling.logprobs),
@@ -250,11 +250,11 @@ class OpenAiStream final : public AnswerWriter {
 
 class OpenAiAnswer final : public AnswerWriter {
  public:
-  // Of one entry, mostly as JSON: the token's text, its number and its bytes.
+  // A logprob's entry holds about so much, mostly as JSON: the token's text, its number, its bytes.
   static constexpr uint64_t kLogprobBytes = 96;
 
-  explicit OpenAiAnswer(const AnswerStart& start)
-      : is_chat_(start.form == AnswerForm::kChat),
+  OpenAiAnswer(const AnswerStart& start, bool is_chat)
+      : is_chat_(is_chat),
         with_logprobs_(start.wanted.sampling.logprobs),
         with_token_ids_(start.wanted.return_token_ids),
         identity_(start.identity),
@@ -339,11 +339,20 @@ class OpenAiAnswer final : public AnswerWriter {
   uint64_t held_bytes_ = 0;
 };
 
+template <bool kIsChat>
+std::unique_ptr<AnswerWriter> make_openai_writer(const AnswerStart& start) {
+  if (start.wanted.stream) return std::make_unique<OpenAiStream>(start, kIsChat);
+  return std::make_unique<OpenAiAnswer>(start, kIsChat);
+}
+
+constexpr std::string_view kKeepalive = ": keepalive\n\n";
+constexpr std::string_view kData = "data: ";
+
 }  // namespace
 
-std::unique_ptr<AnswerWriter> make_openai_writer(const AnswerStart& start) {
-  if (start.wanted.stream) return std::make_unique<OpenAiStream>(start);
-  return std::make_unique<OpenAiAnswer>(start);
-}
+constinit const AnswerForm AnswerForm::kChat = {
+    Dialect::kOpenAi, "chatcmpl-", "messages", kKeepalive, kData, make_openai_writer<true>};
+constinit const AnswerForm AnswerForm::kCompletion = {
+    Dialect::kOpenAi, "cmpl-", "prompt", kKeepalive, kData, make_openai_writer<false>};
 
 }  // namespace skein::api

@@ -1,7 +1,7 @@
 #include "server/api/text_requests.h"
 
 #include "server/api/fields.h"
-#include "server/json/append.h"
+#include "server/json.h"
 
 namespace skein::api {
 
@@ -15,7 +15,7 @@ Parsed<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   const auto prompt = fields.string("prompt"), content = fields.string("content");
   if (fields.has("messages")) {
     request.chat.emplace();
-    request.chat->generation.model = request.model;
+    request.chat->options.model = request.model;
     read_conversation(fields, *request.chat);
   } else if (prompt || content) {
     request.text = prompt ? *prompt : *content;
@@ -50,7 +50,7 @@ Parsed<ApplyTemplateRequest> parse_apply_template_request(std::string_view body)
   Problem problem;
   const Fields fields(*parsed, "", problem);
   ApplyTemplateRequest request;
-  request.chat.generation.model = fields.string("model", kMaxNameBytes).value_or("");
+  request.chat.options.model = fields.string("model", kMaxNameBytes).value_or("");
   read_conversation(fields, request.chat);
   if (problem) return *problem;
   return request;
@@ -74,37 +74,27 @@ Parsed<EmbeddingsRequest> parse_embeddings_request(std::string_view body) {
 
 std::string tokenize_answer(const std::vector<TokenId>& tokens, uint64_t max_context,
                             const std::vector<std::string>* pieces) {
-  std::string out = "{\"tokens\":[";
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i > 0) out.push_back(',');
-    json::append_int(out, tokens[i]);
-  }
-  out.append("],\"count\":");
-  json::append_int(out, static_cast<int64_t>(tokens.size()));
-  out.append(",\"max_model_len\":");
-  json::append_int(out, static_cast<int64_t>(max_context));
+  std::string out = "{\"tokens\":";
+  json::append_list(out, tokens, [&](TokenId token) { json::append_int(out, token); });
+  json::append_member(out, "count", tokens.size());
+  json::append_member(out, "max_model_len", max_context);
   if (pieces != nullptr) {
-    out.append(",\"token_strs\":[");
-    for (size_t i = 0; i < pieces->size(); ++i) {
-      if (i > 0) out.push_back(',');
-      json::append_string(out, (*pieces)[i]);
-    }
-    out.push_back(']');
+    json::append_name(out, "token_strs");
+    json::append_list(out, *pieces, [&](const auto& piece) { json::append_string(out, piece); });
   }
   return out.append("}");
 }
 
 std::string detokenize_answer(std::string_view text) {
-  std::string out = "{\"prompt\":";
-  json::append_string(out, text);
-  out.append(",\"content\":");
-  json::append_string(out, text);
+  std::string out = "{";
+  json::append_member(out, "prompt", text);
+  json::append_member(out, "content", text);
   return out.append("}");
 }
 
 std::string apply_template_answer(std::string_view prompt) {
-  std::string out = "{\"prompt\":";
-  json::append_string(out, prompt);
+  std::string out = "{";
+  json::append_member(out, "prompt", prompt);
   return out.append("}");
 }
 

@@ -27,7 +27,7 @@ struct DetokenizeRequest {
 };
 
 struct ApplyTemplateRequest {
-  ChatRequest chat;  // generation.model alone is set of its generation
+  ChatRequest chat;  // of its options, the model alone is set
 };
 
 struct EmbeddingsRequest {

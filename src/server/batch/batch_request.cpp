@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "server/api/fields.h"
-#include "server/api/generation.h"
 
 namespace skein {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "server/api/errors.h"
-#include "server/json/parse.h"
+#include "server/json.h"
 #include "server/store/batch_rows.h"
 
 namespace skein {

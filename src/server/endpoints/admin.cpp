@@ -6,11 +6,10 @@
 #include "base/log.h"
 #include "server/api/fields.h"
 #include "server/auth/api_key.h"
-#include "server/endpoints/endpoints.h"
 #include "server/endpoints/reply.h"
-#include "server/json/parse.h"
+#include "server/json.h"
 
-namespace skein {
+namespace skein::endpoints {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;
@@ -22,7 +21,7 @@ void answer(const http::Responder& responder, const json::Value& body, int statu
       {.status = status, .body = body.dump(-1, ' ', false, json::Value::error_handler_t::replace)});
 }
 
-// Of what the admin asked for by name; `missing` is what an unknown name gets.
+// Why something that the admin asked for by name cannot be had; `missing` is for an unknown name.
 api::Error error_of(const Status& status, api::Error missing) {
   return status.code() == Code::kNotFound ? std::move(missing) : api::from_status(status);
 }
@@ -63,33 +62,6 @@ void forgive(ServerContext& context, const std::string& id) {
   }
 }
 
-void load(ServerContext& context, const Call& call, const http::Responder& responder) {
-  auto wanted = model_of(call);
-  if (!wanted.ok()) return send_error(call, responder, wanted.error());
-  if (wanted->force) forgive(context, wanted->id);
-  // Loading takes its time; nobody waits here for it.
-  context.models.acquire(wanted->id,
-                         [call, responder, id = wanted->id](const Result<ModelLease>& lease) {
-                           if (lease.ok()) return answer_model(responder, id, "ready");
-                           send_error(call, responder, load_error(id, lease.status()));
-                         });
-}
-
-void unload(ServerContext& context, const Call& call, const http::Responder& responder) {
-  auto wanted = model_of(call);
-  if (!wanted.ok()) return send_error(call, responder, wanted.error());
-  const Status unloaded = context.models.unload(wanted->id);
-  if (unloaded.ok()) return answer_model(responder, wanted->id, "unloaded");
-  if (unloaded.code() == Code::kUnavailable) {
-    return send_error(call, responder,
-                      {.status = 409,
-                       .message = "The model is in use; try again when its requests have ended.",
-                       .param = "model",
-                       .code = "model_in_use"});
-  }
-  send_error(call, responder, error_of(unloaded, api::model_not_found(wanted->id)));
-}
-
 // ---- keys ----
 
 json::Value json_of(const KeyRecord& key) {
@@ -113,25 +85,6 @@ json::Value json_of(const UsageCounts& usage) {
           {"prompt_tokens", usage.prompt_tokens},
           {"cached_tokens", usage.cached_tokens},
           {"output_tokens", usage.output_tokens}};
-}
-
-void list_keys(ServerContext& context, const Call& call, const http::Responder& responder) {
-  using Keys = std::vector<KeyRecord>;
-  using Usage = std::vector<OwnerUsage>;
-  const auto keys =
-      await<Keys>([&](Done<Keys> done) { context.store.keys().list(std::move(done)); });
-  if (!keys.ok()) return send_store_error(call, responder, keys.status());
-  const auto usage =
-      await<Usage>([&](Done<Usage> done) { context.store.keys().usage(std::move(done)); });
-  if (!usage.ok()) return send_store_error(call, responder, usage.status());
-  std::map<std::string, UsageCounts> by_owner;
-  for (const OwnerUsage& one : *usage) by_owner[one.owner] = one.counts;
-  json::Value data = json::Value::array();
-  for (const KeyRecord& key : *keys) {
-    data.push_back(json_of(key));
-    data.back()["usage"] = json_of(by_owner[key.id]);
-  }
-  answer(responder, {{"object", "list"}, {"data", std::move(data)}});
 }
 
 api::Parsed<KeyRecord> key_of(const Call& call) {
@@ -169,18 +122,7 @@ Done<KeyRecord> shows_key(const Call& call, const http::Responder& responder, st
   };
 }
 
-void add_key(ServerContext& context, const Call& call, const http::Responder& responder) {
-  auto key = key_of(call);
-  if (!key.ok()) return send_error(call, responder, key.error());
-  std::string secret = make_secret();
-  const KeyDigest digest = digest_secret(secret);
-  key->id = make_key_id();
-  key->salt = digest.salt;
-  key->digest = digest.digest;
-  context.store.keys().add(*key, shows_key(call, responder, std::move(secret)));
-}
-
-// Of a key that this server refuses already although the store did not take it.
+// Answers about a key that this server refuses already although the store did not take it.
 void send_unwritten(const Call& call, const http::Responder& responder, const Status& status,
                     std::string_view what) {
   api::Error error = store_error(status);
@@ -191,27 +133,6 @@ void send_unwritten(const Call& call, const http::Responder& responder, const St
       "would be valid again. {} Then do this again.",
       what, error.message);
   send_error(call, responder, error);
-}
-
-void rotate_key(ServerContext& context, const Call& call, const http::Responder& responder) {
-  context.keys.bar(call.id, KeyRing::Bar::kSecret);
-  std::string secret = make_secret();
-  const KeyDigest digest = digest_secret(secret);
-  context.store.keys().rotate(
-      call.id, digest,
-      [call, responder,
-       show = shows_key(call, responder, std::move(secret))](const Result<KeyRecord>& key) {
-        if (key.ok()) return show(key);
-        send_unwritten(call, responder, key.status(), "The old secret");
-      });
-}
-
-void revoke_key(ServerContext& context, const Call& call, const http::Responder& responder) {
-  context.keys.bar(call.id, KeyRing::Bar::kKey);
-  context.store.keys().revoke(call.id, [call, responder](const Result<KeyRecord>& key) {
-    if (!key.ok()) return send_unwritten(call, responder, key.status(), "The key");
-    answer(responder, json_of(*key));
-  });
 }
 
 // ---- figures ----
@@ -264,47 +185,106 @@ json::Value model_figures(const ModelStatus& model) {
   return out;
 }
 
-void figures(ServerContext& context, const http::Responder& responder) {
-  const ManagerStats stats = context.models.stats();
-  json::Value models = json::Value::array();
-  for (const ModelStatus& model : context.models.models()) models.push_back(model_figures(model));
-  answer(responder, {{"version", context.version},
-                     {"ready", context.ready.load()},
-                     {"draining", context.draining.load()},
-                     {"live_requests", context.live.size()},
-                     {"loads", stats.loads},
-                     {"failed_loads", stats.failed_loads},
-                     {"evictions", stats.evictions},
-                     {"direct_requests", stats.direct_requests},
-                     {"models", std::move(models)}});
-}
-
-using AdminFunction = void (*)(ServerContext&, const Call&, const http::Responder&);
-
 }  // namespace
 
-void bind_admin(Router& router, ServerContext& context) {
-  const auto bind = [&](Endpoint endpoint, AdminFunction function) {
-    router.bind(endpoint, [&context, function](const Call& call, const http::Responder& responder) {
-      function(context, call, responder);
-    });
-  };
-  bind(Endpoint::kAdminLoad, load);
-  bind(Endpoint::kAdminUnload, unload);
-  bind(Endpoint::kAdminKeys, list_keys);
-  bind(Endpoint::kAdminKeyAdd, add_key);
-  bind(Endpoint::kAdminKeyRevoke, revoke_key);
-  bind(Endpoint::kAdminKeyRotate, rotate_key);
-  router.bind(Endpoint::kAdminDrain,
-              [&context](const Call& call, const http::Responder& responder) {
-                log_info("drain asked for by {}", call.principal->name);
-                // The answer first: it is the last one that is sure to leave.
-                answer(responder, {{"status", "draining"}}, 202);
-                context.start_drain();
-              });
-  router.bind(Endpoint::kAdminStats, [&context](const Call&, const http::Responder& responder) {
-    figures(context, responder);
+void load_model(ServerContext& context, Call& call, const http::Responder& responder) {
+  auto wanted = model_of(call);
+  if (!wanted.ok()) return send_error(call, responder, wanted.error());
+  if (wanted->force) forgive(context, wanted->id);
+  // Loading takes its time; nobody waits here for it.
+  context.models.acquire(wanted->id,
+                         [call, responder, id = wanted->id](const Result<ModelLease>& lease) {
+                           if (lease.ok()) return answer_model(responder, id, "ready");
+                           send_error(call, responder, load_error(id, lease.status()));
+                         });
+}
+
+void unload_model(ServerContext& context, Call& call, const http::Responder& responder) {
+  auto wanted = model_of(call);
+  if (!wanted.ok()) return send_error(call, responder, wanted.error());
+  const Status unloaded = context.models.unload(wanted->id);
+  if (unloaded.ok()) return answer_model(responder, wanted->id, "unloaded");
+  if (unloaded.code() == Code::kUnavailable) {
+    return send_error(call, responder,
+                      {.status = 409,
+                       .message = "The model is in use; try again when its requests have ended.",
+                       .param = "model",
+                       .code = "model_in_use"});
+  }
+  send_error(call, responder, error_of(unloaded, api::model_not_found(wanted->id)));
+}
+
+void list_keys(ServerContext& context, Call& call, const http::Responder& responder) {
+  using Keys = std::vector<KeyRecord>;
+  using Usage = std::vector<OwnerUsage>;
+  const auto keys =
+      await<Keys>([&](Done<Keys> done) { context.store.keys().list(std::move(done)); });
+  if (!keys.ok()) return send_store_error(call, responder, keys.status());
+  const auto usage =
+      await<Usage>([&](Done<Usage> done) { context.store.keys().usage(std::move(done)); });
+  if (!usage.ok()) return send_store_error(call, responder, usage.status());
+  std::map<std::string, UsageCounts> by_owner;
+  for (const OwnerUsage& one : *usage) by_owner[one.owner] = one.counts;
+  json::Value data = json::Value::array();
+  for (const KeyRecord& key : *keys) {
+    data.push_back(json_of(key));
+    data.back()["usage"] = json_of(by_owner[key.id]);
+  }
+  answer(responder, {{"object", "list"}, {"data", std::move(data)}});
+}
+
+void add_key(ServerContext& context, Call& call, const http::Responder& responder) {
+  auto key = key_of(call);
+  if (!key.ok()) return send_error(call, responder, key.error());
+  std::string secret = make_secret();
+  const KeyDigest digest = digest_secret(secret);
+  key->id = make_key_id();
+  key->salt = digest.salt;
+  key->digest = digest.digest;
+  context.store.keys().add(*key, shows_key(call, responder, std::move(secret)));
+}
+
+void rotate_key(ServerContext& context, Call& call, const http::Responder& responder) {
+  context.keys.bar(call.id, KeyRing::Bar::kSecret);
+  std::string secret = make_secret();
+  const KeyDigest digest = digest_secret(secret);
+  context.store.keys().rotate(
+      call.id, digest,
+      [call, responder,
+       show = shows_key(call, responder, std::move(secret))](const Result<KeyRecord>& key) {
+        if (key.ok()) return show(key);
+        send_unwritten(call, responder, key.status(), "The old secret");
+      });
+}
+
+void revoke_key(ServerContext& context, Call& call, const http::Responder& responder) {
+  context.keys.bar(call.id, KeyRing::Bar::kKey);
+  context.store.keys().revoke(call.id, [call, responder](const Result<KeyRecord>& key) {
+    if (!key.ok()) return send_unwritten(call, responder, key.status(), "The key");
+    answer(responder, json_of(*key));
   });
 }
 
-}  // namespace skein
+void drain(ServerContext& context, Call& call, const http::Responder& responder) {
+  log_info("drain asked for by {}", call.principal->name);
+  // The answer first: it is the last one that is sure to leave.
+  answer(responder, {{"status", "draining"}}, 202);
+  context.settings.on_drain_request();
+}
+
+void stats(ServerContext& context, Call&, const http::Responder& responder) {
+  const ManagerStats loads = context.models.stats();
+  json::Value models = json::Value::array();
+  for (const ModelStatus& model : context.models.models()) models.push_back(model_figures(model));
+  answer(responder, {{"version", context.settings.version},
+                     {"ready", context.ready.load()},
+                     {"draining", context.draining.load()},
+                     {"live_requests", context.live.size()},
+                     {"loads", loads.loads},
+                     {"failed_loads", loads.failed_loads},
+                     {"evictions", loads.evictions},
+                     {"direct_requests", loads.direct_requests},
+                     {"models", std::move(models)}});
+}
+
+}  // namespace skein::endpoints

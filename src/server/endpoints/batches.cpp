@@ -2,12 +2,11 @@
 #include <utility>
 
 #include "server/batch/batch_request.h"
-#include "server/endpoints/endpoints.h"
 #include "server/endpoints/file_upload.h"
 #include "server/endpoints/reply.h"
-#include "server/json/append.h"
+#include "server/json.h"
 
-namespace skein {
+namespace skein::endpoints {
 namespace {
 
 constexpr uint32_t kDefaultListed = 20;
@@ -15,78 +14,58 @@ constexpr uint32_t kMaxListed = 100;
 constexpr int64_t kSecondsPerHour = 3600;
 constexpr uint64_t kBatchRetryS = 60;
 
-void append_name(std::string& out, std::string_view name) {
-  out.append(",\"").append(name).append("\":");
-}
-
-void append_time(std::string& out, std::string_view name, int64_t at_s) {
-  append_name(out, name);
-  if (at_s == 0) {
-    out.append("null");
-  } else {
-    json::append_int(out, at_s);
-  }
-}
-
-void append_id(std::string& out, std::string_view name, std::string_view id) {
-  append_name(out, name);
-  append_id_or_null(out, id);
-}
+using json::append_member;
+using json::append_member_or_null;
 
 void append_errors(std::string& out, const std::vector<BatchError>& errors) {
-  append_name(out, "errors");
+  json::append_name(out, "errors");
   if (errors.empty()) {
     out.append("null");
     return;
   }
-  out.append(R"({"object":"list","data":[)");
-  for (size_t i = 0; i < errors.size(); ++i) {
-    if (i > 0) out.push_back(',');
-    out.append(R"({"code":)");
-    json::append_string(out, errors[i].code);
-    append_name(out, "message");
-    json::append_string(out, errors[i].message);
+  out.append(R"({"object":"list","data":)");
+  json::append_list(out, errors, [&](const BatchError& error) {
+    out.push_back('{');
+    append_member(out, "code", error.code);
+    append_member(out, "message", error.message);
     out.append(R"(,"param":null)");
-    append_time(out, "line", errors[i].line);
+    append_member_or_null(out, "line", error.line);
     out.push_back('}');
-  }
-  out.append("]}");
-}
-
-void append_counts(std::string& out, const BatchRecord& batch) {
-  out.append(R"(,"request_counts":{"total":)");
-  json::append_int(out, static_cast<int64_t>(batch.total_lines));
-  append_name(out, "completed");
-  json::append_int(out, static_cast<int64_t>(batch.completed_lines));
-  append_name(out, "failed");
-  json::append_int(out, static_cast<int64_t>(batch.failed_lines));
+  });
   out.push_back('}');
 }
 
 std::string batch_answer(const BatchRecord& batch) {
-  std::string out = R"({"id":)";
-  json::append_string(out, batch.id);
-  out.append(R"(,"object":"batch")");
-  append_id(out, "endpoint", batch.endpoint);
+  const auto append_time = [&](std::string& out, std::string_view name, BatchStatus status) {
+    append_member_or_null(out, name, batch.at_s(status));
+  };
+  std::string out = "{";
+  append_member(out, "id", batch.id);
+  append_member(out, "object", "batch");
+  append_member_or_null(out, "endpoint", batch.endpoint);
   append_errors(out, batch.errors);
-  append_id(out, "input_file_id", batch.input_file);
-  const int64_t created_s = batch.at_s(BatchStatus::kValidating);
-  append_id(out, "completion_window",
-            fmt::format("{}h", (batch.expires_at_s - created_s) / kSecondsPerHour));
-  append_id(out, "status", name_of(batch.status));
-  append_id(out, "output_file_id", batch.output_file);
-  append_id(out, "error_file_id", batch.error_file);
-  append_time(out, "created_at", created_s);
-  append_time(out, "in_progress_at", batch.at_s(BatchStatus::kInProgress));
-  append_time(out, "expires_at", batch.expires_at_s);
-  append_time(out, "finalizing_at", batch.at_s(BatchStatus::kFinalizing));
-  append_time(out, "completed_at", batch.at_s(BatchStatus::kCompleted));
-  append_time(out, "failed_at", batch.at_s(BatchStatus::kFailed));
-  append_time(out, "expired_at", batch.at_s(BatchStatus::kExpired));
-  append_time(out, "cancelling_at", batch.at_s(BatchStatus::kCancelling));
-  append_time(out, "cancelled_at", batch.at_s(BatchStatus::kCancelled));
-  append_counts(out, batch);
-  append_name(out, "metadata");
+  append_member_or_null(out, "input_file_id", batch.input_file);
+  const int64_t window_s = batch.expires_at_s - batch.at_s(BatchStatus::kValidating);
+  append_member(out, "completion_window", fmt::format("{}h", window_s / kSecondsPerHour));
+  append_member(out, "status", name_of(batch.status));
+  append_member_or_null(out, "output_file_id", batch.output_file);
+  append_member_or_null(out, "error_file_id", batch.error_file);
+  append_time(out, "created_at", BatchStatus::kValidating);
+  append_time(out, "in_progress_at", BatchStatus::kInProgress);
+  append_member_or_null(out, "expires_at", batch.expires_at_s);
+  append_time(out, "finalizing_at", BatchStatus::kFinalizing);
+  append_time(out, "completed_at", BatchStatus::kCompleted);
+  append_time(out, "failed_at", BatchStatus::kFailed);
+  append_time(out, "expired_at", BatchStatus::kExpired);
+  append_time(out, "cancelling_at", BatchStatus::kCancelling);
+  append_time(out, "cancelled_at", BatchStatus::kCancelled);
+  json::append_name(out, "request_counts");
+  out.push_back('{');
+  append_member(out, "total", batch.total_lines);
+  append_member(out, "completed", batch.completed_lines);
+  append_member(out, "failed", batch.failed_lines);
+  out.push_back('}');
+  json::append_name(out, "metadata");
   out.append(batch.metadata.empty() ? "null" : batch.metadata);
   return out.append("}");
 }
@@ -117,7 +96,9 @@ api::Error creation_error(const Status& status) {
   }
 }
 
-void create(ServerContext& context, const Call& call, const http::Responder& responder) {
+}  // namespace
+
+void create_batch(ServerContext& context, Call& call, const http::Responder& responder) {
   auto batch = parse_batch_request(call.request.body);
   if (!batch.ok()) return send_error(call, responder, batch.error());
   // Its results will need room.
@@ -133,7 +114,7 @@ void create(ServerContext& context, const Call& call, const http::Responder& res
       });
 }
 
-void list_batches(ServerContext& context, const Call& call, const http::Responder& responder) {
+void list_batches(ServerContext& context, Call& call, const http::Responder& responder) {
   auto options = list_options(call.request.head, kDefaultListed, kMaxListed);
   if (!options.ok()) return send_error(call, responder, options.error());
   context.store.batches().list(call.principal->scope(), *options,
@@ -142,25 +123,13 @@ void list_batches(ServerContext& context, const Call& call, const http::Responde
                                });
 }
 
-}  // namespace
-
-void bind_batches(Router& router, ServerContext& context) {
-  router.bind(Endpoint::kBatchCreate,
-              [&context](const Call& call, const http::Responder& responder) {
-                create(context, call, responder);
-              });
-  router.bind(Endpoint::kBatches, [&context](const Call& call, const http::Responder& responder) {
-    list_batches(context, call, responder);
-  });
-  router.bind(Endpoint::kBatch, [&context](const Call& call, const http::Responder& responder) {
-    context.store.batches().get(call.id, call.principal->scope(),
-                                answer_with_batch(call, responder));
-  });
-  router.bind(Endpoint::kBatchCancel,
-              [&context](const Call& call, const http::Responder& responder) {
-                context.store.batches().cancel(call.id, call.principal->scope(),
-                                               answer_with_batch(call, responder));
-              });
+void get_batch(ServerContext& context, Call& call, const http::Responder& responder) {
+  context.store.batches().get(call.id, call.principal->scope(), answer_with_batch(call, responder));
 }
 
-}  // namespace skein
+void cancel_batch(ServerContext& context, Call& call, const http::Responder& responder) {
+  context.store.batches().cancel(call.id, call.principal->scope(),
+                                 answer_with_batch(call, responder));
+}
+
+}  // namespace skein::endpoints

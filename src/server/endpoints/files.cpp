@@ -3,34 +3,32 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/endpoints/endpoints.h"
 #include "server/endpoints/file_upload.h"
 #include "server/endpoints/reply.h"
-#include "server/json/append.h"
+#include "server/json.h"
 
-namespace skein {
+namespace skein::endpoints {
 namespace {
+
+using json::append_member;
 
 constexpr uint32_t kMaxListedFiles = 10'000;
 constexpr size_t kReadBytes = 64 << 10;
 
 std::string file_answer(const FileRecord& file) {
-  std::string out = R"({"id":)";
-  json::append_string(out, file.id);
-  out.append(R"(,"object":"file","bytes":)");
-  json::append_int(out, static_cast<int64_t>(file.bytes));
-  out.append(R"(,"created_at":)");
-  json::append_int(out, file.created_at_s);
-  out.append(R"(,"filename":)");
-  json::append_string(out, file.name);
-  out.append(R"(,"purpose":)");
-  json::append_string(out, file.purpose);
+  std::string out = "{";
+  append_member(out, "id", file.id);
+  append_member(out, "object", "file");
+  append_member(out, "bytes", file.bytes);
+  append_member(out, "created_at", file.created_at_s);
+  append_member(out, "filename", file.name);
+  append_member(out, "purpose", file.purpose);
   return out.append(R"(,"status":"processed","status_details":null,"expires_at":null})");
 }
 
-// A file's bytes to a client, as fast as it reads them: a piece is read when the one before it has
-// been taken. pump() runs on one worker at a time: it is called again only when a write was
-// refused, which is the last thing it does.
+// ContentStream sends a file's bytes to a client as fast as it reads them: a piece is read when the
+// one before it has been taken. pump() runs on one worker at a time: it is called again only when a
+// write was refused, which is the last thing it does.
 class ContentStream : public std::enable_shared_from_this<ContentStream> {
  public:
   ContentStream(http::Workers& workers, Priority priority, http::Responder responder, OpenFile file)
@@ -91,18 +89,29 @@ class ContentStream : public std::enable_shared_from_this<ContentStream> {
   std::string piece_;  // read, not taken yet
 };
 
-void upload(ServerContext& context, const Call& call, const http::Responder& responder) {
+Done<FileRecord> answer_with_file(const Call& call, const http::Responder& responder) {
+  return [call, responder](const Result<FileRecord>& file) {
+    if (!file.ok()) return send_store_error(call, responder, file.status());
+    send_json(responder, file_answer(*file));
+  };
+}
+
+}  // namespace
+
+std::shared_ptr<http::BodySink> open_upload(ServerContext& context, const Call& call) {
+  const std::string* type = call.request.head.header("content-type");
+  return std::make_shared<FileUpload>(context.store.files(), call.principal->key_id,
+                                      type == nullptr ? std::string_view() : *type);
+}
+
+void upload_file(ServerContext& context, Call& call, const http::Responder& responder) {
   const auto form = std::static_pointer_cast<FileUpload>(call.sink);
   context.store.files().commit(form->take_content(),
                                {call.principal->key_id, form->purpose(), form->name()},
-                               [call, responder](const Result<FileRecord>& file) {
-                                 if (!file.ok())
-                                   return send_store_error(call, responder, file.status());
-                                 send_json(responder, file_answer(*file));
-                               });
+                               answer_with_file(call, responder));
 }
 
-void list_files(ServerContext& context, const Call& call, const http::Responder& responder) {
+void list_files(ServerContext& context, Call& call, const http::Responder& responder) {
   auto options = list_options(call.request.head, kMaxListedFiles, kMaxListedFiles);
   if (!options.ok()) return send_error(call, responder, options.error());
   context.store.files().list(call.principal->scope(), *options,
@@ -111,7 +120,7 @@ void list_files(ServerContext& context, const Call& call, const http::Responder&
                              });
 }
 
-void content(ServerContext& context, const Call& call, const http::Responder& responder) {
+void get_file_content(ServerContext& context, Call& call, const http::Responder& responder) {
   context.store.files().open(
       call.id, call.principal->scope(), [&context, call, responder](Result<OpenFile> file) {
         if (!file.ok()) return send_store_error(call, responder, file.status());
@@ -120,45 +129,18 @@ void content(ServerContext& context, const Call& call, const http::Responder& re
       });
 }
 
-}  // namespace
+void get_file(ServerContext& context, Call& call, const http::Responder& responder) {
+  context.store.files().get(call.id, call.principal->scope(), answer_with_file(call, responder));
+}
 
-void bind_files(Router& router, ServerContext& context) {
-  router.bind_upload(
-      Endpoint::kFileUpload,
-      [&context](const Call& call) {
-        const std::string* type = call.request.head.header("content-type");
-        return std::make_shared<FileUpload>(context.store.files(), call.principal->key_id,
-                                            type == nullptr ? std::string_view() : *type);
-      },
-      [&context](const Call& call, const http::Responder& responder) {
-        upload(context, call, responder);
-      });
-  router.bind(Endpoint::kFiles, [&context](const Call& call, const http::Responder& responder) {
-    list_files(context, call, responder);
-  });
-  router.bind(Endpoint::kFile, [&context](const Call& call, const http::Responder& responder) {
-    context.store.files().get(call.id, call.principal->scope(),
-                              [call, responder](const Result<FileRecord>& file) {
-                                if (!file.ok()) {
-                                  return send_store_error(call, responder, file.status());
-                                }
-                                send_json(responder, file_answer(*file));
-                              });
-  });
-  router.bind(Endpoint::kFileContent,
-              [&context](const Call& call, const http::Responder& responder) {
-                content(context, call, responder);
-              });
-  router.bind(
-      Endpoint::kFileDelete, [&context](const Call& call, const http::Responder& responder) {
-        context.store.files().remove(
-            call.id, call.principal->scope(), [call, responder](const Result<FileRecord>& file) {
-              if (!file.ok()) return send_store_error(call, responder, file.status());
-              std::string out = R"({"id":)";
-              json::append_string(out, file->id);
-              send_json(responder, out.append(R"(,"object":"file","deleted":true})"));
-            });
+void delete_file(ServerContext& context, Call& call, const http::Responder& responder) {
+  context.store.files().remove(
+      call.id, call.principal->scope(), [call, responder](const Result<FileRecord>& file) {
+        if (!file.ok()) return send_store_error(call, responder, file.status());
+        std::string out = "{";
+        append_member(out, "id", file->id);
+        send_json(responder, out.append(R"(,"object":"file","deleted":true})"));
       });
 }
 
-}  // namespace skein
+}  // namespace skein::endpoints

@@ -1,14 +1,13 @@
 // Whether the server is alive, whether it is ready, what it is, and how it does.
 #include <memory>
 
-#include "server/endpoints/endpoints.h"
-#include "server/http/workers.h"
+#include "server/context.h"
+#include "server/router.h"
 
-namespace skein {
+namespace skein::endpoints {
 namespace {
 
-constexpr size_t kMaxScrapes = 64;  // that wait; beyond: 503
-constexpr uint64_t kRetryS = 2;     // of a probe that found the server not ready
+constexpr uint64_t kRetryS = 2;  // of a probe that found the server not ready
 
 // Why requests should go elsewhere; null when they should come.
 const char* why_not_ready(const ServerContext& context) {
@@ -26,15 +25,6 @@ http::Response status_response(int status, std::string_view word) {
   return {.status = status, .body = std::string(R"({"status":")").append(word).append("\"}")};
 }
 
-void health(const ServerContext& context, const http::Responder& responder) {
-  const char* why = why_not_ready(context);
-  // A full disk stops uploads and batches; answers go on.
-  const char* well = context.store.space().is_low() ? "degraded" : "ok";
-  http::Response response = why == nullptr ? status_response(200, well) : status_response(503, why);
-  if (why != nullptr) response.headers.push_back({"Retry-After", std::to_string(kRetryS)});
-  responder.send(std::move(response));
-}
-
 // Without the models that the caller may not use.
 std::string metrics_page(const ServerContext& context, const Principal& who) {
   return context.metrics.page(context.models,
@@ -50,32 +40,35 @@ api::Error busy() {
 
 }  // namespace
 
-void bind_health(Router& router, ServerContext& context) {
-  router.bind_quick(Endpoint::kHealth, [&context](const Call&, const http::Responder& responder) {
-    health(context, responder);
-  });
-  router.bind_quick(Endpoint::kLive, [](const Call&, const http::Responder& responder) {
-    responder.send(status_response(200, "ok"));
-  });
-  router.bind_quick(Endpoint::kVersion, [&context](const Call&, const http::Responder& responder) {
-    responder.send({.body = R"({"version":")" + context.version + "\"}"});
-  });
-  // The page of many models takes milliseconds: too long for an I/O thread, and whoever watches the
-  // server must not wait for the text work of others.
-  const auto scrapes = std::make_shared<http::Workers>(
-      http::Workers::Options{.threads = 1, .queue_limit = kMaxScrapes}, context.clock);
-  router.bind_quick(Endpoint::kMetrics,
-                    [&context, scrapes](const Call& call, const http::Responder& responder) {
-                      const auto scrape = [&context, call, responder] {
-                        context.metrics.set_state_free_bytes(context.store.space().free_bytes());
-                        responder.send({.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                                        .body = metrics_page(context, *call.principal)});
-                      };
-                      const auto refuse = [call, responder] {
-                        responder.send(error_response(call.route->dialect, busy()));
-                      };
-                      if (!scrapes->post(Priority::NORMAL, scrape, refuse)) refuse();
-                    });
+void health(ServerContext& context, Call&, const http::Responder& responder) {
+  const char* why = why_not_ready(context);
+  // A full disk stops uploads and batches; answers go on.
+  const char* well = context.store.space().is_low() ? "degraded" : "ok";
+  http::Response response = why == nullptr ? status_response(200, well) : status_response(503, why);
+  if (why != nullptr) response.headers.push_back({"Retry-After", std::to_string(kRetryS)});
+  responder.send(std::move(response));
 }
 
-}  // namespace skein
+void live(ServerContext&, Call&, const http::Responder& responder) {
+  responder.send(status_response(200, "ok"));
+}
+
+void version(ServerContext& context, Call&, const http::Responder& responder) {
+  responder.send({.body = R"({"version":")" + context.settings.version + "\"}"});
+}
+
+// The page of many models takes milliseconds: too long for an I/O thread, and whoever watches the
+// server must not wait for the text work of others.
+void metrics(ServerContext& context, Call& call, const http::Responder& responder) {
+  const auto scrape = [&context, call, responder] {
+    context.metrics.set_state_free_bytes(context.store.space().free_bytes());
+    responder.send({.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                    .body = metrics_page(context, *call.principal)});
+  };
+  const auto refuse = [call, responder] {
+    responder.send(error_response(call.route->dialect, busy()));
+  };
+  if (!context.scrapes.post(Priority::NORMAL, scrape, refuse)) refuse();
+}
+
+}  // namespace skein::endpoints

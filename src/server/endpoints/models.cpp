@@ -3,20 +3,20 @@
 #include <vector>
 
 #include "server/answer/prompts.h"
-#include "server/endpoints/endpoints.h"
 #include "server/endpoints/reply.h"
-#include "server/json/append.h"
+#include "server/json.h"
 
-namespace skein {
+namespace skein::endpoints {
 namespace {
 
 using json::append_member;
 
-std::string model_answer(const ModelStatus& model, int64_t created_s) {
+// Files have many dates; for a client that sorts by `created`, one that never moves will do.
+std::string model_answer(const ServerContext& context, const ModelStatus& model) {
   std::string out = "{";
   append_member(out, "id", model.config.id);
   append_member(out, "object", "model");
-  append_member(out, "created", created_s);
+  append_member(out, "created", context.started_at_s);
   append_member(out, "owned_by", "skein");
   // Not known before it is loaded.
   const uint64_t tokens = model.served ? model.served->max_request_tokens() : 0;
@@ -26,29 +26,23 @@ std::string model_answer(const ModelStatus& model, int64_t created_s) {
 
 }  // namespace
 
-void bind_models(Router& router, ServerContext& context) {
-  // Files have many dates; for a client that sorts by `created`, one that never moves will do.
-  const int64_t created_s = context.store.unix_time_s();
-  router.bind(
-      Endpoint::kModels, [&context, created_s](const Call& call, const http::Responder& responder) {
-        std::vector<ModelStatus> models = context.models.models();
-        std::erase_if(models, [&](const auto& m) { return !call.principal->may_use(m.config.id); });
-        std::string out = "{\"object\":\"list\",\"data\":";
-        json::append_list(out, models, [&](const ModelStatus& model) {
-          out.append(model_answer(model, created_s));
-        });
-        send_json(responder, out.append("}"));
-      });
-  router.bind(Endpoint::kModel,
-              [&context, created_s](const Call& call, const http::Responder& responder) {
-                const auto id = model_for(context, *call.principal, call.id);
-                if (!id.ok()) return send_error(call, responder, id.error());
-                for (const ModelStatus& model : context.models.models()) {
-                  if (model.config.id != call.id) continue;
-                  return send_json(responder, model_answer(model, created_s));
-                }
-                send_error(call, responder, api::model_not_found(call.id));
-              });
+void list_models(ServerContext& context, Call& call, const http::Responder& responder) {
+  std::vector<ModelStatus> models = context.models.models();
+  std::erase_if(models, [&](const auto& m) { return !call.principal->may_use(m.config.id); });
+  std::string out = "{\"object\":\"list\",\"data\":";
+  json::append_list(out, models,
+                    [&](const ModelStatus& model) { out.append(model_answer(context, model)); });
+  send_json(responder, out.append("}"));
 }
 
-}  // namespace skein
+void get_model(ServerContext& context, Call& call, const http::Responder& responder) {
+  const auto id = model_for(context, *call.principal, call.id);
+  if (!id.ok()) return send_error(call, responder, id.error());
+  for (const ModelStatus& model : context.models.models()) {
+    if (model.config.id != call.id) continue;
+    return send_json(responder, model_answer(context, model));
+  }
+  send_error(call, responder, api::model_not_found(call.id));
+}
+
+}  // namespace skein::endpoints

@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "server/answer/prompts.h"
-#include "server/json/append.h"
 
 namespace skein {
 namespace {
@@ -46,14 +45,6 @@ void send_store_error(const Call& call, const http::Responder& responder, const 
   if (error.status >= 500)
     log_error("{} {}: {}", call.route->method, call.route->pattern, status.message());
   send_error(call, responder, error);
-}
-
-void append_id_or_null(std::string& out, std::string_view id) {
-  if (id.empty()) {
-    out.append("null");
-  } else {
-    json::append_string(out, id);
-  }
 }
 
 api::Parsed<ListOptions> list_options(const http::RequestHead& head, uint32_t default_limit,

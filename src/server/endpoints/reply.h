@@ -1,32 +1,31 @@
-// What the endpoints share: answers, and the way from a request to a loaded model.
+// What endpoints share: the answers that several of them give, and the way from a call to a loaded
+// model.
+//
+// A call is answered exactly once, by one of these functions or by its Responder; none of them
+// waits, and what takes long runs on a worker of its own turn.
 #pragma once
 
 #include <functional>
 #include <string>
 
 #include "server/context.h"
+#include "server/json.h"
 #include "server/router.h"
 
 namespace skein {
 
 void send_error(const Call& call, const http::Responder& responder, const api::Error& error);
 void send_json(const http::Responder& responder, std::string body);
-// What the store could not do, in words about storage: what api::from_status() says of a server
-// that is not ready would be wrong here.
+// Tells what the store could not do in words about storage: what api::from_status() says of a
+// server that is not ready would be wrong here.
 api::Error store_error(const Status& status);
-// Sends it; what is our own fault is logged.
+// Sends it; a failure of the server itself is also logged.
 void send_store_error(const Call& call, const http::Responder& responder, const Status& status);
 
-// What of the query a list takes: after, limit (1 to `max_limit`, which is also the default unless
-// one is given), order (asc or desc) and purpose.
+// What a list takes from the query: after, limit (1 to `max_limit`; `default_limit` where it is
+// absent), order (asc or desc) and purpose.
 api::Parsed<ListOptions> list_options(const http::RequestHead& head, uint32_t default_limit,
                                       uint32_t max_limit);
-
-// Answers with a page, {"object":"list","data":[...],"first_id":...,"last_id":...,"has_more":...}:
-// written on a worker, for it may be long. `json` turns an item into text.
-template <class T>
-void send_page(ServerContext& context, const Call& call, const http::Responder& responder,
-               Result<Page<T>> page, std::string (*json)(const T&));
 
 // Runs `work` with the model that is wanted, loaded and leased while it runs; or tells the client
 // why that is not possible. On this thread when the model is loaded already, on
@@ -35,22 +34,20 @@ using ModelWork = std::function<void(ServedModel& model)>;
 void with_model(ServerContext& context, const Call& call, const std::string& wanted,
                 const http::Responder& responder, ModelWork work);
 
-void append_id_or_null(std::string& out, std::string_view id);
-
+// {"object":"list","data":[...],"first_id":...,"last_id":...,"has_more":...}
 template <class T>
-std::string page_text(const Page<T>& page, std::string (*json)(const T&)) {
-  std::string out = R"({"object":"list","data":[)";
-  for (size_t i = 0; i < page.items.size(); ++i) {
-    if (i > 0) out.push_back(',');
-    out.append(json(page.items[i]));
-  }
-  out.append(R"(],"first_id":)");
-  append_id_or_null(out, page.items.empty() ? std::string_view() : page.items.front().id);
-  out.append(R"(,"last_id":)");
-  append_id_or_null(out, page.items.empty() ? std::string_view() : page.items.back().id);
-  return out.append(page.has_more ? R"(,"has_more":true})" : R"(,"has_more":false})");
+std::string page_text(const Page<T>& page, std::string (*item_text)(const T&)) {
+  std::string out = R"({"object":"list","data":)";
+  json::append_list(out, page.items, [&](const T& item) { out.append(item_text(item)); });
+  const bool is_empty = page.items.empty();
+  json::append_member_or_null(out, "first_id", is_empty ? std::string() : page.items.front().id);
+  json::append_member_or_null(out, "last_id", is_empty ? std::string() : page.items.back().id);
+  json::append_member(out, "has_more", page.has_more);
+  return out.append("}");
 }
 
+// Answers with a page, which is written on a worker, for it may be long. `json` turns an item into
+// text.
 template <class T>
 void send_page(ServerContext& context, const Call& call, const http::Responder& responder,
                Result<Page<T>> page, std::string (*json)(const T&)) {

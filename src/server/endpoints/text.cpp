@@ -7,13 +7,12 @@
 #include "server/answer/answer_account.h"
 #include "server/answer/prompts.h"
 #include "server/api/text_requests.h"
-#include "server/endpoints/endpoints.h"
 #include "server/endpoints/reply.h"
 
-namespace skein {
+namespace skein::endpoints {
 namespace {
 
-// What a client is told when its text cannot be turned into something else.
+// Tells the client why its text cannot be turned into something else.
 api::Error text_error(const Status& status, std::string_view field) {
   const bool callers = status.code() == Code::kInvalidArgument ||
                        status.code() == Code::kOutOfRange || status.code() == Code::kNotFound;
@@ -21,7 +20,7 @@ api::Error text_error(const Status& status, std::string_view field) {
                  : api::from_status(status);
 }
 
-// What an endpoint made of a text.
+// The answer to a request about a text.
 struct TextAnswer {
   std::string body;
   uint64_t tokens = 0;  // of the text, for the key's account
@@ -47,7 +46,7 @@ struct TextModel {
   const Tokenizer& tokenizer() const { return served.model().tokenizer()->tokenizer; }
 };
 
-Result<TextAnswer> tokenize(const TextModel& model, const api::TokenizeRequest& request) {
+Result<TextAnswer> tokens_of(const TextModel& model, const api::TokenizeRequest& request) {
   const auto encoded = request.chat ? model.prompts.encode_chat(request.chat->conversation())
                                     : model.prompts.encode_text(request.text, request.add_special);
   SKEIN_ASSIGN(const std::vector<TokenId> tokens, encoded);
@@ -61,7 +60,7 @@ Result<TextAnswer> tokenize(const TextModel& model, const api::TokenizeRequest& 
                     tokens.size()};
 }
 
-Result<TextAnswer> detokenize(const TextModel& model, const api::DetokenizeRequest& request) {
+Result<TextAnswer> text_of(const TextModel& model, const api::DetokenizeRequest& request) {
   SKEIN_TRY(model.prompts.check_count(request.tokens.size()));
   const Tokenizer& tokenizer = model.tokenizer();
   for (const TokenId token : request.tokens) {
@@ -74,20 +73,19 @@ Result<TextAnswer> detokenize(const TextModel& model, const api::DetokenizeReque
   return TextAnswer{api::detokenize_answer(text), request.tokens.size()};
 }
 
-Result<TextAnswer> apply_template(const TextModel& model,
-                                  const api::ApplyTemplateRequest& request) {
+Result<TextAnswer> prompt_of(const TextModel& model, const api::ApplyTemplateRequest& request) {
   SKEIN_ASSIGN(const jinja::Rendered prompt, model.prompts.render(request.chat.conversation()));
   const std::string text = prompt.text();
   return TextAnswer{api::apply_template_answer(text), text.size() / kBytesPerToken};
 }
 
-Result<TextAnswer> count_tokens(const TextModel& model, const api::ChatRequest& request) {
+Result<TextAnswer> count_of(const TextModel& model, const api::ChatRequest& request) {
   SKEIN_ASSIGN(const std::vector<TokenId> tokens,
                model.prompts.encode_chat(request.conversation()));
   return TextAnswer{api::count_tokens_answer(tokens.size()), tokens.size()};
 }
 
-// What a request needs of the model's files.
+// The parts of a model that a request needs.
 struct Needs {
   std::string model;
   bool tokenizer = true;
@@ -101,64 +99,68 @@ Needs needs_of(const api::DetokenizeRequest& request) {
   return {request.model, true, false};
 }
 Needs needs_of(const api::ApplyTemplateRequest& request) {
-  return {request.chat.generation.model, false, true};
+  return {request.chat.options.model, false, true};
 }
 Needs needs_of(const api::ChatRequest& request) {
-  return {request.generation.model, true, true};
+  return {request.options.model, true, true};
 }
 
-// An endpoint that parses its body, takes the model that it names, and answers with what `answer`
-// makes of both. A failure of `answer` is about `field` of the body.
-template <class Parse, class Answer>
-EndpointFunction text_endpoint(ServerContext& context, Parse parse, Answer answer,
-                               const char* field) {
-  return [&context, parse, answer, field](Call call, const http::Responder& responder) {
-    if (!enter(context, call, responder)) return;
-    auto request = parse(call.request.body);
-    if (!request.ok()) return send_error(call, responder, request.error());
-    // Its text is in the parsed request; the call may wait for a model.
-    auto memory = std::move(call.request.memory);
-    call.request = {};
-    call.request.memory = std::move(memory);
-    const Needs needs = needs_of(*request);
-    with_model(
-        context, call, needs.model, responder,
-        [=, &context, parsed = std::move(*request)](ServedModel& served) {
-          if (const auto missing = find_missing(served, needs.tokenizer, needs.chat)) {
-            return send_error(call, responder, *missing);
-          }
-          Result<TextAnswer> made = answer(TextModel{served, prompts_of(context, served)}, parsed);
-          if (!made.ok()) {
-            return send_error(call, responder, text_error(made.status(), field));
-          }
-          context.limiter.settle(*call.principal, kReservedTokens, made->tokens);
-          send_json(responder, std::move(made->body));
-        });
-  };
+// Takes the model that the request names, and answers with what `answer` makes of both. A failure
+// of `answer` is about `field` of the body.
+template <class Request>
+void answer_text(ServerContext& context, Call& call, const http::Responder& responder,
+                 api::Parsed<Request> (*parse)(std::string_view body),
+                 Result<TextAnswer> (*answer)(const TextModel& model, const Request& request),
+                 const char* field) {
+  if (!enter(context, call, responder)) return;
+  auto request = parse(call.request.body);
+  if (!request.ok()) return send_error(call, responder, request.error());
+  // Its text is in the parsed request; the call may wait for a model.
+  auto memory = std::move(call.request.memory);
+  call.request = {};
+  call.request.memory = std::move(memory);
+  const Needs needs = needs_of(*request);
+  with_model(
+      context, call, needs.model, responder,
+      [=, &context, parsed = std::move(*request)](ServedModel& served) {
+        if (const auto missing = find_missing(served, needs.tokenizer, needs.chat)) {
+          return send_error(call, responder, *missing);
+        }
+        Result<TextAnswer> made = answer(TextModel{served, prompts_of(context, served)}, parsed);
+        if (!made.ok()) return send_error(call, responder, text_error(made.status(), field));
+        context.limiter.settle(*call.principal, kReservedTokens, made->tokens);
+        send_json(responder, std::move(made->body));
+      });
+}
+
+api::Parsed<api::ChatRequest> parse_count(std::string_view body) {
+  return api::parse_messages_request(body, true);
 }
 
 }  // namespace
 
-void bind_text(Router& router, ServerContext& context) {
-  router.bind(Endpoint::kTokenize,
-              text_endpoint(context, api::parse_tokenize_request, tokenize, "prompt"));
-  router.bind(Endpoint::kDetokenize,
-              text_endpoint(context, api::parse_detokenize_request, detokenize, "tokens"));
-  router.bind(Endpoint::kApplyTemplate, text_endpoint(context, api::parse_apply_template_request,
-                                                      apply_template, "messages"));
-  const auto parse_count = [](std::string_view body) {
-    return api::parse_messages_request(body, true);
-  };
-  router.bind(Endpoint::kCountTokens,
-              text_endpoint(context, parse_count, count_tokens, "messages"));
-  router.bind(
-      Endpoint::kEmbeddings, [&context](const Call& call, const http::Responder& responder) {
-        auto request = api::parse_embeddings_request(call.request.body);
-        if (!request.ok()) return send_error(call, responder, request.error());
-        const auto model = model_for(context, *call.principal, request->model);
-        send_error(call, responder,
-                   model.ok() ? api::not_supported("Embedding with this model") : model.error());
-      });
+void tokenize(ServerContext& context, Call& call, const http::Responder& responder) {
+  answer_text(context, call, responder, api::parse_tokenize_request, tokens_of, "prompt");
 }
 
-}  // namespace skein
+void detokenize(ServerContext& context, Call& call, const http::Responder& responder) {
+  answer_text(context, call, responder, api::parse_detokenize_request, text_of, "tokens");
+}
+
+void apply_template(ServerContext& context, Call& call, const http::Responder& responder) {
+  answer_text(context, call, responder, api::parse_apply_template_request, prompt_of, "messages");
+}
+
+void count_tokens(ServerContext& context, Call& call, const http::Responder& responder) {
+  answer_text(context, call, responder, parse_count, count_of, "messages");
+}
+
+void embeddings(ServerContext& context, Call& call, const http::Responder& responder) {
+  auto request = api::parse_embeddings_request(call.request.body);
+  if (!request.ok()) return send_error(call, responder, request.error());
+  const auto model = model_for(context, *call.principal, request->model);
+  send_error(call, responder,
+             model.ok() ? api::not_supported("Embedding with this model") : model.error());
+}
+
+}  // namespace skein::endpoints

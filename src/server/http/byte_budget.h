@@ -28,7 +28,10 @@ class ByteBudget {
 
   uint64_t limit_bytes() const { return limit_bytes_; }
   uint64_t account_limit_bytes() const { return limit_bytes_ / 2; }
-  uint64_t used_bytes() const;
+  uint64_t used_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return used_bytes_;
+  }
 
   class Hold {
    public:
@@ -38,7 +41,12 @@ class ByteBudget {
     Hold& operator=(const Hold&) = delete;
 
     // False, and nothing has changed, when it would be too much. Less is never refused.
-    bool resize(uint64_t bytes);
+    bool resize(uint64_t bytes) {
+      if (bytes == bytes_) return true;
+      if (!budget_.change(account_, bytes_, bytes)) return false;
+      bytes_ = bytes;
+      return true;
+    }
     uint64_t bytes() const { return bytes_; }
 
    private:
@@ -48,7 +56,26 @@ class ByteBudget {
   };
 
  private:
-  bool change(const std::string& account, uint64_t from_bytes, uint64_t to_bytes);
+  bool change(const std::string& account, uint64_t from_bytes, uint64_t to_bytes) {
+    const std::lock_guard lock(mutex_);
+    if (to_bytes < from_bytes) {
+      used_bytes_ -= from_bytes - to_bytes;
+      const auto found = by_account_.find(account);
+      found->second -= from_bytes - to_bytes;
+      if (found->second == 0) by_account_.erase(found);
+      return true;
+    }
+    const uint64_t more = to_bytes - from_bytes;
+    if (more > limit_bytes_ - used_bytes_) return false;
+    uint64_t& held = by_account_[account];
+    if (more > account_limit_bytes() - held) {
+      if (held == 0) by_account_.erase(account);
+      return false;
+    }
+    held += more;
+    used_bytes_ += more;
+    return true;
+  }
 
   const uint64_t limit_bytes_;
   mutable std::mutex mutex_;

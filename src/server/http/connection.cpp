@@ -30,7 +30,6 @@ constexpr auto kAskDelay = std::chrono::milliseconds(100);  // most answers are 
 // the request that is read from it, the template's context, and the prompt while it grows.
 constexpr size_t kWorkFactor = 6;
 
-constexpr Fault kOverloaded{503, "The server has as much work as it can hold; try again later."};
 constexpr Fault kStopping{503, "The server is shutting down; try again later."};
 
 bool is_visible(std::string_view text) {
@@ -38,6 +37,20 @@ bool is_visible(std::string_view text) {
 }
 
 }  // namespace
+
+asio::awaitable<void> Alarm::wait(Clock::time_point deadline) {
+  if (!std::exchange(is_woken_, false)) {
+    timer_.expires_at(deadline);
+    is_waiting_ = true;
+    co_await timer_.async_wait(asio::as_tuple(asio::use_awaitable));
+    is_waiting_ = is_woken_ = false;
+  }
+}
+
+void Alarm::wake() {
+  is_woken_ = true;
+  if (is_waiting_) timer_.cancel();
+}
 
 Shared::Shared(ServerOptions o, Application& a, Workers& w, ByteBudget& m)
     : options(std::move(o)),
@@ -51,10 +64,10 @@ Connection::Connection(Shared& shared, IoThread& thread, asio::ip::tcp::socket s
     : shared_(shared),
       thread_(thread),
       is_probe_(is_probe),
-      stream_(std::move(socket), is_probe ? nullptr : shared.tls.context()),
-      wake_timer_(thread.context),
+      socket_(std::move(socket), is_probe ? nullptr : shared.tls.context()),
+      alarm_(thread.context),
       write_timer_(thread.context),
-      peer_(stream_.peer()),
+      peer_(socket_.peer()),
       read_ahead_(kReadAhead) {}
 
 void Connection::take_place(Places& places, const Address& address) {
@@ -80,7 +93,7 @@ asio::awaitable<void> Connection::run() {
   } const ending{*this};
   try {
     cut_after(shared_.options.head_timeout);
-    const ErrorCode error = co_await stream_.handshake();
+    const ErrorCode error = co_await socket_.handshake();
     keep_on();
     if (!error) {
       start_reading();
@@ -98,7 +111,7 @@ void Connection::end() {
   const PatientScope patient;
   broken_ = true;
   end_exchange();
-  stream_.close();
+  socket_.close();
   thread_.connections.erase(this);
   place_.reset();
 }
@@ -138,7 +151,7 @@ asio::awaitable<Connection::HeadOutcome> Connection::read_head(HeadParser& parse
       if (!started) break;
       co_return HeadOutcome{ParseState::kFailed, {408, "the request took too long to arrive"}};
     }
-    co_await wait(deadline);
+    co_await alarm_.wait(deadline);
   }
   co_return HeadOutcome{ParseState::kNeedMore, {}};
 }
@@ -247,7 +260,7 @@ asio::awaitable<std::optional<Response>> Connection::read_body(const RequestHead
     const Clock::time_point deadline = std::min(last + options.body_timeout, rate_deadline);
     if (Clock::now() >= deadline) co_return refusal({408, "the request took too long to arrive"});
     place_->set(PlaceState::kBody);
-    co_await wait(deadline);
+    co_await alarm_.wait(deadline);
   }
   place_->set(PlaceState::kServing);
   read_ahead_ = kReadAhead;
@@ -264,7 +277,7 @@ asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const 
     const PatientScope patient;  // the coroutine waits for it
     asio::post(self->thread_.context, [&finished, self] {
       finished = true;
-      self->wake();
+      self->alarm_.wake();
     });
   };
   const auto write = [&, go_on] {
@@ -283,7 +296,7 @@ asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const 
     go_on();
   };
   if (!shared_.workers.post(current_.priority, write, dropped)) co_return overloaded();
-  while (!finished) co_await wait(Clock::time_point::max());
+  while (!finished) co_await alarm_.wait(Clock::time_point::max());
   co_return refused;
 }
 
@@ -333,7 +346,8 @@ void Connection::end_exchange() {
   exchange_->detach();
   exchange_.reset();
   shared_.exchanges.fetch_sub(1);
-  streaming_ = terminated_ = stream_idle_ = false;
+  streamed_ = Streamed::kNothing;
+  stream_idle_ = false;
   output_ = {};
 }
 
@@ -342,7 +356,7 @@ void Connection::start_reading() {
   reading_ = true;
   const size_t size = read_ahead_ > kReadAhead ? kLargeRead : kSmallRead;
   if (chunk_.size() != size) chunk_ = std::vector<char>(size);
-  stream_.read_some(asio::buffer(chunk_),
+  socket_.read_some(asio::buffer(chunk_),
                     [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
                       self->on_read(error, bytes);
                     });
@@ -367,7 +381,7 @@ void Connection::take_read(const ErrorCode& error, size_t bytes) {
     in_.append(std::string_view(chunk_.data(), bytes));
   }
   start_reading();
-  wake();
+  alarm_.wake();
 }
 
 void Connection::consume(size_t bytes) {
@@ -375,34 +389,10 @@ void Connection::consume(size_t bytes) {
   start_reading();
 }
 
-asio::awaitable<void> Connection::wait(Clock::time_point deadline) {
-  if (!std::exchange(woken_, false)) {
-    wake_timer_.expires_at(deadline);
-    waiting_ = true;
-    co_await wake_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
-    waiting_ = woken_ = false;
-  }
-}
-
-void Connection::wake() {
-  woken_ = true;
-  if (waiting_) wake_timer_.cancel();
-}
-
 void Connection::cut() {
   broken_ = true;
-  stream_.close();
-  wake();
-}
-
-Response Connection::overloaded() const {
-  Response response = refusal(kOverloaded);
-  response.headers.push_back({"Retry-After", "1"});
-  return response;
-}
-
-Response Connection::refusal(const Fault& fault) const {
-  return shared_.application.refusal(fault.status, fault.message, current_.path);
+  socket_.close();
+  alarm_.wake();
 }
 
 }  // namespace skein::http

@@ -17,14 +17,12 @@
 #include <unordered_set>
 #include <vector>
 
-#include "server/http/body_decoder.h"
 #include "server/http/exchange.h"
-#include "server/http/head_parser.h"
 #include "server/http/http_server.h"
 #include "server/http/input_buffer.h"
 #include "server/http/places.h"
-#include "server/http/stream.h"
-#include "server/http/tls.h"
+#include "server/http/request_parser.h"
+#include "server/http/socket.h"
 #include "server/http/workers.h"
 
 namespace skein::http {
@@ -55,19 +53,34 @@ struct IoThread {
   asio::io_context context{1};  // goes first: the coroutines it still has leave `connections`
 };
 
-// What of a request is needed to answer it.
+// What an answer needs to know of its request.
 struct Current {
   std::string method;
   std::string path;
-  std::optional<std::string> caller;  // once it is admitted
+  std::optional<std::string> caller;  // set once the request is admitted
   std::string origin;
   std::string request_id;
-  std::vector<Header> headers;  // that its answer gets
+  std::vector<Header> headers;  // for the answer
   bool head_only = false;       // HEAD
   bool http10 = false;
   bool keep_alive = false;
   Priority priority = Priority::NORMAL;  // of its text work
-  std::string account;                   // of what it holds in memory
+  std::string account;                   // pays for what the request holds in memory
+};
+
+// What a coroutine waits for: a deadline, or to be woken. A wake that comes while nobody waits ends
+// the next wait. For the thread of its context.
+class Alarm {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit Alarm(asio::io_context& context) : timer_(context) {}
+  asio::awaitable<void> wait(Clock::time_point deadline);
+  void wake();
+
+ private:
+  asio::steady_timer timer_;
+  bool is_waiting_ = false;
+  bool is_woken_ = false;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -82,11 +95,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The exchange has output.
   void on_output();
   // No further request; an idle connection closes now.
-  void drain() { wake(); }
+  void drain() { alarm_.wake(); }
   void cut();
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr Fault kOverloaded{
+      503, "The server has as much work as it can hold; try again later."};
   struct HeadOutcome {
     ParseState state;  // kNeedMore: the client is done
     Fault fault;
@@ -103,7 +118,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
                                                      ByteBudget::Hold& memory);
   asio::awaitable<std::optional<Response>> feed(BodySink& sink, const std::string& piece,
                                                 bool last);
-  asio::awaitable<void> wait(Clock::time_point deadline);
   std::variant<Accepted, Response> admit(const RequestHead& head);
   void begin_request(const RequestHead& head);
   bool dispatch(const Accepted& accepted, Request request);
@@ -113,7 +127,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(const ErrorCode& error, size_t bytes);
   void take_read(const ErrorCode& error, size_t bytes);
   void consume(size_t bytes);
-  void wake();
   std::string_view unread() const { return in_.unread(); }
   Response refusal(const Fault& fault) const;
   Response overloaded() const;  // with Retry-After
@@ -138,8 +151,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   IoThread& thread_;
   const bool is_probe_;
   std::unique_ptr<Places::Place> place_;
-  Stream stream_;
-  asio::steady_timer wake_timer_;
+  Socket socket_;
+  Alarm alarm_;  // of the coroutine
   asio::steady_timer write_timer_;
   uint64_t cut_turn_ = 0;  // the timer's handler counts only for the turn it was set in
   std::string peer_;
@@ -147,15 +160,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::vector<char> chunk_;  // of the read under way
   InputBuffer in_;           // read, not consumed yet
   size_t read_ahead_;
-  bool reading_ = false;
-  bool peer_closed_ = false;                             // it sends nothing more; it may still read
-  Clock::time_point ask_at_ = Clock::time_point::max();  // whether it does
-  bool awaits_reset_ = false;
-  bool broken_ = false;
-  bool closing_ = false;  // what comes in is dropped
-  bool quiet_ = false;    // it ends between requests: there is no answer to be read
-  bool waiting_ = false;
-  bool woken_ = false;
+  bool reading_ = false;       // a read is under way
+  bool peer_closed_ = false;   // the client sends nothing more; it may still read
+  bool awaits_reset_ = false;  // a reset by the client will be noticed
+  bool broken_ = false;        // nothing can be written or read any more
+  bool closing_ = false;       // what comes in is dropped
+  bool quiet_ = false;         // it ends between requests: there is no answer to be read
+  // When a client that has closed its side is asked whether it still reads.
+  Clock::time_point ask_at_ = Clock::time_point::max();
 
   uint64_t requests_ = 0;  // that began on this connection
   Current current_;
@@ -164,9 +176,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string wire_;  // bytes for the socket: from wire_begin_ on
   size_t wire_begin_ = 0;
   bool chunked_ = false;
-  bool streaming_ = false;    // the head of a stream is out, or in wire_
-  bool terminated_ = false;   // and so is its end
-  bool stream_idle_ = false;  // it is out, and the coroutine waits for output
+  // How far a stream is, on the socket or in wire_: kBegun with its head, kEnded with its end.
+  enum class Streamed : uint8_t { kNothing, kBegun, kEnded };
+  Streamed streamed_ = Streamed::kNothing;
+  bool stream_idle_ = false;  // it has begun, all of wire_ is out, and the coroutine waits
   Clock::time_point last_write_;
 };
 

@@ -43,7 +43,8 @@ asio::awaitable<bool> Connection::answer() {
     const auto keepalive = exchange_->keepalive();
     const Clock::time_point now = Clock::now();
     const bool ask = now >= ask_at_;
-    const bool due = keepalive && (now >= last_write_ + keepalive->second || (ask && streaming_));
+    const bool due = keepalive && (now >= last_write_ + keepalive->second ||
+                                   (ask && streamed_ != Streamed::kNothing));
     exchange_->take(output_, due);
     if (output_.response) {
       Response response = std::move(*output_.response);
@@ -55,8 +56,8 @@ asio::awaitable<bool> Connection::answer() {
     if (!co_await write_wire()) co_return false;
     if (output_.ended) co_return output_.whole&& current_.keep_alive;
     const auto deadline = keepalive ? last_write_ + keepalive->second : Clock::time_point::max();
-    stream_idle_ = streaming_;
-    co_await wait(std::min(deadline, ask_at_));
+    stream_idle_ = streamed_ != Streamed::kNothing;
+    co_await alarm_.wait(std::min(deadline, ask_at_));
     stream_idle_ = false;
     if (!co_await write_wire()) co_return false;
   }
@@ -69,13 +70,13 @@ asio::awaitable<bool> Connection::answer() {
 void Connection::ask_for_peer() {
   ask_at_ = Clock::now() + kAskInterval;
   if (!std::exchange(awaits_reset_, true)) {
-    stream_.wait_for_reset([self = shared_from_this()](const ErrorCode& error) {
+    socket_.wait_for_reset([self = shared_from_this()](const ErrorCode& error) {
       if (error || self->closing_) return;
       self->broken_ = true;
-      self->wake();
+      self->alarm_.wake();
     });
   }
-  if (streaming_) return;
+  if (streamed_ != Streamed::kNothing) return;
   if (current_.http10) {
     broken_ = true;  // there is no way to ask
   } else {
@@ -85,7 +86,7 @@ void Connection::ask_for_peer() {
 
 // The hot path of a stream: from its writers to the socket, one write each turn.
 void Connection::on_output() {
-  if (!stream_idle_) return wake();
+  if (!stream_idle_) return alarm_.wake();
   try {
     pass_on();
   } catch (const std::bad_alloc&) {  // what was taken is lost, so the client must not see an end
@@ -97,7 +98,7 @@ void Connection::pass_on() {
   exchange_->take(output_);
   fill_wire();
   ErrorCode error;
-  wire_begin_ += stream_.try_write(std::string_view(wire_).substr(wire_begin_), error);
+  wire_begin_ += socket_.try_write(std::string_view(wire_).substr(wire_begin_), error);
   if (error) broken_ = true;
   if (wire_begin_ == wire_.size()) {
     wire_.clear();
@@ -106,24 +107,24 @@ void Connection::pass_on() {
   }
   if (broken_ || output_.ended || !wire_.empty()) {
     stream_idle_ = false;
-    wake();
+    alarm_.wake();
   }
 }
 
-// What was taken from the exchange, as bytes for the socket.
+// Appends to the wire what was taken from the exchange.
 void Connection::fill_wire() {
   if (output_.head) {
     const StreamHead head = std::move(*output_.head);
     output_.head.reset();
-    streaming_ = true;
+    streamed_ = Streamed::kBegun;
     chunked_ = !head.content_length && !current_.http10;
     if (current_.http10 || !output_.whole) current_.keep_alive = false;
     append_head(head.status, head.content_type, head.headers, head.content_length);
   }
-  if (!streaming_ || terminated_) return;
+  if (streamed_ != Streamed::kBegun) return;
   append_piece(output_.bytes);
   if (output_.ended) {
-    terminated_ = true;
+    streamed_ = Streamed::kEnded;
     if (chunked_ && output_.whole && !current_.head_only) wire_.append("0\r\n\r\n");
   }
 }
@@ -181,6 +182,16 @@ asio::awaitable<bool> Connection::send_response(Response response) {
   co_return current_.keep_alive;
 }
 
+Response Connection::overloaded() const {
+  Response response = refusal(kOverloaded);
+  response.headers.push_back({"Retry-After", "1"});
+  return response;
+}
+
+Response Connection::refusal(const Fault& fault) const {
+  return shared_.application.refusal(fault.status, fault.message, current_.path);
+}
+
 asio::awaitable<bool> Connection::refuse(Response response) {
   if (broken_) co_return false;
   current_.keep_alive = false;
@@ -201,10 +212,10 @@ asio::awaitable<bool> Connection::write_wire() {
 asio::awaitable<bool> Connection::write_all(std::string_view bytes) {
   while (!bytes.empty() && !broken_) {
     ErrorCode error;
-    size_t written = stream_.try_write(bytes, error);
+    size_t written = socket_.try_write(bytes, error);
     if (!error && written == 0) {
       cut_after(shared_.options.write_timeout);
-      const std::pair<ErrorCode, size_t> result = co_await stream_.write_some(bytes);
+      const std::pair<ErrorCode, size_t> result = co_await socket_.write_some(bytes);
       keep_on();
       error = result.first;
       written = result.second;
@@ -222,9 +233,10 @@ asio::awaitable<void> Connection::close_gently() {
   closing_ = true;
   const Clock::time_point deadline = Clock::now() + shared_.options.linger_timeout;
   cut_after(shared_.options.linger_timeout);
-  co_await stream_.shut_down();
+  co_await socket_.shut_down();
   consume(unread().size());
-  while (!quiet_ && !peer_closed_ && !broken_ && Clock::now() < deadline) co_await wait(deadline);
+  while (!quiet_ && !peer_closed_ && !broken_ && Clock::now() < deadline)
+    co_await alarm_.wait(deadline);
   keep_on();
 }
 

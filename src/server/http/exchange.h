@@ -48,7 +48,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
            std::string_view account)
       : wakeups_(std::move(wakeups)), outbox_limit_(outbox_limit), memory_(memory, account) {}
 
-  // As in Responder; any thread.
+  // These do what Responder says of them, on any thread.
   bool send(Response response);
   bool start(StreamHead head);
   WriteResult write(std::string_view bytes);

@@ -7,9 +7,9 @@
 //
 // A connection lives on one I/O thread, and I/O threads only move bytes: handlers run on worker
 // threads. Requests of a connection are answered one after the other, in order (pipelining);
-// whatever cannot be read strictly (head_parser.h) gets a 4xx and the connection closes. Nothing is
-// unbounded: heads, bodies, connections, queued handlers, what is held for a slow reader, and every
-// wait have their limits below.
+// whatever cannot be read strictly (request_parser.h) gets a 4xx and the connection closes. Nothing
+// is unbounded: heads, bodies, connections, queued handlers, what is held for a slow reader, and
+// every wait have their limits below.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,8 @@
 #include "base/status.h"
 #include "server/http/address.h"
 #include "server/http/byte_budget.h"
-#include "server/http/head_parser.h"
 #include "server/http/message.h"
+#include "server/http/request_parser.h"
 #include "server/http/responder.h"
 #include "server/http/workers.h"
 
@@ -106,11 +106,11 @@ struct Answered {
   std::string_view path;
   int status = 0;
   std::string_view peer;
-  // Of Accepted; nothing when the request was not admitted.
+  // The caller of Accepted; nothing when the request was not admitted.
   std::optional<std::string_view> caller;
 };
 
-// What the server serves. Outlives it.
+// The application that the server serves; it outlives the server.
 class Application {
  public:
   virtual ~Application() = default;
@@ -119,7 +119,7 @@ class Application {
   virtual std::optional<Response> screen(const RequestHead&, const std::string&) {
     return std::nullopt;
   }
-  // What to do with a request, told by its head: before its body is read. On an I/O thread, many at
+  // Decides about a request by its head, before its body is read. On an I/O thread, many at
   // once: no text work and no waiting.
   virtual std::variant<Accepted, Response> admit(const RequestHead& head,
                                                  const std::string& peer) = 0;

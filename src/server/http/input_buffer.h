@@ -1,4 +1,4 @@
-// What a connection has received and not used yet. Internal to http/.
+// InputBuffer: the bytes that a connection has received and not used yet. Internal to http/.
 //
 // Memory follows what is unread, not what ever came: a client that always has the next request on
 // its way never leaves the buffer empty. One thread.

@@ -19,6 +19,10 @@ constexpr std::array<bool, 256> kTokenChars = [] {
   return table;
 }();
 
+bool is_name_char(char c) {
+  return is_token_char(c) || c == '(' || c == ')' || c == ';' || c == '=';
+}
+
 }  // namespace
 
 const std::string* RequestHead::header(std::string_view name) const {
@@ -133,6 +137,30 @@ std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
+}
+
+bool is_digits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool is_authority(std::string_view text) {
+  size_t end = 0;
+  if (text.starts_with('[')) {
+    end = text.find(']');
+    if (end == std::string_view::npos || end < 3) return false;
+    const std::string_view address = text.substr(1, end - 1);
+    if (!std::all_of(address.begin(), address.end(),
+                     [](char c) { return hex_digit(c) >= 0 || c == ':' || c == '.'; })) {
+      return false;
+    }
+    ++end;
+  } else {
+    while (end < text.size() && is_name_char(text[end])) ++end;
+  }
+  const std::string_view port = text.substr(end);
+  return port.empty() || (port.front() == ':' && port.size() <= 6 &&
+                          (port.size() == 1 || is_digits(port.substr(1))));
 }
 
 }  // namespace skein::http

@@ -18,7 +18,7 @@ struct Header {
 // How the length of a request's body is known.
 enum class Framing : uint8_t { kNone, kLength, kChunked };
 
-// A request line and its fields, checked: see head_parser.h for what can be relied on.
+// A request line and its fields, checked: see request_parser.h for what can be relied on.
 struct RequestHead {
   std::string method;
   std::string path;              // as sent: percent-encoded, starts with '/', or "*"
@@ -71,6 +71,9 @@ bool equals_ignoring_case(std::string_view a, std::string_view b);
 bool list_has_token(std::string_view list, std::string_view token);
 // Whether `c` may stand in a method or a field name.
 bool is_token_char(char c);
+bool is_digits(std::string_view text);  // at least one
+// host [":" port], where a host is a name, an IPv4 address or an IPv6 address in brackets.
+bool is_authority(std::string_view text);
 // -1 for what is no hex digit.
 int hex_digit(char c);
 // Without spaces and tabs at both ends.

@@ -100,7 +100,8 @@ Places::Entry* Places::first_waiting(Queues& queues, const Entry* except) {
   return nullptr;
 }
 
-// What makes room where the entry's client has one too many that wait; empty: it has not.
+// Tells another connection to leave where the entry's client has one too many that wait; empty: it
+// has not.
 std::function<void()> Places::over_limit(Entry& entry) {
   Client& client = entry.client->second;
   if (entry.is_trusted || client.waiting <= waiting_per_address_) return {};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "server/router.h"
+
 namespace skein {
 
 AnswerCounts::AnswerCounts() : rows_(std::make_unique<Row[]>(routes().size() + 1)) {}

@@ -7,9 +7,9 @@
 #include <memory>
 #include <prometheus/metric_family.h>
 
-#include "server/routes.h"
-
 namespace skein {
+
+struct Route;
 
 class AnswerCounts {
  public:

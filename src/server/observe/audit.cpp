@@ -12,8 +12,9 @@ constexpr uint64_t kLinesPerMinute = 10;
 constexpr TimeUs kMinuteUs = 60 * kUsPerSecond;
 constexpr size_t kShownPathBytes = 200;  // of a path
 
-std::string call_text(const Audit::Call& call) {
-  return fmt::format("{} {} from {}", call.method, call.path.substr(0, kShownPathBytes), call.peer);
+std::string text_of(const Audit::RequestLine& request) {
+  return fmt::format("{} {} from {}", request.method, request.path.substr(0, kShownPathBytes),
+                     request.peer);
 }
 
 }  // namespace
@@ -34,16 +35,16 @@ bool Audit::takes_line(uint64_t& more) {
   return true;
 }
 
-void Audit::refused(int status, const Call& call, std::string_view key_id) {
+void Audit::refused(int status, const RequestLine& request, std::string_view key_id) {
   uint64_t more = 0;
   if (!takes_line(more)) return;
   if (more > 0) log_warning("audit: {} more requests were refused with 401 or 403", more);
-  log_warning("audit: refused with {}: {}{}{}", status, call_text(call),
+  log_warning("audit: refused with {}: {}{}{}", status, text_of(request),
               key_id.empty() ? "" : " by key ", key_id);
 }
 
-void Audit::admin_call(const Call& call, const Principal& who) {
-  log_info("audit: admin call {} by key {} ({})", call_text(call), who.key_id, who.name);
+void Audit::admin_call(const RequestLine& request, const Principal& who) {
+  log_info("audit: admin call {} by key {} ({})", text_of(request), who.key_id, who.name);
 }
 
 }  // namespace skein

@@ -14,7 +14,7 @@ namespace skein {
 class Audit {
  public:
   // What a request was, as far as its head tells.
-  struct Call {
+  struct RequestLine {
     std::string_view method;
     std::string_view path;
     std::string_view peer;
@@ -24,8 +24,8 @@ class Audit {
 
   // 401 or 403. The first ten of a minute have a line each; the others are counted, and told with
   // the first of a later minute. `key_id` empty: nobody knows whose.
-  void refused(int status, const Call& call, std::string_view key_id);
-  void admin_call(const Call& call, const Principal& who);
+  void refused(int status, const RequestLine& request, std::string_view key_id);
+  void admin_call(const RequestLine& request, const Principal& who);
 
  private:
   // Whether this one has a line of its own; `more`: how many before it had none.

@@ -9,7 +9,7 @@
 
 namespace skein {
 
-// Of every model that is or ever was in memory. `now` is of the engines' clock.
+// The families cover every model that is or ever was in memory. `now` is the engines' time.
 std::vector<prometheus::MetricFamily> engine_families(const SchedulerManager& models, TimeUs now);
 
 }  // namespace skein

@@ -2,39 +2,10 @@
 
 #include <string_view>
 
-#include "server/json/append.h"
+#include "server/json.h"
 
 namespace skein {
 namespace {
-
-// Members of one JSON object, in the order in which they are added.
-class Object {
- public:
-  void text(std::string_view name, std::string_view value) {
-    begin(name);
-    json::append_string(out_, value);
-  }
-  void number(std::string_view name, int64_t value) {
-    begin(name);
-    json::append_int(out_, value);
-  }
-  void real(std::string_view name, double value) {
-    begin(name);
-    json::append_number(out_, value);
-  }
-  void boolean(std::string_view name, bool value) {
-    begin(name);
-    out_.append(value ? "true" : "false");
-  }
-  std::string take() { return std::move(out_.append("}")); }
-
- private:
-  void begin(std::string_view name) {
-    if (out_.size() > 1) out_.push_back(',');
-    out_.append("\"").append(name).append("\":");
-  }
-  std::string out_ = "{";
-};
 
 double ms(TimeUs us) {
   return static_cast<double>(us) / kUsPerMs;
@@ -43,28 +14,29 @@ double ms(TimeUs us) {
 }  // namespace
 
 std::string log_line(const FinishedRequest& request) {
-  Object line;
-  line.text("id", request.id);
-  line.text("request_id", request.request_id);
-  line.text("route", request.route);
-  line.text("key", request.key_name);
-  line.text("model", request.model);
-  line.text("class", name_of(request.priority));
-  line.real("start_priority", static_cast<double>(request.start_priority_milli) / 1000);
-  line.text("finish_reason", name_of(request.reason));
-  line.number("status", request.status);
-  line.boolean("stream", request.streamed);
-  line.number("choices", request.choices);
-  line.number("prompt_tokens", request.prompt_tokens);
-  line.number("cached_tokens", request.cached_tokens);
-  line.number("output_tokens", request.output_tokens);
-  line.number("preemptions", request.preemptions);
-  line.real("queue_ms", ms(request.queue_us));
-  line.real("prefill_ms", ms(request.prefill_us));
-  line.real("decode_ms", ms(request.decode_us));
-  line.real("first_token_ms", ms(request.first_token_us));
-  line.real("total_ms", ms(request.total_us));
-  return line.take();
+  using json::append_member;
+  std::string line = "{";
+  append_member(line, "id", request.id);
+  append_member(line, "request_id", request.request_id);
+  append_member(line, "route", request.route);
+  append_member(line, "key", request.key_name);
+  append_member(line, "model", request.model);
+  append_member(line, "class", name_of(request.priority));
+  append_member(line, "start_priority", static_cast<double>(request.start_priority_milli) / 1000);
+  append_member(line, "finish_reason", name_of(request.reason));
+  append_member(line, "status", request.status);
+  append_member(line, "stream", request.streamed);
+  append_member(line, "choices", request.choices);
+  append_member(line, "prompt_tokens", request.prompt_tokens);
+  append_member(line, "cached_tokens", request.cached_tokens);
+  append_member(line, "output_tokens", request.output_tokens);
+  append_member(line, "preemptions", request.preemptions);
+  append_member(line, "queue_ms", ms(request.queue_us));
+  append_member(line, "prefill_ms", ms(request.prefill_us));
+  append_member(line, "decode_ms", ms(request.decode_us));
+  append_member(line, "first_token_ms", ms(request.first_token_us));
+  append_member(line, "total_ms", ms(request.total_us));
+  return line.append("}");
 }
 
 }  // namespace skein

@@ -14,9 +14,10 @@
 #include "base/time.h"
 #include "engine/manager/scheduler_manager.h"
 #include "server/observe/finished_request.h"
-#include "server/routes.h"
 
 namespace skein {
+
+struct Route;
 
 enum class Rejection : uint8_t {
   kQueueFull,

@@ -24,8 +24,8 @@ class LoadFaultsTest : public ::testing::Test {
   }
   SchedulerManager::Loader sound_loader() {
     ServingOptions serving;
-    serving.batch_block_pool_size = 64;
-    serving.batch_max_batch_size = 8;
+    serving.engine.scheduler.pool_blocks = 64;
+    serving.engine.scheduler.max_batch = 8;
     return make_model_loader(serving, pool_, clock_);
   }
   static GenerationEnd answer(ServedModel& model) {

@@ -48,9 +48,9 @@ class MemoryBudget : public ::testing::Test {
   Result<ModelLease> load(Precision precision, uint64_t memory_bytes) {
     ServingOptions serving;
     serving.model.precision = precision;
-    serving.batch_block_pool_size = 2;
-    serving.batch_max_batch_size = 2;
-    serving.step_tokens = 8;
+    serving.engine.scheduler.pool_blocks = 2;
+    serving.engine.scheduler.max_batch = 2;
+    serving.engine.scheduler.step_tokens = 8;
     manager_ =
         std::make_unique<SchedulerManager>(SchedulerManager::Options{.memory_bytes = memory_bytes},
                                            make_model_loader(serving, pool_, clock_), clock_);

@@ -12,8 +12,8 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-api::Generation wanted(bool stream = false) {
-  api::Generation generation;
+api::AnswerOptions wanted(bool stream = false) {
+  api::AnswerOptions generation;
   generation.stream = stream;
   generation.max_tokens = 16;
   return generation;
@@ -38,7 +38,7 @@ TEST(AnswerJob, AWholeAnswerAndItsLineOfTheLog) {
 
 TEST(AnswerJob, AStreamIsItsTextInOrderAndOneEnd) {
   AnswerWorld world;
-  api::Generation generation = wanted(true);
+  api::AnswerOptions generation = wanted(true);
   generation.stop = {"lo"};
   const auto told = world.ask(generation);
   EXPECT_TRUE(told->started && told->finished);
@@ -54,7 +54,7 @@ TEST(AnswerJob, AStreamIsItsTextInOrderAndOneEnd) {
 
 TEST(AnswerJob, EveryChoiceOfEveryPromptIsAnswered) {
   AnswerWorld world;
-  api::Generation generation = wanted();
+  api::AnswerOptions generation = wanted();
   generation.n = 3;
   const auto told = world.ask(generation);
   EXPECT_THAT(told->body, HasSubstr(R"({"index":2,"text":"Hello")"));
@@ -94,7 +94,7 @@ TEST(AnswerJob, ALineOfABatchIsAnsweredOnAWorker) {
 
 TEST(AnswerJob, AModelThatIsNotThereIsAnErrorBeforeTheStreamBegins) {
   AnswerWorld world;
-  api::Generation generation = wanted(true);
+  api::AnswerOptions generation = wanted(true);
   generation.model = "nobody";
   const auto unknown = world.ask(generation);
   EXPECT_EQ(unknown->error->status, 404);
@@ -162,7 +162,7 @@ TEST(AnswerJob, AReaderThatIsBehindLosesNothing) {
 TEST(AnswerJob, AnAnswerThatOutgrowsTheBudgetFailsAlone) {
   AnswerWorld world({.memory_bytes = 1000});
   world.script.text = std::string(400, 'x');
-  api::Generation generation = wanted();
+  api::AnswerOptions generation = wanted();
   generation.max_tokens = 400;
   const auto told = world.ask(generation);
   ASSERT_TRUE(told->error);
@@ -211,7 +211,7 @@ TEST(AnswerJob, AKeyThatHasUsedUpItsMinuteIsToldWhatItUsed) {
   world.script.stops = false;
   world.principal->key_id = "k";
   world.principal->tokens_per_minute = 20;
-  api::Generation generation = wanted();
+  api::AnswerOptions generation = wanted();
   generation.max_tokens.reset();
   const auto told = world.ask(generation);
   ASSERT_TRUE(told->error);

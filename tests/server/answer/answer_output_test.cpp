@@ -1,9 +1,8 @@
-#include "server/answer/answer_output.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/answer/answer_world.h"
+#include "server/answer/delivery.h"
 
 namespace skein::testing {
 namespace {

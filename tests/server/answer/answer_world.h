@@ -132,43 +132,42 @@ class AnswerWorld {
     EXPECT_TRUE(opened.ok()) << opened.message();
     store_ = std::move(*opened);
     keys_ = std::make_unique<KeyRing>(store_->salt_key());
-    serving_.batch_block_pool_size = 64;
+    serving_.engine.scheduler.pool_blocks = 64;
     models = std::make_unique<SchedulerManager>(
         SchedulerManager::Options{.memory_bytes = uint64_t{2} << 30}, loader(), clock);
     EXPECT_TRUE(models->add({.id = "tiny", .path = write_tiny_model(folder_)}).ok());
     EXPECT_TRUE(models->add({.id = "broken", .path = folder_ / "nothing"}).ok());
-    const auto log = [this](const FinishedRequest& request) {
+    settings.default_model = "tiny";
+    settings.version = "test";
+    settings.log_request = [this](const FinishedRequest& request) {
       const std::lock_guard lock(mutex_);
       log_.push_back(request);
       logged_.notify_all();
     };
-    context = std::unique_ptr<ServerContext>(new ServerContext{clock,
-                                                               *models,
-                                                               *store_,
-                                                               *keys_,
-                                                               limiter,
-                                                               metrics,
-                                                               live,
-                                                               delivery,
-                                                               memory,
-                                                               workers,
-                                                               "tiny",
-                                                               false,
-                                                               std::chrono::seconds(15),
-                                                               log,
-                                                               "test",
-                                                               ready_,
-                                                               draining,
-                                                               {}});
+    context = std::unique_ptr<ServerContext>(new ServerContext{.settings = settings,
+                                                               .clock = clock,
+                                                               .models = *models,
+                                                               .store = *store_,
+                                                               .keys = *keys_,
+                                                               .limiter = limiter,
+                                                               .metrics = metrics,
+                                                               .live = live,
+                                                               .delivery = delivery,
+                                                               .memory = memory,
+                                                               .workers = workers,
+                                                               .scrapes = workers,
+                                                               .ready = ready_,
+                                                               .draining = draining});
   }
   ~AnswerWorld() { models->shutdown(kUsPerSecond); }
 
   // Loads the model, so that the next answers find it.
   void load() { EXPECT_TRUE(models->acquire("tiny").ok()); }
 
-  std::shared_ptr<AnswerJob> job(const api::Generation& wanted, std::unique_ptr<AnswerSink> sink) {
+  std::shared_ptr<AnswerJob> job(const api::AnswerOptions& wanted,
+                                 std::unique_ptr<AnswerSink> sink) {
     api::CompletionRequest request;
-    request.generation = wanted;
+    request.options = wanted;
     request.prompts = {std::string("Say")};
     Call call{
         .route = match_route("POST", "/v1/completions").route, .id = {}, .principal = principal};
@@ -177,7 +176,7 @@ class AnswerWorld {
                                        std::move(request), std::move(sink));
   }
   // Begins an answer and waits for its end.
-  std::shared_ptr<Told> ask(const api::Generation& wanted) {
+  std::shared_ptr<Told> ask(const api::AnswerOptions& wanted) {
     auto told = std::make_shared<Told>();
     job(wanted, std::make_unique<FakeSink>(told))->begin();
     told->end.acquire();
@@ -216,6 +215,7 @@ class AnswerWorld {
   std::vector<FinishedRequest> log_;
 
  public:
+  ServerSettings settings;
   Script script;
   std::function<void()> before_load;  // on the thread that loads
   std::shared_ptr<Principal> principal = std::make_shared<Principal>();

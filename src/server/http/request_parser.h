@@ -1,4 +1,6 @@
-// The head of an HTTP/1 request from untrusted bytes, strictly: whatever two readers could
+// HTTP/1 requests from untrusted bytes: their heads, and their bodies out of their framing.
+//
+// Strict: whatever two readers could
 // understand differently is refused, so nothing can be smuggled past a proxy in front of us.
 //
 // Refused with 400: a bare CR or LF, obs-fold, space before a colon, control characters, versions
@@ -8,10 +10,12 @@
 // more bytes or fields than the limits. With 417: an Expect other than 100-continue.
 //
 // A fault is found at the first byte that makes it certain, however the bytes are cut; the cost is
-// linear. Pure: no I/O, one thread at a time.
+// linear. Chunks are read as strictly as heads: sizes are plain hex digits, every line ends with
+// CRLF, extensions and trailers are checked and dropped. Pure: no I/O, one thread at a time.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -72,6 +76,63 @@ class HeadParser {
   std::string token_;   // the part that is being read
   std::string target_;  // as sent
   RequestHead head_;
+  Fault fault_;
+};
+
+// The body of a request, with its limit counted while it is read.
+class BodyDecoder {
+ public:
+  // A Content-Length beyond the limit has failed (413) before any byte is read.
+  BodyDecoder(const RequestHead& head, uint64_t limit_bytes);
+
+  struct Step {
+    ParseState state;
+    size_t consumed;         // of the bytes given
+    std::string_view piece;  // of the body; a view into the bytes given
+  };
+  // Takes some of the bytes, at most one piece of the body. To be called again with the rest until
+  // it wants more (kNeedMore with everything consumed).
+  Step advance(std::string_view bytes);
+
+  ParseState state() const;
+  const Fault& fault() const { return fault_; }
+
+ private:
+  enum class State : uint8_t {
+    kData,  // of a body of known length
+    kSize,
+    kExtensionName,
+    kExtensionValue,
+    kQuoted,
+    kQuotedEscape,
+    kAfterQuoted,
+    kSizeLf,
+    kChunk,
+    kChunkCr,
+    kChunkLf,
+    kTrailerLine,
+    kTrailerName,
+    kTrailerValue,
+    kTrailerLf,
+    kEndLf,
+    kDone,
+    kFailed,
+  };
+
+  std::string_view take_data(std::string_view bytes);
+  void take(char c);
+  void take_size(char c);
+  void take_extension(char c);
+  void take_trailer(char c);
+  void end_size_line();
+  void fail(int status, std::string_view message);
+
+  State state_;
+  uint64_t left_;          // of the body, or of the chunk
+  uint64_t room_;          // what the limit still allows
+  uint32_t digits_ = 0;    // of the chunk's size
+  uint32_t length_ = 0;    // of the name or value being read
+  uint32_t overhead_ = 0;  // bytes of extensions and trailers
   Fault fault_;
 };
 

@@ -3,10 +3,9 @@
 #include <utility>
 
 #include "server/answer/answer_job.h"
-#include "server/endpoints/endpoints.h"
 #include "server/endpoints/reply.h"
 
-namespace skein {
+namespace skein::endpoints {
 namespace {
 
 // An answer that goes to a client of HTTP.
@@ -67,29 +66,33 @@ api::Parsed<api::ChatRequest> parse_message(std::string_view body) {
   return request;
 }
 
+// Reads the body and has it answered; what a header says of the time counts where the body is
+// silent.
 template <class Request>
-EndpointFunction answer_endpoint(ServerContext& context, api::AnswerForm form,
-                                 api::Parsed<Request> (*parse)(std::string_view body)) {
-  return [&context, form, parse](Call call, const http::Responder& responder) {
-    auto request = parse(call.request.body);
-    if (!request.ok()) return send_error(call, responder, request.error());
-    std::optional<TimeUs>& timeout_us = request->generation.timeout_us;
-    if (!timeout_us) timeout_us = header_timeout_us(call.request.head);
-    auto sink = std::make_unique<HttpSink>(responder, call.route->dialect);
-    std::make_shared<AnswerJob>(context, std::move(call), form, std::move(*request),
-                                std::move(sink))
-        ->begin();
-  };
+void begin_answer(ServerContext& context, Call& call, const http::Responder& responder,
+                  const api::AnswerForm& form, api::Parsed<Request> request) {
+  if (!request.ok()) return send_error(call, responder, request.error());
+  std::optional<TimeUs>& timeout_us = request->options.timeout_us;
+  if (!timeout_us) timeout_us = header_timeout_us(call.request.head);
+  auto sink = std::make_unique<HttpSink>(responder, call.route->dialect);
+  std::make_shared<AnswerJob>(context, std::move(call), form, std::move(*request), std::move(sink))
+      ->begin();
 }
 
 }  // namespace
 
-void bind_generation(Router& router, ServerContext& context) {
-  using api::AnswerForm;
-  router.bind(Endpoint::kChatCompletions, answer_endpoint(context, AnswerForm::kChat, parse_chat));
-  router.bind(Endpoint::kMessages, answer_endpoint(context, AnswerForm::kMessage, parse_message));
-  router.bind(Endpoint::kCompletions,
-              answer_endpoint(context, AnswerForm::kCompletion, api::parse_completion_request));
+void chat_completions(ServerContext& context, Call& call, const http::Responder& responder) {
+  begin_answer(context, call, responder, api::AnswerForm::kChat, parse_chat(call.request.body));
 }
 
-}  // namespace skein
+void messages(ServerContext& context, Call& call, const http::Responder& responder) {
+  begin_answer(context, call, responder, api::AnswerForm::kMessage,
+               parse_message(call.request.body));
+}
+
+void completions(ServerContext& context, Call& call, const http::Responder& responder) {
+  begin_answer(context, call, responder, api::AnswerForm::kCompletion,
+               api::parse_completion_request(call.request.body));
+}
+
+}  // namespace skein::endpoints

@@ -1,4 +1,4 @@
-#include "server/http/head_parser.h"
+#include "server/http/request_parser.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

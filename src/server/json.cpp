@@ -1,10 +1,15 @@
-#include "server/json/parse.h"
+#include "server/json.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <exception>
 #include <numeric>
 #include <utility>
 #include <vector>
+
+#include "text/utf8.h"
 
 namespace skein::json {
 namespace {
@@ -36,7 +41,7 @@ class Builder : public nlohmann::json_sax<Value> {
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     offset = position > 0 ? position - 1 : 0;
-    // What is not a syntax error is a number that no double can hold.
+    // The only other error is a number that no double can hold.
     reason = error.id == 406 ? "a number is out of range" : "not valid JSON";
     return false;
   }
@@ -48,7 +53,7 @@ class Builder : public nlohmann::json_sax<Value> {
  private:
   using Members = std::vector<std::pair<const std::string, Value>>;
 
-  // By sorting: names are chosen by the client, and so would be their collisions in a hash table.
+  // Members are sorted, not hashed: the client chooses the names, and could choose collisions.
   static void drop_duplicates(Value& object) {
     Members& members = object.get_ref<Value::object_t&>();
     std::vector<size_t> order(members.size());
@@ -115,6 +120,43 @@ class Builder : public nlohmann::json_sax<Value> {
   size_t values_ = 0;
 };
 
+constexpr std::string_view kHex = "0123456789abcdef";
+
+bool is_plain(char c) {
+  return static_cast<uint8_t>(c) >= 0x20 && static_cast<uint8_t>(c) < 0x7F && c != '"' && c != '\\';
+}
+
+void append_escaped(std::string& out, char c) {
+  switch (c) {
+    case '"':
+      out.append("\\\"");
+      return;
+    case '\\':
+      out.append("\\\\");
+      return;
+    case '\n':
+      out.append("\\n");
+      return;
+    case '\r':
+      out.append("\\r");
+      return;
+    case '\t':
+      out.append("\\t");
+      return;
+    default:
+      out.append("\\u00");
+      out.push_back(kHex[static_cast<uint8_t>(c) >> 4]);
+      out.push_back(kHex[static_cast<uint8_t>(c) & 15]);
+  }
+}
+
+template <class Number>
+void append_chars(std::string& out, Number number) {
+  std::array<char, 32> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  out.append(digits.data(), end.ptr);
+}
+
 }  // namespace
 
 std::variant<Value, ParseError> parse(std::string_view text) {
@@ -130,6 +172,48 @@ std::variant<Value, ParseError> parse(std::string_view text) {
   }  // std::bad_alloc goes to the top of the thread: short memory is not the client's fault
   const size_t offset = builder.offset == SIZE_MAX ? text.size() : builder.offset;
   return ParseError{offset, builder.reason.empty() ? "not valid JSON" : builder.reason};
+}
+
+void append_string(std::string& out, std::string_view text) {
+  out.push_back('"');
+  while (!text.empty()) {
+    size_t plain = 0;
+    while (plain < text.size() && is_plain(text[plain])) ++plain;
+    out.append(text.substr(0, plain));
+    text.remove_prefix(plain);
+    if (text.empty()) break;
+    if (static_cast<uint8_t>(text.front()) < 0x80) {
+      append_escaped(out, text.front());
+      text.remove_prefix(1);
+      continue;
+    }
+    const Utf8Char next = utf8_next(text);
+    out.append(next.kind == Utf8Kind::kValid ? text.substr(0, next.length) : kReplacementUtf8);
+    text.remove_prefix(next.length);
+  }
+  out.push_back('"');
+}
+
+void append_int(std::string& out, int64_t number) {
+  append_chars(out, number);
+}
+
+void append_number(std::string& out, double number) {
+  if (!std::isfinite(number)) {
+    out.append("null");
+  } else {
+    append_chars(out, number);
+  }
+}
+
+void append_name(std::string& out, std::string_view name) {
+  if (out.back() != '{') out.push_back(',');
+  out.append("\"").append(name).append("\":");
+}
+
+void append_member(std::string& out, std::string_view name, std::string_view text) {
+  append_name(out, name);
+  append_string(out, text);
 }
 
 }  // namespace skein::json

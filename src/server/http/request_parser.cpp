@@ -1,4 +1,4 @@
-#include "server/http/head_parser.h"
+#include "server/http/request_parser.h"
 
 #include <algorithm>
 #include <charconv>
@@ -10,44 +10,21 @@ namespace {
 constexpr size_t kMaxMethod = 32;
 constexpr std::string_view kVersionPrefix = "HTTP/1.";
 
-// What may stand in a target: visible ASCII. A fragment is the client's own business and has no
+// A target is made of visible ASCII. A fragment is the client's own business and has no
 // place in a request.
 bool is_target_char(char c) {
   return c > 0x20 && c < 0x7F && c != '#';
 }
 
+// Whether `c` may stand in the value of a field, or in a quoted string.
 bool is_value_char(char c) {
   return c == '\t' || (static_cast<uint8_t>(c) >= 0x20 && c != 0x7F);
 }
 
-bool is_digits(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-bool is_name_char(char c) {
-  return is_token_char(c) || c == '(' || c == ')' || c == ';' || c == '=';
-}
-
-// host [":" port], where a host is a name, an IPv4 address or an IPv6 address in brackets.
-bool is_authority(std::string_view text) {
-  size_t end = 0;
-  if (text.starts_with('[')) {
-    end = text.find(']');
-    if (end == std::string_view::npos || end < 3) return false;
-    const std::string_view address = text.substr(1, end - 1);
-    if (!std::all_of(address.begin(), address.end(),
-                     [](char c) { return hex_digit(c) >= 0 || c == ':' || c == '.'; })) {
-      return false;
-    }
-    ++end;
-  } else {
-    while (end < text.size() && is_name_char(text[end])) ++end;
-  }
-  const std::string_view port = text.substr(end);
-  return port.empty() || (port.front() == ':' && port.size() <= 6 &&
-                          (port.size() == 1 || is_digits(port.substr(1))));
-}
+constexpr uint32_t kMaxOverhead = 16 << 10;
+constexpr uint32_t kMaxSizeDigits = 15;  // cannot overflow
+constexpr std::string_view kTooLarge = "the request's body is too large";
+constexpr std::string_view kBadChunk = "a chunk of the body is not valid";
 
 }  // namespace
 
@@ -252,6 +229,170 @@ void HeadParser::finish_framing() {
 }
 
 void HeadParser::fail(int status, std::string_view message) {
+  state_ = State::kFailed;
+  fault_ = {status, message};
+}
+
+BodyDecoder::BodyDecoder(const RequestHead& head, uint64_t limit_bytes)
+    : state_(State::kDone), left_(0), room_(limit_bytes) {
+  if (head.framing == Framing::kChunked) state_ = State::kSize;
+  if (head.framing == Framing::kLength && head.content_length > 0) {
+    state_ = State::kData;
+    left_ = head.content_length;
+    if (left_ > room_) fail(413, kTooLarge);
+  }
+}
+
+ParseState BodyDecoder::state() const {
+  if (state_ == State::kFailed) return ParseState::kFailed;
+  return state_ == State::kDone ? ParseState::kDone : ParseState::kNeedMore;
+}
+
+BodyDecoder::Step BodyDecoder::advance(std::string_view bytes) {
+  Step step{state(), 0, {}};
+  while (step.consumed < bytes.size() && state_ < State::kDone) {
+    if (state_ == State::kData || state_ == State::kChunk) {
+      step.piece = take_data(bytes.substr(step.consumed));
+      step.consumed += step.piece.size();
+      break;
+    }
+    take(bytes[step.consumed++]);
+  }
+  step.state = state();
+  return step;
+}
+
+std::string_view BodyDecoder::take_data(std::string_view bytes) {
+  const std::string_view piece = bytes.substr(0, std::min<uint64_t>(left_, bytes.size()));
+  left_ -= piece.size();
+  if (left_ == 0) state_ = state_ == State::kData ? State::kDone : State::kChunkCr;
+  return piece;
+}
+
+void BodyDecoder::take(char c) {
+  switch (state_) {
+    case State::kSize:
+      return take_size(c);
+    case State::kExtensionName:
+    case State::kExtensionValue:
+    case State::kQuoted:
+    case State::kQuotedEscape:
+    case State::kAfterQuoted:
+      return take_extension(c);
+    case State::kSizeLf:
+      if (c != '\n') return fail(400, kBadChunk);
+      return end_size_line();
+    case State::kChunkCr:
+      if (c != '\r') return fail(400, kBadChunk);
+      state_ = State::kChunkLf;
+      return;
+    case State::kChunkLf:
+      if (c != '\n') return fail(400, kBadChunk);
+      state_ = State::kSize;
+      return;
+    case State::kTrailerLine:
+    case State::kTrailerName:
+    case State::kTrailerValue:
+    case State::kTrailerLf:
+      return take_trailer(c);
+    case State::kEndLf:
+      if (c != '\n') return fail(400, kBadChunk);
+      state_ = State::kDone;
+      return;
+    case State::kData:
+    case State::kChunk:
+    case State::kDone:
+    case State::kFailed:
+      return;
+  }
+}
+
+void BodyDecoder::take_size(char c) {
+  if (const int digit = hex_digit(c); digit >= 0) {
+    if (++digits_ > kMaxSizeDigits) return fail(413, kTooLarge);
+    left_ = left_ * 16 + static_cast<uint64_t>(digit);
+  } else if (digits_ == 0) {
+    fail(400, kBadChunk);
+  } else if (c == '\r') {
+    state_ = State::kSizeLf;
+  } else if (c == ';') {
+    state_ = State::kExtensionName;
+    length_ = 0;
+  } else {
+    fail(400, kBadChunk);
+  }
+}
+
+// *( ";" token [ "=" ( token / quoted-string ) ] ), without the spaces that old grammars allowed.
+void BodyDecoder::take_extension(char c) {
+  if (++overhead_ > kMaxOverhead) return fail(413, kTooLarge);
+  const bool ends = c == ';' || c == '\r';
+  if (state_ == State::kQuotedEscape) {
+    if (!is_value_char(c)) return fail(400, kBadChunk);
+    state_ = State::kQuoted;
+  } else if (state_ == State::kQuoted) {
+    if (c == '"') {
+      state_ = State::kAfterQuoted;
+    } else if (c == '\\') {
+      state_ = State::kQuotedEscape;
+    } else if (!is_value_char(c)) {
+      fail(400, kBadChunk);
+    }
+  } else if (ends && (length_ > 0 || state_ == State::kAfterQuoted)) {
+    state_ = c == ';' ? State::kExtensionName : State::kSizeLf;
+    length_ = 0;
+  } else if (state_ == State::kExtensionName && c == '=' && length_ > 0) {
+    state_ = State::kExtensionValue;
+    length_ = 0;
+  } else if (state_ == State::kExtensionValue && c == '"' && length_ == 0) {
+    state_ = State::kQuoted;
+  } else if (state_ == State::kAfterQuoted || !is_token_char(c)) {
+    fail(400, kBadChunk);
+  } else {
+    ++length_;
+  }
+}
+
+void BodyDecoder::end_size_line() {
+  digits_ = 0;
+  if (left_ == 0) {
+    state_ = State::kTrailerLine;
+  } else if (left_ > room_) {
+    fail(413, kTooLarge);
+  } else {
+    room_ -= left_;
+    state_ = State::kChunk;
+  }
+}
+
+void BodyDecoder::take_trailer(char c) {
+  if (++overhead_ > kMaxOverhead) return fail(431, "the body's trailer is too large");
+  if (state_ == State::kTrailerLine) {
+    if (c == '\r') {
+      state_ = State::kEndLf;
+      return;
+    }
+    state_ = State::kTrailerName;
+    length_ = 0;
+  }
+  if (state_ == State::kTrailerName) {
+    if (c == ':' && length_ > 0) {
+      state_ = State::kTrailerValue;
+    } else if (!is_token_char(c)) {
+      fail(400, "a header field's name is not valid");
+    }
+    ++length_;
+  } else if (state_ == State::kTrailerLf) {
+    if (c != '\n') return fail(400, "a line does not end with CRLF");
+    state_ = State::kTrailerLine;
+  } else if (c == '\r') {
+    state_ = State::kTrailerLf;
+  } else if (!is_value_char(c)) {
+    fail(400, "a header field's value is not valid");
+  }
+}
+
+void BodyDecoder::fail(int status, std::string_view message) {
   state_ = State::kFailed;
   fault_ = {status, message};
 }

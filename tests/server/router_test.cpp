@@ -1,10 +1,10 @@
-#include "server/routes.h"
+#include "server/router.h"
 
 #include <gtest/gtest.h>
 #include <set>
 
-#include "server/http/exchange.h"
-#include "server/router.h"
+#include "server/answer/answer_world.h"
+#include "server/auth/api_key.h"
 
 namespace skein {
 namespace {
@@ -19,28 +19,39 @@ std::string example(std::string_view pattern) {
   return path;
 }
 
-class KeyGate : public Gate {
+// A router whose server has two keys: a HIGH one, and an admin's.
+class KeyedRouter {
  public:
-  bool is_open() const override { return false; }
-  std::optional<api::Error> screen(const Route*, const http::RequestHead&,
-                                   const std::string&) override {
-    return std::nullopt;
+  KeyedRouter() : router_(*world_.context, OriginGuard({}), OriginGuard({})) {
+    world_.context->keys.replace({key("0000000000000001", false), key("0000000000000002", true)});
   }
-  std::optional<api::Error> screen_probe(const http::RequestHead& head) override {
-    return screen(nullptr, head, "");
+  // What is refused with; status 0: it is admitted.
+  http::Response refused(const http::RequestHead& head) {
+    auto admission = router_.admit(head, "127.0.0.1");
+    const auto* response = std::get_if<http::Response>(&admission);
+    return response == nullptr ? http::Response{.status = 0} : *response;
   }
-  api::Parsed<PrincipalPtr> enter(const Route& route, const http::RequestHead& head,
-                                  const std::string&) override {
-    const std::string_view credential = credential_of(head);
-    auto principal = std::make_shared<Principal>();
-    principal->tier = Priority::HIGH;
-    principal->admin = credential == "admin";
-    if (route.auth == Auth::kNone) return PrincipalPtr(principal);
-    if (credential.empty()) return api::unauthorized();
-    if (route.auth == Auth::kAdmin && !principal->admin) return api::forbidden("no");
-    return PrincipalPtr(principal);
+  Router& operator*() { return router_; }
+  testing::AnswerWorld& world() { return world_; }
+
+  const std::string user = key_text("0000000000000001", kSecret);
+  const std::string admin = key_text("0000000000000002", kSecret);
+
+ private:
+  static constexpr const char* kSecret =
+      "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+  static KeyRecord key(std::string id, bool admin) {
+    const KeyDigest digest = digest_secret(kSecret);
+    KeyRecord record{.id = std::move(id), .name = admin ? "admin" : "user", .models = {}};
+    record.tier = Priority::HIGH;
+    record.admin = admin;
+    record.salt = digest.salt;
+    record.digest = digest.digest;
+    return record;
   }
-  void answered(const Route*, const http::Answered&) override {}
+
+  testing::AnswerWorld world_;
+  Router router_;
 };
 
 http::RequestHead head_of(std::string_view method, std::string_view path,
@@ -50,12 +61,6 @@ http::RequestHead head_of(std::string_view method, std::string_view path,
   head.path = path;
   head.headers = std::move(headers);
   return head;
-}
-
-http::Response refused(Router& router, const http::RequestHead& head) {
-  auto admission = router.admit(head, "127.0.0.1");
-  const auto* response = std::get_if<http::Response>(&admission);
-  return response == nullptr ? http::Response{.status = 0} : *response;
 }
 
 TEST(Routes, EveryRouteIsFoundByItsOwnPath) {
@@ -75,20 +80,21 @@ TEST(Routes, TheTableSaysWhatItMust) {
                      route.pattern.starts_with("/v1/batches/");
     EXPECT_EQ(class_of(route, Priority::HIGH), low ? Priority::LOW : Priority::HIGH);
     EXPECT_EQ(route.dialect, dialect_of(route.pattern));
-    EXPECT_EQ(route.upload, route.body_limit_bytes == kUploadBytes);
-    EXPECT_LE(route.body_limit_bytes, route.upload ? kUploadBytes : kJsonBodyBytes);
+    const bool is_upload = route.open_sink != nullptr;
+    EXPECT_EQ(is_upload, route.body_limit_bytes == kUploadBytes);
+    EXPECT_LE(route.body_limit_bytes, is_upload ? kUploadBytes : kJsonBodyBytes);
+    EXPECT_TRUE(route.method == "POST" || !route.begins_work);
   }
 }
 
 TEST(Routes, WithoutAKeyEveryRouteButThreeIs401) {
-  KeyGate gate;
-  Router router(gate);
+  KeyedRouter router;
   size_t refused_count = 0;
   for (const Route& route : routes()) {
     SCOPED_TRACE(route.pattern);
-    const http::Response response = refused(router, head_of(route.method, example(route.pattern)));
+    const http::Response response = router.refused(head_of(route.method, example(route.pattern)));
     if (route.auth == Auth::kNone) {
-      EXPECT_EQ(response.status, 501) << "open, and not bound";
+      EXPECT_EQ(response.status, 0);
       continue;
     }
     EXPECT_EQ(response.status, 401);
@@ -102,18 +108,17 @@ TEST(Routes, WithoutAKeyEveryRouteButThreeIs401) {
 }
 
 TEST(Routes, KeysComeInEitherField) {
-  KeyGate gate;
-  Router router(gate);
+  KeyedRouter router;
   const auto status = [&](std::vector<http::Header> headers) {
-    return refused(router, head_of("GET", "/admin/stats", std::move(headers))).status;
+    return router.refused(head_of("GET", "/admin/stats", std::move(headers))).status;
   };
   EXPECT_EQ(status({}), 401);
-  EXPECT_EQ(status({{"x-api-key", "user"}}), 403);
-  EXPECT_EQ(status({{"x-api-key", "admin"}}), 501);
-  EXPECT_EQ(status({{"authorization", "Bearer admin"}}), 501);
-  EXPECT_EQ(status({{"authorization", "bearer  admin "}}), 501);
-  EXPECT_EQ(status({{"authorization", "Basic admin"}}), 401);
-  EXPECT_EQ(status({{"authorization", "admin"}}), 401);
+  EXPECT_EQ(status({{"x-api-key", router.user}}), 403);
+  EXPECT_EQ(status({{"x-api-key", router.admin}}), 0);
+  EXPECT_EQ(status({{"authorization", "Bearer " + router.admin}}), 0);
+  EXPECT_EQ(status({{"authorization", "bearer  " + router.admin + " "}}), 0);
+  EXPECT_EQ(status({{"authorization", "Basic " + router.admin}}), 401);
+  EXPECT_EQ(status({{"authorization", router.admin}}), 401);
 }
 
 TEST(Routes, WhatIsNotInTheTableDoesNotExist) {
@@ -152,51 +157,58 @@ TEST(Routes, IdsMayHaveSlashesWhereTheyAreNames) {
   EXPECT_EQ(match_route("GET", "/v1/models/org/name").id, "org/name");
   EXPECT_EQ(match_route("GET", "/v1/models/org%2Fname%20x").id, "org/name x");
   EXPECT_EQ(match_route("GET", "/v1/files/a%2Fb").id, "a/b");
-  EXPECT_EQ(match_route("GET", "/v1/files/f1/content").route->endpoint, Endpoint::kFileContent);
+  EXPECT_EQ(match_route("GET", "/v1/files/f1/content").route->pattern, "/v1/files/{id}/content");
   EXPECT_EQ(match_route("POST", "/v1/batches/b1/cancel").id, "b1");
 }
 
 TEST(Routes, MethodsThatAPathDoesNotHave) {
-  KeyGate gate;
-  Router router(gate);
-  const http::Response wrong = refused(router, head_of("PUT", "/v1/messages"));
+  KeyedRouter router;
+  const http::Response wrong = router.refused(head_of("PUT", "/v1/messages"));
   EXPECT_EQ(wrong.status, 405);
   EXPECT_EQ(wrong.headers.back().value, "POST, OPTIONS");
   EXPECT_TRUE(wrong.body.starts_with("{\"type\":\"error\",\"error\":")) << wrong.body;
   EXPECT_EQ(match_route("PATCH", "/v1/files").allow, "POST, GET, HEAD, OPTIONS");
-  EXPECT_EQ(match_route("HEAD", "/health").route->endpoint, Endpoint::kHealth);
-  EXPECT_EQ(refused(router, head_of("OPTIONS", "/v1/models")).status, 204);
-  EXPECT_EQ(refused(router, head_of("OPTIONS", "/nothing")).status, 404);
-  const http::Response unknown = refused(router, head_of("GET", "/nothing"));
+  EXPECT_EQ(match_route("HEAD", "/health").route->pattern, "/health");
+  EXPECT_EQ(router.refused(head_of("OPTIONS", "/v1/models")).status, 204);
+  EXPECT_EQ(router.refused(head_of("OPTIONS", "/nothing")).status, 404);
+  const http::Response unknown = router.refused(head_of("GET", "/nothing"));
   EXPECT_EQ(unknown.body,
             R"({"error":{"message":"There is nothing at this URL.","type":"invalid_request_error",)"
             R"("param":null,"code":"not_found"}})");
 }
 
-TEST(Routes, ACallCarriesWhoAndHowUrgent) {
-  KeyGate gate;
-  Router router(gate);
-  int calls = 0;
-  router.bind(Endpoint::kChatCompletions, [&](Call call, const http::Responder&) {
-    ++calls;
-    EXPECT_EQ(call.priority,
-              call.route->pattern.starts_with("/v1/batch/") ? Priority::LOW : Priority::HIGH);
-    EXPECT_EQ(call.request.body, "{}");
-  });
+TEST(Routes, TheRouteAndTheKeySayHowUrgentARequestIs) {
+  KeyedRouter router;
   for (const char* path : {"/v1/chat/completions", "/v1/batch/chat/completions"}) {
-    auto admission = router.admit(head_of("POST", path, {{"x-api-key", "k"}}), "");
-    auto* accepted = std::get_if<http::Accepted>(&admission);
+    auto admission = (*router).admit(head_of("POST", path, {{"x-api-key", router.user}}), "");
+    const auto* accepted = std::get_if<http::Accepted>(&admission);
     ASSERT_NE(accepted, nullptr) << path;
+    const bool is_batch = std::string_view(path).starts_with("/v1/batch/");
+    EXPECT_EQ(accepted->priority, is_batch ? Priority::LOW : Priority::HIGH);
+    EXPECT_EQ(accepted->account, "0000000000000001");
     EXPECT_EQ(accepted->body_limit_bytes, kJsonBodyBytes);
-    ByteBudget memory;
-    const auto wakeups = std::make_shared<http::Wakeups>([] {});
-    http::Request request;
-    request.body = "{}";
-    accepted->handler(std::move(request),
-                      http::Responder(std::make_shared<http::Exchange>(wakeups, 1, memory, "")));
-    wakeups->close();  // no I/O thread will take what was pushed
+    EXPECT_FALSE(accepted->is_quick);
   }
-  EXPECT_EQ(calls, 2);
+}
+
+TEST(Routes, NewWorkIsRefusedWhileTheServerDrains) {
+  KeyedRouter router;
+  router.world().draining = true;
+  const std::set<std::string> begin_work = {"POST /v1/chat/completions",
+                                            "POST /v1/batch/chat/completions",
+                                            "POST /v1/completions",
+                                            "POST /v1/batch/completions",
+                                            "POST /v1/messages",
+                                            "POST /v1/embeddings",
+                                            "POST /v1/files",
+                                            "POST /v1/batches",
+                                            "POST /admin/models/load"};
+  for (const Route& route : routes()) {
+    const std::string name = std::string(route.method).append(" ").append(route.pattern);
+    const http::Response response = router.refused(
+        head_of(route.method, example(route.pattern), {{"x-api-key", router.admin}}));
+    EXPECT_EQ(response.status, begin_work.count(name) > 0 ? 503 : 0) << name;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,145 @@
+#include "apps/serve_settings.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <type_traits>
+#include <unistd.h>
+#include <utility>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "server/store/random.h"
+
+namespace skein::apps {
+namespace {
+
+// What stands in serve_options.def where no setting gets the value.
+constexpr struct ByName {
+} by_name;
+
+// A setting whose unit differs from its option's.
+template <class T, class Convert>
+struct Converted {
+  T& to;
+  Convert convert;
+};
+template <class T, class Convert>
+Converted(T&, Convert) -> Converted<T, Convert>;
+
+TimeUs to_us(double seconds) {
+  return static_cast<TimeUs>(std::llround(seconds * kUsPerSecond));
+}
+
+auto in_seconds(TimeUs& to) {
+  return Converted{to, to_us};
+}
+auto in_ms(TimeUs& to) {
+  return Converted{to, [](double ms) { return to_us(ms / 1000); }};
+}
+auto per_second(TimeUs& to) {
+  return Converted{to, [](double rate) { return to_us(1 / rate); }};
+}
+auto in_hundredths(uint32_t& to) {
+  return Converted{to,
+                   [](double share) { return static_cast<uint32_t>(std::lround(100 * share)); }};
+}
+
+template <class Option>
+void set(ByName, const Option&) {}
+template <class T, class Convert>
+void set(Converted<T, Convert> target, double value) {
+  target.to = target.convert(value);
+}
+void set(uint64_t& target, Bytes value) {
+  target = value.value;
+}
+template <class T, class Option>
+requires std::is_convertible_v<Option, T>
+void set(T& target, const Option& value) {
+  target = static_cast<T>(value);
+}
+
+// 127.0.0.1:9090, [::]:9090 or name:9090.
+Result<http::ServerOptions::Probe> parse_listen(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  const std::string_view digits = text.substr(std::min(colon, text.size() - 1) + 1);
+  std::string_view host = text.substr(0, std::min(colon, text.size()));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (colon == std::string_view::npos || host.empty() || error != std::errc() ||
+      end != digits.data() + digits.size()) {
+    return invalid_argument("--probe-listen '{}': it must be ADDR:PORT, as in 0.0.0.0:9090", text);
+  }
+  return http::ServerOptions::Probe{std::string(host), port};
+}
+
+Status complete_http(const ServeOptions& options, http::ServerOptions& http) {
+  for (const std::string& proxy : options.trusted_proxy) {
+    SKEIN_ASSIGN(const http::AddressRange range, http::parse_address_range(proxy));
+    http.trusted_proxies.push_back(range);
+  }
+  if (!options.probe_listen.empty()) {
+    SKEIN_ASSIGN(http.probe, parse_listen(options.probe_listen));
+  }
+  if (options.tls_cert.empty() != options.tls_key.empty()) {
+    return invalid_argument("--tls-cert and --tls-key go together; only {} was given",
+                            options.tls_key.empty() ? "--tls-cert" : "--tls-key");
+  }
+  if (!options.tls_cert.empty()) http.tls = http::TlsFiles{options.tls_cert, options.tls_key};
+  return {};
+}
+
+// The names by which clients may call a server without keys, beside localhost and the bound one.
+Status complete_hosts(std::vector<std::string>& hosts, bool insecure_open) {
+  for (const std::string& host : hosts) {
+    const bool is_v6 = host.starts_with('[') && host.ends_with(']');
+    if (host.empty() || host.find_first_of(is_v6 ? "/ *" : "/ *:") != std::string::npos) {
+      return invalid_argument(
+          "--allow-host {}: it must be a name or an address alone, as in llm.example.org", host);
+    }
+  }
+  std::array<char, 256> name{};
+  if (insecure_open && ::gethostname(name.data(), name.size() - 1) == 0) {
+    const std::string whole = name.data();
+    hosts.push_back(whole);
+    hosts.push_back(whole.substr(0, whole.find('.')));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ServeSettings> serve_settings(const ServeOptions& options) {
+  ServeSettings settings;
+  auto& [model, serving, manager, server] = settings;
+  EngineOptions& engine = serving.engine;
+  SchedulerConfig& scheduler = engine.scheduler;
+  http::ServerOptions& http = server.http;
+  StoreOptions& store = server.store;
+#define SKEIN_OPTION(group, type, name, fallback, check, target, help) set(target, options.name);
+#include "apps/serve_options.def"
+#undef SKEIN_OPTION
+  if (model.isa == "auto") model.isa.clear();
+  serving.model = model_options(model);
+  fill_random(std::as_writable_bytes(std::span(&scheduler.hash_key, 1)));
+  server.workers.us_per_class = scheduler.us_per_class;
+  server.version = SKEIN_VERSION;
+  if (server.request_memory_bytes == 0) {
+    server.request_memory_bytes =
+        std::clamp(available_memory() / 16, uint64_t{128} << 20, uint64_t{1} << 30);
+  }
+  if (options.log_requests) {
+    server.log_request = [](const FinishedRequest& request) {
+      log_info("request {}", log_line(request));
+    };
+  }
+  SKEIN_TRY(complete_http(options, http));
+  SKEIN_TRY(complete_hosts(server.allow_hosts, options.insecure_open));
+  return settings;
+}
+
+}  // namespace skein::apps
