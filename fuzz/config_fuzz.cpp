@@ -20,12 +20,12 @@ using namespace skein;
 
 constexpr uint32_t kContexts[] = {0, 4096};
 
-void use(const Result<Blueprint>& blueprint) {
-  if (!blueprint.ok()) {
-    SKEIN_CHECK(!blueprint.message().empty(), "a fault without a reason");
+void use(const Result<ModelDescription>& description) {
+  if (!description.ok()) {
+    SKEIN_CHECK(!description.message().empty(), "a fault without a reason");
     return;
   }
-  const ModelSpec& spec = blueprint->spec;
+  const ModelSpec& spec = description->spec;
   SKEIN_CHECK(!spec.family.empty(), "a spec without a family");
   SKEIN_CHECK(spec.heads % spec.kv_heads == 0, "{} heads, {} KV heads", spec.heads, spec.kv_heads);
   for (const RopeSpec& rope : spec.ropes) {
@@ -35,7 +35,7 @@ void use(const Result<Blueprint>& blueprint) {
   const uint64_t workspace = Workspace::bytes_for(spec, {.rows = 256, .logit_rows = 32});
   SKEIN_CHECK(workspace >= uint64_t{4} * 256 * spec.hidden, "a workspace of {} bytes", workspace);
   SKEIN_CHECK(HostKv::block_bytes(kv_spec(spec, KvType::kF32)) > 0, "blocks of nothing");
-  for (const std::string& module : blueprint->names.qkv.modules) {
+  for (const std::string& module : description->names.qkv.modules) {
     SKEIN_CHECK(expand(module, 7).find('{') == std::string::npos, "a name with a hole: {}", module);
   }
 }
@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::sort(file->tensors.begin(), file->tensors.end(),
               [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
     for (const uint32_t context : kContexts) {
-      use(blueprint_of_gguf(file->metadata, {file->tensors, context}));
+      use(describe_gguf(file->metadata, {file->tensors, context}));
     }
     return 0;
   }
@@ -69,8 +69,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!json.ok()) return 0;
   const std::vector<NamedTensor> tensors = some_tensors();
   for (const uint32_t context : kContexts) {
-    use(blueprint_of_config(*json, {tensors, context}));
-    use(blueprint_of_config(*json, {{}, context}));
+    use(describe_config(*json, {tensors, context}));
+    use(describe_config(*json, {{}, context}));
   }
   return 0;
 }

@@ -79,9 +79,9 @@ double bits_of(ElementType type) {
 // The tensors that the decoder of a spec asks for, by GGUF's names.
 class DummyTensors {
  public:
-  DummyTensors(const Blueprint& blueprint, ElementType quant)
-      : spec_(blueprint.spec), quant_(quant) {
-    const bool qkv_bias = blueprint.names.qkv.bias == Bias::kRequired;
+  DummyTensors(const ModelDescription& description, ElementType quant)
+      : spec_(description.spec), quant_(quant) {
+    const bool qkv_bias = description.names.qkv.bias == Bias::kRequired;
     table(names_.embedding);
     if (!spec_.tied_head) table(names_.head);
     norm(names_.final_norm, 0, spec_.hidden);
@@ -280,15 +280,16 @@ Result<TemporaryFile> write_dummy_model(const std::string& config, const std::st
     return invalid_argument("'{}' is no quantization; docs/MODELS.md lists them", quant);
   }
   SKEIN_ASSIGN(const Json document, load_json_object(config, kMaxDocumentBytes));
-  auto blueprint = blueprint_of_config(document, {});
-  if (!blueprint.ok()) {
-    return Status(blueprint.status().code(), fmt::format("{}: {}", config, blueprint.message()));
+  auto description = describe_config(document, {});
+  if (!description.ok()) {
+    return Status(description.status().code(),
+                  fmt::format("{}: {}", config, description.message()));
   }
-  SKEIN_ASSIGN(const std::string_view architecture, architecture_of(blueprint->spec.family));
-  const std::vector<DummyTensor> tensors = DummyTensors(*blueprint, *type).take();
+  SKEIN_ASSIGN(const std::string_view architecture, architecture_of(description->spec.family));
+  const std::vector<DummyTensor> tensors = DummyTensors(*description, *type).take();
   SKEIN_ASSIGN(TemporaryFile file, TemporaryFile::create());
   std::ofstream out(file.path(), std::ios::binary);
-  const std::string header = header_of(metadata_of(blueprint->spec, architecture), tensors);
+  const std::string header = header_of(metadata_of(description->spec, architecture), tensors);
   out.write(header.data(), static_cast<std::streamsize>(header.size()));
   for (const DummyTensor& tensor : tensors) write_tensor(out, tensor);
   out.close();

@@ -1,7 +1,7 @@
 // ServeSettings: what the options of `skein serve` come to, in the structs of those who use them.
 #pragma once
 
-#include "apps/model_options.h"
+#include "apps/options.h"
 #include "apps/serve_options.h"
 #include "base/status.h"
 #include "engine/manager/load_served_model.h"

@@ -41,7 +41,9 @@ inline BackendUnderTest cpu_under_test(CpuIsa isa) {
 inline BackendUnderTest registered(const std::string& name, float tolerance = 0) {
   BackendUnderTest backend{.name = name, .make = {}, .tolerance = tolerance};
   backend.make = [name](ComputePool& pool, Precision precision) {
-    return std::move(*make_backend({.device = name, .precision = precision}, pool));
+    auto made = make_backend({.device = name, .precision = precision}, pool);
+    SKEIN_CHECK(made.ok(), "the backend cannot be made");
+    return std::move(*made);
   };
   return backend;
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/blueprints.h"
+#include "model/descriptions.h"
 #include "model/goldens.h"
 #include "model/model_writer.h"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "model/blueprints.h"
+#include "model/descriptions.h"
 #include "model/write_and_run.h"
 
 namespace skein {
