@@ -113,6 +113,28 @@ function(skein_test name)
   endif()
 endfunction()
 
+# skein_mutants(<suite> <variable>): the planted defects of a suite (tests/sim/mutants.py) as a list of names;
+# ${<variable>_dir}/<name>.cpp is the mutated source.
+function(skein_mutants suite variable)
+  set(mutants_py ${CMAKE_SOURCE_DIR}/tests/sim/mutants.py)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${mutants_py})
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${mutants_py} --list ${suite} OUTPUT_VARIABLE mutants
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  set(dir ${CMAKE_CURRENT_BINARY_DIR}/mutants)
+  set(names)
+  foreach(mutant IN LISTS mutants)
+    string(REPLACE "|" ";" mutant "${mutant}")
+    list(GET mutant 0 name)
+    list(GET mutant 1 file)
+    add_custom_command(OUTPUT ${dir}/${name}.cpp COMMAND ${CMAKE_COMMAND} -E make_directory ${dir}
+                       COMMAND ${Python3_EXECUTABLE} ${mutants_py} --make ${name} ${dir}/${name}.cpp
+                       DEPENDS ${mutants_py} ${CMAKE_SOURCE_DIR}/src/${file} VERBATIM)
+    list(APPEND names ${name})
+  endforeach()
+  set(${variable} ${names} PARENT_SCOPE)
+  set(${variable}_dir ${dir} PARENT_SCOPE)
+endfunction()
+
 # skein_vectors(<test> a_test.cpp): more sources of a test, over the vectors of other projects, which this tree may not hold:
 # their cases exist only where the folder stands beside the clone.
 function(skein_vectors name)

@@ -69,7 +69,8 @@ class Server::Impl {
         scrapes_({.threads = 1, .queue_limit = kMaxScrapes}, clock),
         router_(context_, OriginGuard(guard_options(settings_)),
                 OriginGuard(probe_guard_options(settings_))),
-        http_(settings_.http, router_, workers_, memory_) {}
+        http_(settings_.http, router_, workers_, memory_),
+        executor_(context_, settings_.batch_lines) {}
 
   Status check_exposure() {
     SKEIN_TRY(keys_.follow(store_->keys()));
@@ -83,16 +84,19 @@ class Server::Impl {
 
   Status start() {
     SKEIN_TRY(http_.start());
-    executor_ = std::make_unique<BatchExecutor>(context_, settings_.batch_lines);
+    executor_.start();
     return {};
   }
 
-  void drain() { draining_ = true; }
+  void drain() {
+    draining_ = true;
+    executor_.wake();
+  }
 
   Stopped stop(std::chrono::milliseconds grace) {
     using std::chrono::steady_clock;
     drain();
-    executor_.reset();
+    executor_.stop();
     store_->quarantine().end_all_loads();  // the process may end in the middle of one
     // The port stays open as long as anything runs, so that new work is refused aloud.
     const auto until = steady_clock::now() + grace;
@@ -121,7 +125,7 @@ class Server::Impl {
   http::Workers scrapes_;
   Router router_;
   http::HttpServer http_;
-  std::unique_ptr<BatchExecutor> executor_;
+  BatchExecutor executor_;
 };
 
 Result<std::unique_ptr<Server>> Server::create(ServerSettings settings, SchedulerManager& models,

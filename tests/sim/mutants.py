@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The planted defects of the control plane: each is an edit of one source file.
+"""The planted defects: each is an edit of one source file.
 
 The product's code stays clean; a mutant is built from a mutated copy of its file and linked with the
-rest, and its test passes when the simulation catches it. Defects 1-16 are those that an earlier
+rest, and its test passes when the simulation catches it, or the unit test that the entry names. Defects 1-16 are those that an earlier
 batching server of this shape really had (8, 9 and 13 live in other layers).
 
-  mutants.py --list             name and file of every mutant
+  mutants.py --list SUITE       name and file of every mutant of a suite: sim, or the name of a unit test
   mutants.py --make NAME OUT    writes the mutated file
 """
 import sys
@@ -13,7 +13,7 @@ from pathlib import Path
 
 SRC = Path(__file__).resolve().parent.parent.parent / "src"
 
-# name, file, text that stands there exactly once, what to plant instead
+# name, file, text that stands there exactly once, what to plant instead, the suite unless it is sim
 MUTANTS = [
     ("01_refused_growth_leaks_blocks", "kv/kv_allocator.cpp",
      "if (wanted - table.size() > manager_.available()) return false;",
@@ -99,11 +99,20 @@ MUTANTS = [
     ("last_token_goes_on", "sched/scheduler.cpp", "const bool complete = result.outcome != SegmentOutcome::kOk;",
      "const bool complete = result.outcome == SegmentOutcome::kStop;"),
     ("computed_request_never_ends", "sched/scheduler.cpp", "  if (segment.ends) {\n", "  if (segment.ends && segment.samples > 0) {\n"),
+    ("claim_made_twice", "server/store/batch_lines.cpp", "AND status_code IS NULL AND epoch IS NULL AND deaths = 0",
+     "AND status_code IS NULL AND deaths = 0", "batch_store_test"),
+    ("suspect_claimed_twice", "server/store/batch_lines.cpp", "AND line = $3 AND status_code IS NULL AND epoch IS NULL\n",
+     "AND line = $3 AND status_code IS NULL\n", "batch_store_test"),
+    ("old_epoch_finishes_a_line", "server/store/batch_lines.cpp", "AND line = $5 AND epoch = $6 AND", "AND line = $5 AND $6 > 0 AND",
+     "batch_store_test"),
+    ("old_epoch_claims", "server/store/batch_lines.cpp", "  AND EXISTS (SELECT 1 FROM nodes WHERE epoch = $1)\nRETURNING", "RETURNING",
+     "batch_store_test"),
+    ("old_epoch_gives_back", "server/store/batch_lines.cpp", "$2 AND epoch = $3\"", "$2 AND $3 > 0\"", "batch_store_test"),
 ]
 
 
 def make(name, out):
-    _, file, find, replace = next(m for m in MUTANTS if m[0] == name)
+    _, file, find, replace = next(m for m in MUTANTS if m[0] == name)[:4]
     text = (SRC / file).read_text()
     if text.count(find) != 1:
         sys.exit(f"mutants: {name}: its text stands {text.count(find)} times in src/{file}, not once:\n{find}")
@@ -111,8 +120,8 @@ def make(name, out):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--list"]:
-        print(";".join(f"{name}|{file}" for name, file, _, _ in MUTANTS))
+    if len(sys.argv) == 3 and sys.argv[1] == "--list":
+        print(";".join(f"{m[0]}|{m[1]}" for m in MUTANTS if (m[4:] or ("sim",))[0] == sys.argv[2]))
     elif len(sys.argv) == 4 and sys.argv[1] == "--make":
         make(sys.argv[2], sys.argv[3])
     else:

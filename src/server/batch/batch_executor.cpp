@@ -1,13 +1,8 @@
 #include "server/batch/batch_executor.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <map>
-#include <mutex>
-#include <thread>
+#include <pthread.h>
 #include <utility>
-#include <vector>
 
 #include "base/log.h"
 #include "base/patience.h"
@@ -19,13 +14,8 @@
 namespace skein {
 namespace {
 
-constexpr std::chrono::milliseconds kPollInterval{100};
-constexpr std::chrono::milliseconds kFaultPause{2'000};
 constexpr TimeUs kMinRestUs = 1 * kUsPerSecond;
 constexpr TimeUs kMaxRestUs = 30 * kUsPerSecond;
-
-// A batch and the number of one of its lines.
-using LineKey = std::pair<std::string, int64_t>;
 
 LineResult failed_line(const api::Error& error) {
   return {error.status, "", api::error_body(api::Dialect::kOpenAi, error)};
@@ -60,104 +50,30 @@ api::Problem find_stream(const json::Value& body) {
   return problem;
 }
 
-// The lines that run, and where their results go. Shared with their callbacks, which may come when
-// the executor is gone: after close() they touch nothing any more.
-class RunningLines {
- public:
-  RunningLines(Store& store, const Clock& clock) : runner_(store, clock) {}
-
-  // For the executor's thread alone.
-  BatchRunner& runner() { return runner_; }
-
-  // False: the executor ends. Otherwise it is time to look for work.
-  bool wait(std::chrono::milliseconds at_most) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, at_most, [this] { return closed_ || freed_; });
-    freed_ = false;
-    return !closed_;
-  }
-  size_t size() const {
-    const std::lock_guard lock(mutex_);
-    return running_.size();
-  }
-
-  void begin(const LineKey& line) {
-    const std::lock_guard lock(mutex_);
-    running_[line] = nullptr;
-  }
-  // How the line is cancelled; it may have ended already.
-  void set_request(const LineKey& line, std::shared_ptr<LiveRequest> request) {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = running_.find(line); found != running_.end()) {
-      found->second = std::move(request);
-    }
-  }
-
-  void finish(const LineKey& line, LineResult result) {
-    const std::lock_guard lock(mutex_);
-    if (!end(line)) return;
-    runner_.finish_line(line.first, line.second, std::move(result), [line](const Status& status) {
-      if (status.ok() || status.code() == Code::kNotFound) return;
-      log_warning("batch {}, line {}: {}", line.first, line.second, status.message());
-    });
-  }
-  void give_back(const LineKey& line, TimeUs rest_us) {
-    const std::lock_guard lock(mutex_);
-    if (end(line)) runner_.return_line(line.first, line.second, rest_us);
-  }
-
-  // Cancels the lines of one batch, or of all with nullptr. What they still say is not heard.
-  void cancel(const std::string* batch) {
-    std::vector<std::shared_ptr<LiveRequest>> cancelled;
-    {
-      const std::lock_guard lock(mutex_);
-      std::erase_if(running_, [&](auto& entry) {
-        if (batch != nullptr && entry.first.first != *batch) return false;
-        cancelled.push_back(std::move(entry.second));
-        return true;
-      });
-    }
-    for (const auto& request : cancelled) {
-      if (request != nullptr) request->cancel();
-    }
-  }
-  void close() {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  // mutex_ held. False: it was cancelled, or there is no store any more.
-  bool end(const LineKey& line) {
-    freed_ = true;
-    changed_.notify_all();
-    return running_.erase(line) > 0 && !closed_;
-  }
-
-  BatchRunner runner_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<LineKey, std::shared_ptr<LiveRequest>> running_;
-  bool freed_ = false;
-  bool closed_ = false;
-};
+void store_result(BatchRunner& runner, const LineId& line, const std::string& batch,
+                  LineResult result) {
+  runner.finish_line(line, std::move(result), [line, batch](const Status& status) {
+    if (status.ok() || status.code() == Code::kNotFound) return;
+    log_warning("batch {}, line {}: {}", batch, line.line, status.message());
+  });
+}
 
 // The answer of a line.
 class LineSink final : public AnswerSink {
  public:
-  LineSink(std::shared_ptr<RunningLines> lines, LineKey line)
-      : lines_(std::move(lines)), line_(std::move(line)) {}
+  LineSink(std::shared_ptr<BatchRunner> runner, const BatchLine& line)
+      : runner_(std::move(runner)), id_(line.id), batch_(line.batch) {}
 
   bool is_background() const override { return true; }
   void send(const std::string& id, std::string body) override {
-    lines_->finish(line_, {200, id, std::move(body)});
+    store_result(*runner_, id_, batch_, {200, id, std::move(body)});
   }
   bool fail(const std::string& id, const api::Error& error, std::string_view) override {
     if (may_pass(error)) {
-      lines_->give_back(line_, rest_us(error));
+      runner_->return_line(id_, rest_us(error));
     } else {
-      lines_->finish(line_, {error.status, id, api::error_body(api::Dialect::kOpenAi, error)});
+      store_result(*runner_, id_, batch_,
+                   {error.status, id, api::error_body(api::Dialect::kOpenAi, error)});
     }
     return false;
   }
@@ -168,93 +84,78 @@ class LineSink final : public AnswerSink {
   void finish() override {}
 
  private:
-  const std::shared_ptr<RunningLines> lines_;
-  const LineKey line_;
+  const std::shared_ptr<BatchRunner> runner_;  // which may have been stopped
+  const LineId id_;
+  const std::string batch_;
 };
 
 }  // namespace
 
-class BatchExecutor::Impl {
- public:
-  Impl(ServerContext& context, size_t max_running)
-      : context_(context),
-        max_running_(max_running),
-        lines_(std::make_shared<RunningLines>(context.store, context.clock)),
-        thread_([this] { run(); }) {}
+BatchExecutor::BatchExecutor(ServerContext& context, size_t max_running)
+    : context_(context),
+      max_running_(max_running),
+      runner_(std::make_shared<BatchRunner>(context.store, context.clock)) {}
 
-  ~Impl() {
-    lines_->close();
-    thread_.join();
-    lines_->cancel(nullptr);
-    lines_->runner().stop();
-  }
+void BatchExecutor::start() {
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "batches");
+    run();
+  });
+}
 
- private:
-  void run() {
-    const PatientScope patient;  // lines must not get lost between the store and the engine
-    std::chrono::milliseconds pause{0};
-    while (lines_->wait(pause)) {
-      pause = kPollInterval;
-      const size_t running = lines_->size();
-      // What a line gives needs room on the disk, so lines wait for it.
-      const bool takes_work =
-          !context_.draining && running < max_running_ && !context_.store.space().is_low();
-      const auto work = lines_->runner().next_lines(takes_work ? max_running_ - running : 0);
-      if (!work.ok()) {
-        log_error("batches cannot go on for now: {}", work.message());
-        pause = kFaultPause;
-        continue;
-      }
-      for (const std::string& batch : work->ended) lines_->cancel(&batch);
-      // They would keep a server that drains from its end, and the next one runs them.
-      if (context_.draining) {
-        lines_->cancel(nullptr);
-        lines_->runner().forget_running();
-      }
-      for (const BatchLine& line : work->lines) start(line);
+void BatchExecutor::wake() {
+  runner_->wake();
+}
+
+void BatchExecutor::stop() {
+  runner_->close();
+  if (thread_.joinable()) thread_.join();
+  runner_->stop();
+}
+
+void BatchExecutor::run() {
+  const PatientScope patient;  // lines must not get lost between the store and the engine
+  while (runner_->wait()) {
+    const size_t running = runner_->running();
+    const bool takes_work = !context_.draining && running < max_running_;
+    const auto lines = runner_->next_lines(takes_work ? max_running_ - running : 0);
+    if (!lines.ok()) {
+      log_error("batches cannot go on for now: {}", lines.message());
+      continue;
     }
+    // They would keep a server that drains from its end, and the next one runs them.
+    if (context_.draining) runner_->forget_running();
+    for (const BatchLine& line : *lines) begin(line);
   }
+}
 
-  void start(const BatchLine& line) {
-    const LineKey key(line.batch, line.line);
-    lines_->begin(key);
-    PrincipalPtr owner = context_.keys.find(line.owner);
-    if (owner == nullptr) return lines_->finish(key, failed_line(api::unauthorized()));
-    Call call{.route = match_route("POST", "/v1/batches").route,
-              .id = {},
-              .principal = std::move(owner),
-              .priority = Priority::LOW};
-    call.request.request_id = fmt::format("{}-{}", line.batch, line.line);
-    const ParsedLine parsed = parse_batch_line(line.text, line.endpoint);
-    if (!parsed.problems.empty()) return lines_->finish(key, refusal(parsed.problems.front()));
-    if (auto problem = find_stream(parsed.body)) return lines_->finish(key, failed_line(*problem));
-    if (line.endpoint == kBatchChatUrl) {
-      answer(key, std::move(call), api::AnswerForm::kChat, read_chat(parsed.body));
-    } else {
-      answer(key, std::move(call), api::AnswerForm::kCompletion,
-             api::read_completion_request(parsed.body));
-    }
-  }
-
-  template <class Request>
-  void answer(const LineKey& key, Call call, api::AnswerForm form, api::Parsed<Request> request) {
-    if (!request.ok()) return lines_->finish(key, failed_line(request.error()));
+void BatchExecutor::begin(const BatchLine& line) {
+  const auto refuse = [&](LineResult result) {
+    store_result(*runner_, line.id, line.batch, std::move(result));
+  };
+  PrincipalPtr owner = context_.keys.find(line.owner);
+  if (owner == nullptr) return refuse(failed_line(api::unauthorized()));
+  Call call{.route = match_route("POST", "/v1/batches").route,
+            .id = {},
+            .principal = std::move(owner),
+            .priority = Priority::LOW};
+  call.request.request_id = fmt::format("{}-{}", line.batch, line.id.line);
+  const ParsedLine parsed = parse_batch_line(line.text, line.endpoint);
+  if (!parsed.problems.empty()) return refuse(refusal(parsed.problems.front()));
+  if (auto problem = find_stream(parsed.body)) return refuse(failed_line(*problem));
+  const auto answer = [&](api::AnswerForm form, auto request) {
+    if (!request.ok()) return refuse(failed_line(request.error()));
     const auto job =
         std::make_shared<AnswerJob>(context_, std::move(call), form, std::move(*request),
-                                    std::make_unique<LineSink>(lines_, key));
+                                    std::make_unique<LineSink>(runner_, line));
     job->begin();
-    lines_->set_request(key, job);
+    runner_->set_request(line.id, job);
+  };
+  if (line.endpoint == kBatchChatUrl) {
+    answer(api::AnswerForm::kChat, read_chat(parsed.body));
+  } else {
+    answer(api::AnswerForm::kCompletion, api::read_completion_request(parsed.body));
   }
-
-  ServerContext& context_;
-  const size_t max_running_;
-  const std::shared_ptr<RunningLines> lines_;
-  std::thread thread_;
-};
-
-BatchExecutor::BatchExecutor(ServerContext& context, size_t max_running)
-    : impl_(std::make_unique<Impl>(context, max_running)) {}
-
-BatchExecutor::~BatchExecutor() = default;
+}
 
 }  // namespace skein

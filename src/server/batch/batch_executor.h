@@ -6,7 +6,9 @@
 #pragma once
 
 #include <memory>
+#include <thread>
 
+#include "server/batch/batch_runner.h"
 #include "server/context.h"
 
 namespace skein {
@@ -15,12 +17,23 @@ class BatchExecutor {
  public:
   // `max_running`: lines at a time.
   BatchExecutor(ServerContext& context, size_t max_running);
+  ~BatchExecutor() { stop(); }
+
+  void start();
+  // The server drains: any thread.
+  void wake();
   // Lines that run are cancelled and handed out again by the next server.
-  ~BatchExecutor();
+  void stop();
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  void run();
+  void begin(const BatchLine& line);
+
+  ServerContext& context_;
+  const size_t max_running_;
+  const std::shared_ptr<BatchRunner>
+      runner_;  // shared with the sinks of lines, which may outlive it
+  std::thread thread_;
 };
 
 }  // namespace skein

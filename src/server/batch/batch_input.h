@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "server/store/batch_rows.h"
+#include "server/store/batch_store.h"
 #include "server/store/file_folder.h"
-#include "server/store/records.h"
 
 namespace skein {
 

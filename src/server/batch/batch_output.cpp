@@ -72,17 +72,11 @@ class OutputFile {
   std::unique_ptr<FileWriter> writer_;
 };
 
-Status write_lines(StoreThread& thread, const OpenBatch& batch, bool list_unrun, OutputFile& output,
+Status write_lines(BatchStore& batches, const OpenBatch& batch, bool list_unrun, OutputFile& output,
                    OutputFile& errors) {
-  using Lines = std::vector<OutputLine>;
   for (int64_t after = 0;;) {
-    const int64_t seq = batch.seq;
-    SKEIN_ASSIGN(
-        const Lines lines, await<Lines>([&](Done<Lines> done) {
-          thread.read<Lines>(
-              [seq, after](Database& db) { return output_lines(db, seq, after, kPageResults); },
-              std::move(done));
-        }));
+    SKEIN_ASSIGN(const std::vector<OutputLine> lines,
+                 batches.output_lines(batch.seq, after, kPageResults));
     if (lines.empty()) return {};
     for (const OutputLine& line : lines) {
       const int32_t code = line.result.status_code;
@@ -96,24 +90,20 @@ Status write_lines(StoreThread& thread, const OpenBatch& batch, bool list_unrun,
 
 }  // namespace
 
-Status finalize_batch(StoreThread& thread, const FileStore& files, const OpenBatch& batch,
-                      int64_t now_s) {
+Status finalize_batch(Store& store, const OpenBatch& batch) {
   const BatchStatus outcome =
       batch.record.status == BatchStatus::kCancelling ? BatchStatus::kCancelled : batch.outcome;
-  OutputFile output(files, batch.record, "output");
-  OutputFile errors(files, batch.record, "error");
+  OutputFile output(store.files(), batch.record, "output");
+  OutputFile errors(store.files(), batch.record, "error");
   // What a validation left that was cut short is no part of the batch.
   if (batch.record.total_lines > 0) {
-    SKEIN_TRY(write_lines(thread, batch, outcome == BatchStatus::kExpired, output, errors));
+    SKEIN_TRY(
+        write_lines(store.batches(), batch, outcome == BatchStatus::kExpired, output, errors));
   }
   SKEIN_TRY(output.sync());
   SKEIN_TRY(errors.sync());
-  SKEIN_TRY(await_status([&](DoneStatus done) {
-    thread.write(
-        [batch, outcome, output = output.record(now_s), errors = errors.record(now_s),
-         now_s](Database& db) { return end_batch(db, batch, outcome, output, errors, now_s); },
-        std::move(done));
-  }));
+  const int64_t now_s = store.unix_time_s();
+  SKEIN_TRY(store.batches().end(batch, outcome, output.record(now_s), errors.record(now_s)));
   output.keep();
   errors.keep();
   return {};

@@ -1,12 +1,8 @@
 // Ends a batch: its output and error files, from its lines, in the order of the input.
 #pragma once
 
-#include <cstdint>
-
 #include "base/status.h"
-#include "server/store/batch_rows.h"
-#include "server/store/file_store.h"
-#include "server/store/store_thread.h"
+#include "server/store/store.h"
 
 namespace skein {
 
@@ -17,7 +13,6 @@ namespace skein {
 // A line with a 2xx result goes to the output file, any other to the error file; one that never ran
 // goes to the error file of an expired batch and to neither of a cancelled one. A file that would
 // be empty is not made.
-Status finalize_batch(StoreThread& thread, const FileStore& files, const OpenBatch& batch,
-                      int64_t now_s);
+Status finalize_batch(Store& store, const OpenBatch& batch);
 
 }  // namespace skein

@@ -7,7 +7,7 @@
 
 #include "server/api/errors.h"
 #include "server/json.h"
-#include "server/store/batch_rows.h"
+#include "server/store/batch_store.h"
 
 namespace skein {
 

@@ -1,17 +1,16 @@
 #include "server/batch/batch_runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
 #include "server/batch/batch_output.h"
-#include "server/store/batch_attempts.h"
 
 namespace skein {
 namespace {
 
-constexpr int64_t kPageLines = 64;
 constexpr int64_t kDroppedLines = 512;
 constexpr int64_t kMaxSuspects = 4096;  // more than ever run at a time
 constexpr int64_t kCountEveryS = 30;
@@ -24,44 +23,79 @@ constexpr const char* kUnreadableLine =
 }  // namespace
 
 BatchRunner::BatchRunner(Store& store, const Clock& clock)
-    : store_(store), clock_(clock), validator_(store) {}
-
-Result<BatchWork> BatchRunner::next_lines(size_t n) {
-  using Batches = std::vector<OpenBatch>;
-  SKEIN_ASSIGN(const Batches open, await<Batches>([this](Done<Batches> done) {
-                 store_.thread().read<Batches>(open_batches, std::move(done));
-               }));
-  BatchWork work;
-  forget_ended(open, work);
-  count_time(open);
-  for (const OpenBatch& batch : open) advance(batch);
-  if (take_returned()) hand_out(n, work);
-  return work;
+    : store_(store), clock_(clock), epoch_(store.epoch()), validator_(store, [this] { wake(); }) {
+  store_.batches().watch([this] { wake(); });
 }
 
-void BatchRunner::forget_ended(const std::vector<OpenBatch>& open, BatchWork& work) {
-  std::set<int64_t> in_progress;
-  std::set<std::string> ids;
-  for (const OpenBatch& batch : open) {
-    if (batch.record.status == BatchStatus::kInProgress) in_progress.insert(batch.seq);
-    ids.insert(batch.record.id);
+bool BatchRunner::wait() {
+  std::unique_lock lock(mutex_);
+  const auto happened = [this] { return closed_ || woken_; };
+  if (due_us_ == kNever) {
+    changed_.wait(lock, happened);
+  } else {
+    changed_.wait_for(lock, std::chrono::microseconds(due_us_ - clock_.now()), happened);
   }
-  std::erase_if(retry_at_us_, [&ids](const auto& entry) { return !ids.contains(entry.first); });
-  std::erase_if(running_, [&](const auto& entry) {
-    if (in_progress.contains(entry.first)) return false;
-    if (entry.second.handed_out) work.ended.push_back(entry.second.batch.record.id);
-    return true;
-  });
-  const std::lock_guard lock(returned_->mutex);
-  for (const std::string& ended : work.ended) {
-    std::erase_if(returned_->out, [&ended](const auto& line) { return line.first == ended; });
+  woken_ = false;
+  return !closed_;
+}
+
+void BatchRunner::wake() {
+  const std::lock_guard lock(mutex_);
+  woken_ = true;
+  changed_.notify_all();
+}
+
+void BatchRunner::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+Result<std::vector<BatchLine>> BatchRunner::next_lines(size_t n) {
+  due_us_ = clock_.now() + kRetryAfterUs;  // where the store cannot be read
+  SKEIN_ASSIGN(std::vector<OpenBatch> open, store_.batches().open_batches());
+  due_us_ = kNever;
+  forget_ended(open);
+  count_time(open);
+  for (const OpenBatch& batch : open) advance(batch);
+  std::vector<BatchLine> lines;
+  if (give_back()) hand_out(n, lines);
+  return lines;
+}
+
+void BatchRunner::forget_ended(const std::vector<OpenBatch>& open) {
+  std::set<int64_t> going;
+  std::set<int64_t> known;
+  for (const OpenBatch& batch : open) {
+    if (batch.record.status == BatchStatus::kInProgress) going.insert(batch.seq);
+    known.insert(batch.seq);
+  }
+  std::erase_if(retry_at_us_, [&](const auto& entry) { return !known.contains(entry.first); });
+  std::erase_if(in_progress_, [&](const auto& entry) { return !going.contains(entry.first); });
+  cancel_running([&](const LineId& line) { return !going.contains(line.batch); });
+}
+
+// What cancelled lines still say is not heard.
+template <class Which>
+void BatchRunner::cancel_running(const Which& which) {
+  std::vector<std::shared_ptr<LiveRequest>> cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(running_, [&](auto& entry) {
+      if (entry.second.has_ended || !which(entry.first)) return false;
+      cancelled.push_back(std::move(entry.second.request));
+      return true;
+    });
+  }
+  for (const auto& request : cancelled) {
+    if (request != nullptr) request->cancel();
   }
 }
 
 // Adds what has passed to the batches that have not ended, now and then.
-void BatchRunner::count_time(const std::vector<OpenBatch>& open) {
+void BatchRunner::count_time(std::vector<OpenBatch>& open) {
   std::map<int64_t, TimeUs> counted;
-  std::vector<std::pair<int64_t, int64_t>> seconds;
+  std::map<int64_t, int64_t> served_s;
   for (const OpenBatch& batch : open) {
     const BatchStatus status = batch.record.status;
     if (status != BatchStatus::kValidating && status != BatchStatus::kInProgress) continue;
@@ -69,280 +103,287 @@ void BatchRunner::count_time(const std::vector<OpenBatch>& open) {
     const TimeUs until = known == counted_until_us_.end() ? clock_.now() : known->second;
     counted[batch.seq] = until;
     const int64_t passed_s = (clock_.now() - until) / kUsPerSecond;
-    if (passed_s >= kCountEveryS) seconds.emplace_back(batch.seq, passed_s);
+    if (passed_s >= kCountEveryS) served_s[batch.seq] = passed_s;
   }
   counted_until_us_ = std::move(counted);
-  if (seconds.empty()) return;
-  const Status written = write([seconds](Database& db) -> Status {
-    for (const auto& [seq, passed_s] : seconds) SKEIN_TRY(add_served_time(db, seq, passed_s));
-    return {};
-  });
-  if (!written.ok()) return;  // the next call tries again
-  for (const auto& [seq, passed_s] : seconds) counted_until_us_[seq] += passed_s * kUsPerSecond;
+  const Status renewed = served_s.empty() ? Status{} : store_.batches().renew(epoch_, served_s);
+  if (!renewed.ok()) {
+    log_warning("batches: {}", renewed.message());
+    return look_again_at(clock_.now() + kRetryAfterUs);
+  }
+  for (OpenBatch& batch : open) {
+    const auto served = served_s.find(batch.seq);
+    if (served == served_s.end()) continue;
+    batch.served_s += served->second;
+    counted_until_us_[batch.seq] += served->second * kUsPerSecond;
+  }
+  for (const auto& [seq, until] : counted_until_us_) {
+    look_again_at(until + kCountEveryS * kUsPerSecond);
+  }
 }
 
-// The time since the last count is in no row of `open` yet, or in all of those that are read next.
-bool BatchRunner::is_expired(const OpenBatch& batch) const {
+bool BatchRunner::is_expired(const OpenBatch& batch) {
   const int64_t lifetime_s =
       batch.record.expires_at_s - batch.record.at_s(BatchStatus::kValidating);
   const auto counted = counted_until_us_.find(batch.seq);
-  const TimeUs since_us = counted == counted_until_us_.end() ? 0 : clock_.now() - counted->second;
-  return batch.served_s + since_us / kUsPerSecond >= lifetime_s;
+  const TimeUs from_us = counted == counted_until_us_.end() ? clock_.now() : counted->second;
+  const TimeUs ends_us = from_us + (lifetime_s - batch.served_s) * kUsPerSecond;
+  look_again_at(ends_us);
+  return clock_.now() >= ends_us;
 }
 
 void BatchRunner::advance(const OpenBatch& batch) {
-  const std::string& id = batch.record.id;
-  const auto retry = retry_at_us_.find(id);
-  if (retry != retry_at_us_.end() && clock_.now() < retry->second) return;
+  const auto retry = retry_at_us_.find(batch.seq);
+  if (retry != retry_at_us_.end() && clock_.now() < retry->second) {
+    return look_again_at(retry->second);
+  }
   const Status status = take_step(batch);
   if (status.ok()) {
-    retry_at_us_.erase(id);
+    retry_at_us_.erase(batch.seq);
     return;
   }
-  log_warning("batch {} is {} and cannot go on for now: {}", id, name_of(batch.record.status),
-              status.message());
-  retry_at_us_[id] = clock_.now() + kRetryAfterUs;
+  log_warning("batch {} is {} and cannot go on for now: {}", batch.record.id,
+              name_of(batch.record.status), status.message());
+  retry_at_us_[batch.seq] = clock_.now() + kRetryAfterUs;
+  look_again_at(retry_at_us_[batch.seq]);
 }
 
 Status BatchRunner::take_step(const OpenBatch& batch) {
   const BatchRecord& record = batch.record;
-  const int64_t now_s = store_.unix_time_s();
-  const auto finalize_as = [&](BatchStatus outcome) {
-    return write([seq = batch.seq, outcome, now_s](Database& db) {
-      return start_finalizing(db, seq, outcome, now_s);
-    });
-  };
-  if (record.status == BatchStatus::kFinalizing || record.status == BatchStatus::kCancelling) {
-    return finalize_batch(store_.thread(), store_.files(), batch, now_s);
+  const bool is_served =
+      record.status == BatchStatus::kValidating || record.status == BatchStatus::kInProgress;
+  const bool expired = is_served && is_expired(batch);
+  const bool all_ended = record.status == BatchStatus::kInProgress &&
+                         record.completed_lines + record.failed_lines == record.total_lines;
+  if (is_served && !expired && !all_ended) {
+    return record.status == BatchStatus::kValidating ? validator_.offer(batch) : join(batch);
   }
-  if (!is_live(record.status)) {
-    return write([seq = batch.seq](Database& db) { return drop_lines(db, seq, kDroppedLines); });
+  look_again_at(clock_.now());  // the next step follows this one
+  if (is_served) {
+    return store_.batches().finalize(batch.seq,
+                                     expired ? BatchStatus::kExpired : BatchStatus::kCompleted);
   }
-  if (is_expired(batch)) return finalize_as(BatchStatus::kExpired);
-  if (record.status == BatchStatus::kValidating) return validator_.offer(batch);
-  if (record.completed_lines + record.failed_lines == record.total_lines) {
-    return finalize_as(BatchStatus::kCompleted);
-  }
-  return join(batch);
+  if (is_live(record.status)) return finalize_batch(store_, batch);
+  return store_.batches().drop_lines(batch.seq, kDroppedLines);
 }
 
 Status BatchRunner::join(const OpenBatch& batch) {
-  if (running_.contains(batch.seq)) return {};
+  if (in_progress_.contains(batch.seq)) return {};
   SKEIN_ASSIGN(OwnedFd input, store_.file_folder().open(batch.record.input_file));
-  Running& running = running_[batch.seq];
-  running.batch = batch;
-  running.input = std::move(input);
+  InProgress& joined = in_progress_[batch.seq];
+  joined.batch = batch;
+  joined.input = std::move(input);
   return {};
 }
 
-bool BatchRunner::take_returned() {
-  const std::lock_guard lock(returned_->mutex);
-  if (clock_.now() < returned_->not_before_us) return false;
-  for (auto& [seq, running] : running_) {
-    const auto lines = returned_->lines.find(running.batch.record.id);
-    if (lines == returned_->lines.end()) continue;
-    running.returned.insert(running.returned.end(), lines->second.begin(), lines->second.end());
-    running.rests_until_us = returned_->rests_until_us[running.batch.record.id];
+// What was returned is nobody's in the store as well.
+bool BatchRunner::give_back() {
+  std::map<LineId, TimeUs> returned;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(has_fault_, false)) not_before_us_ = clock_.now() + kRetryAfterUs;
+    if (clock_.now() >= not_before_us_) returned.swap(returned_);
   }
-  returned_->lines.clear();
-  returned_->rests_until_us.clear();
+  if (clock_.now() < not_before_us_) {
+    look_again_at(not_before_us_);
+    return false;
+  }
+  if (returned.empty()) return true;
+  std::vector<LineId> ids;
+  for (const auto& [id, rests_until_us] : returned) ids.push_back(id);
+  const Status status = store_.batches().return_lines(epoch_, ids);
+  if (!status.ok()) {
+    log_warning("batches: {}", status.message());
+    not_before_us_ = clock_.now() + kRetryAfterUs;
+    look_again_at(not_before_us_);
+    const std::lock_guard lock(mutex_);
+    returned_.merge(returned);
+    return false;
+  }
+  for (const auto& [id, rests_until_us] : returned) {
+    const auto found = in_progress_.find(id.batch);
+    if (found == in_progress_.end()) continue;
+    InProgress& batch = found->second;
+    batch.exhausted = false;
+    batch.rests_until_us = std::max(batch.rests_until_us, rests_until_us);
+  }
   return true;
 }
 
-void BatchRunner::hand_out(size_t n, BatchWork& work) {
+void BatchRunner::hand_out(size_t n, std::vector<BatchLine>& lines) {
   bool idle = false;
   {
-    const std::lock_guard lock(returned_->mutex);
-    idle = returned_->out.empty();
-    if (returned_->alone && !idle) return;
-    returned_->alone = false;
+    const std::lock_guard lock(mutex_);
+    idle = running_.empty() && returned_.empty();
+    if (runs_alone_ && !idle) return;
+    runs_alone_ = false;
   }
   if (n == 0) return;
-  // Suspects run alone: they wait for what runs, and nothing else begins before them.
-  const auto suspect = hand_out_suspect(idle, work);
-  if (suspect.ok() && !*suspect) fill(n, work);
-  const bool alone = suspect.ok() && *suspect;
-  const Status marked = suspect.ok() ? mark(work, alone) : suspect.status();
-  if (marked.ok()) return;
-  log_warning("batches: no line begins for now: {}", marked.message());
-  const std::lock_guard lock(returned_->mutex);
-  for (const BatchLine& line : work.lines) returned_->lines[line.batch].push_back(line.line);
-  returned_->not_before_us = clock_.now() + kRetryAfterUs;
-  work.lines.clear();
-}
-
-// Notes before they run which lines do.
-Status BatchRunner::mark(const BatchWork& work, bool alone) {
-  if (work.lines.empty()) return {};
-  std::vector<LineName> names;
-  for (const BatchLine& line : work.lines) {
-    for (const auto& [seq, running] : running_) {
-      if (running.batch.record.id == line.batch) names.push_back({seq, line.line});
-    }
+  // What a line gives needs room on the disk, so lines wait for it.
+  if (store_.space().is_low()) {
+    if (!in_progress_.empty()) look_again_at(clock_.now() + kRetryAfterUs);
+    return;
   }
-  SKEIN_TRY(await_status([&](DoneStatus done) {
-    store_.thread().write([names, alone](Database& db) { return mark_running(db, names, alone); },
-                          std::move(done));
-    store_.thread().hurry();
-  }));
-  const std::lock_guard lock(returned_->mutex);
-  for (const BatchLine& line : work.lines) returned_->out.emplace(line.batch, line.line);
-  returned_->alone = alone;
-  return {};
+  // Suspects run alone: they wait for what runs, and nothing else begins before them.
+  const auto suspect = hand_out_suspect(idle, lines);
+  const Status claimed = suspect.ok() && !*suspect ? fill(n, lines) : suspect.status();
+  if (claimed.ok()) return;
+  log_warning("batches: no line begins for now: {}", claimed.message());
+  not_before_us_ = clock_.now() + kRetryAfterUs;
+  look_again_at(not_before_us_);
 }
 
 // Whether there is a suspect whose turn it is; hands it out when it may run.
-Result<bool> BatchRunner::hand_out_suspect(bool may_run, BatchWork& work) {
-  using Suspects = std::vector<SuspectLine>;
+Result<bool> BatchRunner::hand_out_suspect(bool may_run, std::vector<BatchLine>& lines) {
   if (!has_suspects_) return false;
-  SKEIN_ASSIGN(const Suspects suspects, await<Suspects>([this](Done<Suspects> done) {
-                 store_.thread().read<Suspects>(
-                     [](Database& db) { return suspect_lines(db, kMaxSuspects); }, std::move(done));
-               }));
-  has_suspects_ = !suspects.empty();
-  for (const SuspectLine& suspect : suspects) {
-    const auto running = running_.find(suspect.seq);
-    if (running == running_.end() || clock_.now() < running->second.rests_until_us) continue;
+  SKEIN_ASSIGN(const std::vector<LinePlace> suspects, store_.batches().suspect_lines(kMaxSuspects));
+  if (suspects.empty() && may_run) has_suspects_ = false;  // none of them runs either
+  for (const LinePlace& suspect : suspects) {
+    const auto batch = in_progress_.find(suspect.id.batch);
+    if (batch == in_progress_.end() || is_resting(batch->second)) continue;
     if (!may_run) return true;
-    auto line = line_of(running->second, suspect.line);
-    if (!line.ok()) {
-      refuse_line(running->second, suspect.line.line, line.status());
-      continue;
-    }
-    running->second.handed_out = true;
-    work.lines.push_back(std::move(*line));
+    SKEIN_TRY(store_.batches().claim_suspect(epoch_, suspect.id));
+    run_line(batch->second, suspect, lines);
+    if (lines.empty()) continue;
+    const std::lock_guard lock(mutex_);
+    runs_alone_ = true;
     return true;
   }
   return false;
 }
 
-void BatchRunner::fill(size_t n, BatchWork& work) {
-  std::set<std::string> owners;
-  for (const auto& [seq, running] : running_) owners.insert(running.batch.record.owner);
-  while (work.lines.size() < n && !owners.empty()) {
-    auto owner = owners.upper_bound(last_owner_);
-    if (owner == owners.end()) owner = owners.begin();
-    last_owner_ = *owner;
-    if (!hand_out_one(*owner, work)) owners.erase(owner);
-  }
+bool BatchRunner::is_resting(const InProgress& batch) {
+  if (clock_.now() >= batch.rests_until_us) return false;
+  look_again_at(batch.rests_until_us);
+  return true;
 }
 
-// One line of the owner's oldest batch that has any; false when none has.
-bool BatchRunner::hand_out_one(const std::string& owner, BatchWork& work) {
-  for (auto& [seq, running] : running_) {
-    if (running.batch.record.owner != owner || clock_.now() < running.rests_until_us) continue;
-    for (;;) {
-      const auto next = next_of(running);
-      if (!next.ok()) log_warning("batch {}: {}", running.batch.record.id, next.message());
-      if (!next.ok() || !next->has_value()) break;
-      auto line = line_of(running, **next);
-      if (line.ok()) {
-        running.handed_out = true;
-        work.lines.push_back(std::move(*line));
-        return true;
-      }
-      refuse_line(running, (*next)->line, line.status());
+Status BatchRunner::fill(size_t n, std::vector<BatchLine>& lines) {
+  while (lines.size() < n) {
+    const std::vector<LineShare> shares = share(n - lines.size());
+    if (shares.empty()) return {};
+    SKEIN_ASSIGN(const std::vector<LinePlace> places, store_.batches().claim_lines(epoch_, shares));
+    std::map<int64_t, int64_t> claimed;
+    for (const LinePlace& place : places) {
+      ++claimed[place.id.batch];
+      run_line(in_progress_.at(place.id.batch), place, lines);
+    }
+    for (const LineShare& wanted : shares) {
+      in_progress_.at(wanted.batch).exhausted = claimed[wanted.batch] < wanted.lines;
     }
   }
-  return false;
+  return {};
 }
 
-// Its text cannot be had, now or later: that is its result.
-void BatchRunner::refuse_line(const Running& running, int64_t line, const Status& why) {
-  log_error("batch {}, line {}: {}", running.batch.record.id, line, why.message());
-  finish_line(running.batch.record.id, line, {500, "", kUnreadableLine}, [](const Status&) {});
-}
-
-Result<std::optional<InputLine>> BatchRunner::next_of(Running& running) {
-  using Next = std::optional<InputLine>;
-  while (!running.returned.empty()) {
-    const int64_t number = running.returned.back();
-    SKEIN_ASSIGN(const std::vector<InputLine> lines, pending(running, number, 1));
-    running.returned.pop_back();
-    if (!lines.empty() && lines.front().line == number) return Next(lines.front());
+// `n` lines, from the owners in turn, of each the oldest batch that may have any.
+std::vector<LineShare> BatchRunner::share(size_t n) {
+  std::map<std::string, LineShare> by_owner;
+  for (const auto& [seq, batch] : in_progress_) {
+    if (!batch.exhausted && !is_resting(batch))
+      by_owner.try_emplace(batch.batch.record.owner, LineShare{seq, 0});
   }
-  if (running.page.empty() && !running.exhausted) {
-    SKEIN_ASSIGN(const std::vector<InputLine> lines, pending(running, running.next, kPageLines));
-    running.exhausted = lines.empty();
-    if (!lines.empty()) running.next = lines.back().line + 1;
-    running.page.assign(lines.begin(), lines.end());
+  std::vector<LineShare> shares;
+  if (by_owner.empty()) return shares;
+  for (; n > 0; --n) {
+    auto owner = by_owner.upper_bound(last_owner_);
+    if (owner == by_owner.end()) owner = by_owner.begin();
+    last_owner_ = owner->first;
+    ++owner->second.lines;
   }
-  if (running.page.empty()) return Next();
-  Next next = std::move(running.page.front());
-  running.page.pop_front();
-  return next;
-}
-
-Result<std::vector<InputLine>> BatchRunner::pending(const Running& running, int64_t from,
-                                                    int64_t limit) {
-  using Lines = std::vector<InputLine>;
-  return await<Lines>([&](Done<Lines> done) {
-    store_.thread().read<Lines>([seq = running.batch.seq, from, limit](
-                                    Database& db) { return pending_lines(db, seq, from, limit); },
-                                std::move(done));
-  });
-}
-
-Result<BatchLine> BatchRunner::line_of(const Running& running, const InputLine& line) const {
-  const BatchRecord& record = running.batch.record;
-  SKEIN_ASSIGN(std::string text, read_part(running.input, line.offset, line.bytes));
-  if (text.size() != line.bytes) {
-    return data_loss("store: the input has {} of its {} bytes", text.size(), line.bytes);
+  for (const auto& [owner, wanted] : by_owner) {
+    if (wanted.lines > 0) shares.push_back(wanted);
   }
-  return BatchLine{record.id,      record.owner,    line.line,
-                   line.custom_id, record.endpoint, std::move(text)};
+  return shares;
 }
 
-void BatchRunner::finish_line(const std::string& batch, int64_t line, LineResult result,
-                              DoneStatus done) {
-  store_.thread().write([batch, line, result = std::move(result)](
-                            Database& db) { return skein::finish_line(db, batch, line, result); },
-                        [returned = returned_, later_us = clock_.now() + kRetryAfterUs, batch, line,
-                         done = std::move(done)](Status status) {
-                          const bool settled = status.ok() || status.code() == Code::kNotFound ||
-                                               status.code() == Code::kAlreadyExists;
-                          {
-                            const std::lock_guard lock(returned->mutex);
-                            returned->out.erase({batch, line});
-                            if (!settled) {
-                              returned->lines[batch].push_back(line);
-                              returned->not_before_us = later_us;
-                            }
-                          }
-                          done(std::move(status));
-                        });
+// A line that is claimed. Where its text cannot be had, now or later, that is its result.
+void BatchRunner::run_line(const InProgress& batch, const LinePlace& place,
+                           std::vector<BatchLine>& lines) {
+  {
+    const std::lock_guard lock(mutex_);
+    running_[place.id] = {};
+  }
+  const BatchRecord& record = batch.batch.record;
+  auto text = read_part(batch.input, place.offset, place.bytes);
+  if (text.ok() && text->size() == place.bytes) {
+    lines.push_back({place.id, record.id, record.owner, record.endpoint, std::move(*text)});
+    return;
+  }
+  log_error("batch {}, line {}: its text cannot be read: {}", record.id, place.id.line,
+            text.ok() ? "the input is cut off" : text.message());
+  finish_line(place.id, {500, "", kUnreadableLine}, [](const Status&) {});
 }
 
-void BatchRunner::return_line(const std::string& batch, int64_t line, TimeUs rest_us) {
-  store_.thread().write([batch, line](Database& db) { return unmark_running(db, batch, line); },
-                        [](const Status&) {});
-  const std::lock_guard lock(returned_->mutex);
-  returned_->out.erase({batch, line});
-  returned_->lines[batch].push_back(line);
-  TimeUs& rests_until_us = returned_->rests_until_us[batch];
-  rests_until_us = std::max(rests_until_us, clock_.now() + rest_us);
+size_t BatchRunner::running() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<size_t>(std::count_if(
+      running_.begin(), running_.end(), [](const auto& entry) { return !entry.second.has_ended; }));
+}
+
+void BatchRunner::set_request(const LineId& line, std::shared_ptr<LiveRequest> request) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(line);
+  if (found != running_.end() && !found->second.has_ended) {
+    found->second.request = std::move(request);
+  }
+}
+
+void BatchRunner::finish_line(const LineId& line, LineResult result, DoneStatus done) {
+  bool heard = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = running_.find(line);
+    heard = !stopped_ && found != running_.end() && !std::exchange(found->second.has_ended, true);
+  }
+  if (!heard) return done(not_found("line {} does not run", line.line));
+  wake();
+  store_.batches().finish_line(
+      epoch_, line, std::move(result), [this, line, done = std::move(done)](Status status) {
+        const bool settled = status.ok() || status.code() == Code::kNotFound ||
+                             status.code() == Code::kAlreadyExists;
+        {
+          const std::lock_guard lock(mutex_);
+          if (!settled) returned_[line] = 0;
+          has_fault_ = has_fault_ || !settled;
+          woken_ = true;
+          running_.erase(line);  // after which the runner may go
+          changed_.notify_all();
+        }
+        done(std::move(status));
+      });
+}
+
+void BatchRunner::return_line(const LineId& line, TimeUs rest_us) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(line);
+  if (stopped_ || found == running_.end() || found->second.has_ended) return;
+  running_.erase(found);
+  returned_[line] = clock_.now() + rest_us;
+  woken_ = true;
+  changed_.notify_all();
 }
 
 void BatchRunner::forget_running() {
-  {
-    const std::lock_guard lock(returned_->mutex);
-    if (returned_->out.empty()) return;
-    returned_->out.clear();
-  }
-  const Status status = write(unmark_all);
+  const bool any = running() > 0;
+  cancel_running([](const LineId&) { return true; });
+  if (!any) return;
+  const Status status = store_.batches().return_all_lines(epoch_);
   if (!status.ok()) log_warning("batches: {}", status.message());
 }
 
 void BatchRunner::stop() {
-  if (stopped_) return;
-  stopped_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+  }
+  store_.batches().watch({});
   validator_.stop();
   forget_running();
-}
-
-Status BatchRunner::write(std::function<Status(Database&)> job) {
-  return await_status(
-      [&](DoneStatus done) { store_.thread().write(std::move(job), std::move(done)); });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return running_.empty(); });  // results that are being stored
+  if (returned_.empty()) return;
+  lock.unlock();
+  (void)store_.batches().return_all_lines(epoch_);
 }
 
 }  // namespace skein

@@ -1,15 +1,13 @@
 #include "server/batch/batch_validator.h"
 
+#include <algorithm>
 #include <exception>
-#include <functional>
-#include <memory>
-#include <span>
 #include <utility>
 
 namespace skein {
 namespace {
 
-constexpr size_t kPieceLines = 512;
+constexpr int64_t kPieceLines = 512;
 
 }  // namespace
 
@@ -58,49 +56,35 @@ void BatchValidator::run() {
     // kNotFound: it was cancelled meanwhile.
     if (!status.ok() && status.code() != Code::kNotFound) failures_[batch.record.id] = status;
     batch_.reset();
+    lock.unlock();
+    done_();
+    lock.lock();
   }
 }
 
 Status BatchValidator::validate(const OpenBatch& batch) {
-  const auto fail = [&](std::vector<BatchError> errors) {
-    return write([seq = batch.seq, errors = std::move(errors), now_s = store_.unix_time_s()](
-                     Database& db) { return fail_batch(db, seq, errors, now_s); });
-  };
   const auto file = store_.file_folder().open(batch.record.input_file);
   if (file.status().code() == Code::kDataLoss) {
-    return fail({{"input_file_missing", "The input file is gone.", 0}});
+    return store_.batches().fail(batch.seq, {{"input_file_missing", "The input file is gone.", 0}});
   }
   SKEIN_TRY(file.status());
-  SKEIN_ASSIGN(BatchInput input,
+  SKEIN_ASSIGN(const BatchInput input,
                read_batch_input(*file, batch.record.endpoint, [this] { return stopping(); }));
-  if (!input.errors.empty()) return fail(std::move(input.errors));
-  return insert(batch.seq, std::move(input));
+  if (!input.errors.empty()) return store_.batches().fail(batch.seq, input.errors);
+  return insert(batch.seq, input.lines);
 }
 
-Status BatchValidator::insert(int64_t seq, BatchInput input) {
+Status BatchValidator::insert(int64_t batch, std::span<const InputLine> lines) {
   for (int64_t left = kPieceLines; left == kPieceLines;) {
     if (stopping()) return unavailable("the server stops");
-    SKEIN_ASSIGN(left, await<int64_t>([&](Done<int64_t> done) {
-                   store_.thread().write<int64_t>(
-                       [seq](Database& db) { return discard_lines(db, seq, kPieceLines); },
-                       std::move(done));
-                 }));
+    SKEIN_ASSIGN(left, store_.batches().discard_lines(batch, kPieceLines));
   }
-  const auto lines = std::make_shared<const std::vector<InputLine>>(std::move(input.lines));
-  for (size_t from = 0; from < lines->size(); from += kPieceLines) {
+  for (; !lines.empty(); lines = lines.subspan(std::min<size_t>(kPieceLines, lines.size()))) {
     if (stopping()) return unavailable("the server stops");
-    const size_t count = std::min(kPieceLines, lines->size() - from);
-    SKEIN_TRY(write([seq, lines, from, count](Database& db) {
-      return insert_lines(db, seq, std::span(*lines).subspan(from, count));
-    }));
+    SKEIN_TRY(store_.batches().insert_lines(
+        batch, lines.first(std::min<size_t>(kPieceLines, lines.size()))));
   }
-  return write(
-      [seq, now_s = store_.unix_time_s()](Database& db) { return begin_batch(db, seq, now_s); });
-}
-
-Status BatchValidator::write(std::function<Status(Database&)> job) {
-  return await_status(
-      [&](DoneStatus done) { store_.thread().write(std::move(job), std::move(done)); });
+  return store_.batches().begin(batch);
 }
 
 }  // namespace skein

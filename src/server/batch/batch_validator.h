@@ -9,21 +9,25 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "server/batch/batch_input.h"
-#include "server/store/batch_rows.h"
 #include "server/store/store.h"
 
 namespace skein {
 
 class BatchValidator {
  public:
-  explicit BatchValidator(Store& store) : store_(store) {}  // which outlives it
+  // The store outlives it. `done` is called on its thread after each batch.
+  BatchValidator(Store& store, std::function<void()> done)
+      : store_(store), done_(std::move(done)) {}
   ~BatchValidator() { stop(); }
 
   // A batch that is validating: it is taken when nothing else is being done. Whether it begins or
@@ -35,11 +39,11 @@ class BatchValidator {
  private:
   void run();
   Status validate(const OpenBatch& batch);
-  Status insert(int64_t seq, BatchInput input);
+  Status insert(int64_t batch, std::span<const InputLine> lines);
   bool stopping();
-  Status write(std::function<Status(Database&)> job);
 
   Store& store_;
+  const std::function<void()> done_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<OpenBatch> batch_;          // mutex_; what is to be done or being done

@@ -8,9 +8,9 @@
 #include <unistd.h>
 #include <vector>
 
-#include "server/store/batch_rows.h"
+#include "server/store/batch_store.h"
 #include "server/store/schema.h"
-#include "server/store/sqlite.h"
+#include "server/store/sqlite/sqlite_database.h"
 #include "server/store/store.h"
 
 namespace skein {
@@ -55,41 +55,29 @@ Result<uint64_t> copy_content(const std::string& from, const std::string& to) {
   }
 }
 
-Result<std::vector<std::string>> file_ids(Database& db) {
-  SKEIN_ASSIGN(Cursor rows, db.query("SELECT id FROM files"));
-  std::vector<std::string> ids;
-  for (;;) {
-    SKEIN_ASSIGN(const bool row, rows.next());
-    if (!row) return ids;
-    ids.push_back(rows.text(0));
-  }
-}
-
 // A file that was deleted since the copy of the database was made is deleted in the copy as well.
 // kNotFound: it is the input of a batch that had not ended by then, so that the copy is too old.
 Status forget_file(Database& copy, const std::string& id) {
   SKEIN_ASSIGN(const bool in_use, is_input_of_live_batch(copy, id));
   if (in_use) return not_found("{}, the input of a batch, was deleted meanwhile", id);
-  return copy.run("DELETE FROM files WHERE id = ?1", {id}).status();
+  return copy.exec("DELETE FROM files WHERE id = $1", {id});
 }
 
 // The database, then the files that it names. kNotFound: as forget_file().
 Status copy_once(const std::string& state_dir, const std::string& to) {
   const std::string copy = to + "/skein.db";
   {
-    SKEIN_ASSIGN(const auto db, Database::open(state_dir + "/skein.db", kBusyTimeoutMs));
-    SKEIN_ASSIGN(const int64_t version, db->integer("PRAGMA user_version"));
-    if (version > schema_version()) {
-      return invalid_argument(
-          "state folder {}: the database has version {}, this skein knows "
-          "versions up to {}",
-          state_dir, version, schema_version());
+    SKEIN_ASSIGN(const auto db, SqliteDatabase::open(state_dir + "/skein.db", kBusyTimeoutMs));
+    if (const Status known = check_version(*db); !known.ok()) {
+      return Status(known.code(), fmt::format("state folder {}: {}", state_dir, known.message()));
     }
     SKEIN_TRY(db->back_up_to(copy));
   }
-  SKEIN_ASSIGN(const auto db, Database::open(copy, kBusyTimeoutMs));
+  SKEIN_ASSIGN(const auto db, SqliteDatabase::open(copy, kBusyTimeoutMs));
   SKEIN_TRY(db->check_integrity());
-  SKEIN_ASSIGN(const std::vector<std::string> ids, file_ids(*db));
+  SKEIN_ASSIGN(const std::vector<std::string> ids,
+               db->list<std::string>("SELECT id FROM files", {},
+                                     [](const Cursor& row) { return row.text(0); }));
   for (const std::string& id : ids) {
     const std::string target = fmt::format("{}/files/{}", to, id);
     if (fs::exists(target)) continue;  // contents never change

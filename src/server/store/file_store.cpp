@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/store/batch_rows.h"
+#include "server/store/batch_store.h"
 #include "server/store/listing.h"
 
 namespace skein {
@@ -23,40 +23,38 @@ Result<FileRecord> delete_file(Database& db, const std::string& id, const Scope&
   if (in_use) {
     return invalid_argument("the file '{}' is the input of a batch that has not ended", id);
   }
-  SKEIN_TRY(db.run("DELETE FROM files WHERE id = ?1", {id}).status());
+  SKEIN_TRY(db.exec("DELETE FROM files WHERE id = $1", {id}));
   return file;
 }
 
 }  // namespace
 
 Result<FileRecord> find_file(Database& db, const std::string& id, const Scope& scope) {
-  SKEIN_ASSIGN(Cursor rows, db.query(fmt::format("SELECT {} FROM files WHERE {} AND id = ?2",
-                                                 kFileColumns, owner_condition(scope)),
-                                     {scope.owner, id}));
-  SKEIN_ASSIGN(const bool row, rows.next());
-  if (!row) return not_found("there is no file with the id '{}'", id);
-  return file_of(rows);
+  SKEIN_ASSIGN(const std::vector<FileRecord> files,
+               db.list<FileRecord>(fmt::format("SELECT {} FROM files WHERE {} AND id = $2",
+                                               kFileColumns, owner_condition(scope)),
+                                   {scope.owner, id}, file_of));
+  if (files.empty()) return not_found("there is no file with the id '{}'", id);
+  return files.front();
 }
 
 Status insert_file(Database& db, const FileRecord& file) {
-  return db
-      .run(
-          "INSERT INTO files (id, owner, purpose, name, bytes, created_at) "
-          "VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-          {file.id, file.owner, file.purpose, file.name, static_cast<int64_t>(file.bytes),
-           file.created_at_s})
-      .status();
+  return db.exec(
+      "INSERT INTO files (id, owner, purpose, name, bytes, created_at) "
+      "VALUES ($1, $2, $3, $4, $5, $6)",
+      {file.id, file.owner, file.purpose, file.name, static_cast<int64_t>(file.bytes),
+       file.created_at_s});
 }
 
 Status count_files(Database& db, FileBudget& budget) {
-  SKEIN_ASSIGN(Cursor rows,
-               db.query("SELECT owner, count(*), sum(bytes) FROM files GROUP BY owner"));
-  for (;;) {
-    SKEIN_ASSIGN(const bool row, rows.next());
-    if (!row) return {};
-    budget.add(rows.text(0),
-               {static_cast<uint64_t>(rows.integer(1)), static_cast<uint64_t>(rows.integer(2))});
-  }
+  return db
+      .list<bool>("SELECT owner, count(*), sum(bytes) FROM files GROUP BY owner", {},
+                  [&budget](const Cursor& row) {
+                    budget.add(row.text(0), {static_cast<uint64_t>(row.integer(1)),
+                                             static_cast<uint64_t>(row.integer(2))});
+                    return true;
+                  })
+      .status();
 }
 
 Result<std::unique_ptr<FileWriter>> FileStore::create(const std::string& owner,
@@ -93,15 +91,13 @@ void FileStore::commit(std::unique_ptr<FileWriter> writer, FileInfo info, Done<F
 }
 
 void FileStore::get(std::string id, Scope scope, Done<FileRecord> done) {
-  thread_.read<FileRecord>([id = std::move(id), scope = std::move(scope)](
-                               Database& db) { return find_file(db, id, scope); },
-                           std::move(done));
+  thread_.read<FileRecord>(job_of(find_file, std::move(id), std::move(scope)), std::move(done));
 }
 
 void FileStore::list(Scope scope, ListOptions options, Done<Page<FileRecord>> done) {
   thread_.read<Page<FileRecord>>(
       [scope = std::move(scope), options = std::move(options)](Database& db) {
-        return list_rows<FileRecord>(db, kFileColumns, "files", "(?2 = '' OR purpose = ?2)", scope,
+        return list_rows<FileRecord>(db, kFileColumns, "files", "($2 = '' OR purpose = $2)", scope,
                                      options, file_of);
       },
       std::move(done));
@@ -118,8 +114,7 @@ void FileStore::open(std::string id, Scope scope, Done<OpenFile> done) {
 }
 
 void FileStore::remove(std::string id, Scope scope, Done<FileRecord> done) {
-  thread_.write_freeing<FileRecord>([id = std::move(id), scope = std::move(scope)](
-                                        Database& db) { return delete_file(db, id, scope); },
+  thread_.write_freeing<FileRecord>(job_of(delete_file, std::move(id), std::move(scope)),
                                     [this, done = std::move(done)](Result<FileRecord> result) {
                                       if (result.ok()) {
                                         folder_.remove(result->id);

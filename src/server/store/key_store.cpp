@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/store/batch_rows.h"
+#include "server/store/batch_store.h"
 
 namespace skein {
 namespace {
@@ -61,24 +61,16 @@ Result<KeyRecord> key_of(const Cursor& row) {
 }
 
 Result<std::vector<KeyRecord>> all_keys(Database& db) {
-  SKEIN_ASSIGN(Cursor rows, db.query("SELECT " SKEIN_KEY_COLUMNS " FROM keys ORDER BY seq"));
-  std::vector<KeyRecord> keys;
-  for (;;) {
-    SKEIN_ASSIGN(const bool row, rows.next());
-    if (!row) return keys;
-    SKEIN_ASSIGN(KeyRecord key, key_of(rows));
-    keys.push_back(std::move(key));
-  }
+  return db.list<KeyRecord>("SELECT " SKEIN_KEY_COLUMNS " FROM keys ORDER BY seq", {}, key_of);
 }
 
 Result<KeyRecord> active_key(Database& db, const std::string& name_or_id) {
-  SKEIN_ASSIGN(Cursor rows,
-               db.query("SELECT " SKEIN_KEY_COLUMNS " FROM keys WHERE (name = ?1 OR id = ?1) AND "
-                        "revoked_at IS NULL",
-                        {name_or_id}));
-  SKEIN_ASSIGN(const bool row, rows.next());
-  if (!row) return not_found("there is no active key with the name or id '{}'", name_or_id);
-  return key_of(rows);
+  SKEIN_ASSIGN(const std::vector<KeyRecord> keys,
+               db.list<KeyRecord>("SELECT " SKEIN_KEY_COLUMNS
+                                  " FROM keys WHERE (name = $1 OR id = $1) AND revoked_at IS NULL",
+                                  {name_or_id}, key_of));
+  if (keys.empty()) return not_found("there is no active key with the name or id '{}'", name_or_id);
+  return keys.front();
 }
 
 bool is_name_char(char c) {
@@ -110,28 +102,27 @@ Result<KeyRecord> insert_key(Database& db, const KeyRecord& key) {
   if (!std::all_of(key.models.begin(), key.models.end(), is_model_name)) {
     return invalid_argument("a model's name is empty or has a control character");
   }
-  SKEIN_ASSIGN(const int64_t taken, db.integer("SELECT count(*) FROM keys WHERE name = ?1 AND "
+  SKEIN_ASSIGN(const int64_t taken, db.integer("SELECT count(*) FROM keys WHERE name = $1 AND "
                                                "revoked_at IS NULL",
                                                {key.name}));
   if (taken != 0) {
     return already_exists("a key with the name '{}' exists; rotate or revoke it, or choose another",
                           key.name);
   }
-  SKEIN_TRY(db.run("INSERT INTO keys (" SKEIN_KEY_COLUMNS
-                   ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, NULL, NULL)",
-                   {key.id, key.name, static_cast<int64_t>(key.tier), joined(key.models),
-                    static_cast<int64_t>(key.requests_per_minute),
-                    static_cast<int64_t>(key.tokens_per_minute), static_cast<int64_t>(key.admin),
-                    std::span<const std::byte>(key.salt), std::span<const std::byte>(key.digest),
-                    key.created_at_s})
-                .status());
+  SKEIN_TRY(db.exec(
+      "INSERT INTO keys (" SKEIN_KEY_COLUMNS
+      ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL, NULL)",
+      {key.id, key.name, static_cast<int64_t>(key.tier), joined(key.models),
+       static_cast<int64_t>(key.requests_per_minute), static_cast<int64_t>(key.tokens_per_minute),
+       static_cast<int64_t>(key.admin), std::span<const std::byte>(key.salt),
+       std::span<const std::byte>(key.digest), key.created_at_s}));
   return key;
 }
 
 Result<KeyRecord> revoke_key(Database& db, const std::string& name_or_id, int64_t now_s) {
   SKEIN_ASSIGN(KeyRecord key, active_key(db, name_or_id));
   key.revoked_at_s = now_s;
-  SKEIN_TRY(db.run("UPDATE keys SET revoked_at = ?1 WHERE id = ?2", {now_s, key.id}).status());
+  SKEIN_TRY(db.exec("UPDATE keys SET revoked_at = $1 WHERE id = $2", {now_s, key.id}));
   SKEIN_TRY(cancel_batches_of(db, key.id, now_s));
   return key;
 }
@@ -142,23 +133,22 @@ Result<KeyRecord> rotate_key(Database& db, const std::string& name_or_id, const 
   key.salt = digest.salt;
   key.digest = digest.digest;
   key.rotated_at_s = now_s;
-  SKEIN_TRY(db.run("UPDATE keys SET salt = ?1, digest = ?2, rotated_at = ?3 WHERE id = ?4",
-                   {std::span<const std::byte>(key.salt), std::span<const std::byte>(key.digest),
-                    now_s, key.id})
-                .status());
+  SKEIN_TRY(db.exec("UPDATE keys SET salt = $1, digest = $2, rotated_at = $3 WHERE id = $4",
+                    {std::span<const std::byte>(key.salt), std::span<const std::byte>(key.digest),
+                     now_s, key.id}));
   return key;
 }
 
 Result<std::vector<OwnerUsage>> all_usage(Database& db) {
-  SKEIN_ASSIGN(Cursor rows, db.query("SELECT owner, requests, prompt_tokens, cached_tokens, "
-                                     "output_tokens FROM usage ORDER BY owner"));
-  std::vector<OwnerUsage> usage;
-  for (;;) {
-    SKEIN_ASSIGN(const bool row, rows.next());
-    if (!row) return usage;
-    const auto count = [&rows](int column) { return static_cast<uint64_t>(rows.integer(column)); };
-    usage.push_back({rows.text(0), {count(1), count(2), count(3), count(4)}});
-  }
+  return db.list<OwnerUsage>(
+      "SELECT owner, requests, prompt_tokens, cached_tokens, output_tokens FROM usage ORDER BY "
+      "owner",
+      {}, [](const Cursor& row) {
+        const auto count = [&row](int column) {
+          return static_cast<uint64_t>(row.integer(column));
+        };
+        return OwnerUsage{row.text(0), {count(1), count(2), count(3), count(4)}};
+      });
 }
 
 }  // namespace
@@ -182,27 +172,19 @@ Status KeyWatch::tell(Database& db) {
   return keys.status();
 }
 
-void KeyWatch::after_commit(Database& db) {
-  if (!db.take_touched()) return;
+void KeyWatch::keys_changed(Database& db) {
   if (const Status status = tell(db); !status.ok()) {
-    log_error("store: keys changed but cannot be read yet: {}", status.message());
-  }
-}
-
-void KeyWatch::poll(Database& db) {
-  const auto version = db.integer("PRAGMA data_version");
-  if (!version.ok()) return;
-  const bool changed = std::exchange(data_version_, *version) != *version;
-  if (!changed && !stale_) return;
-  if (const Status status = tell(db); !status.ok() && changed) {
     log_error("store: keys may have changed but cannot be read yet: {}", status.message());
   }
 }
 
+void KeyWatch::try_again(Database& db) {
+  if (stale_) (void)tell(db);
+}
+
 void KeyStore::add(KeyRecord key, Done<KeyRecord> done) {
   key.created_at_s = now_s_();
-  thread_.write<KeyRecord>([key = std::move(key)](Database& db) { return insert_key(db, key); },
-                           std::move(done));
+  thread_.write<KeyRecord>(job_of(insert_key, std::move(key)), std::move(done));
 }
 
 void KeyStore::list(Done<std::vector<KeyRecord>> done) {
@@ -210,17 +192,13 @@ void KeyStore::list(Done<std::vector<KeyRecord>> done) {
 }
 
 void KeyStore::revoke(std::string name_or_id, Done<KeyRecord> done) {
-  thread_.write_freeing<KeyRecord>([name_or_id = std::move(name_or_id), now_s = now_s_()](
-                                       Database& db) { return revoke_key(db, name_or_id, now_s); },
+  thread_.write_freeing<KeyRecord>(job_of(revoke_key, std::move(name_or_id), now_s_()),
                                    std::move(done));
 }
 
 void KeyStore::rotate(std::string name_or_id, KeyDigest digest, Done<KeyRecord> done) {
-  thread_.write_freeing<KeyRecord>(
-      [name_or_id = std::move(name_or_id), digest, now_s = now_s_()](Database& db) {
-        return rotate_key(db, name_or_id, digest, now_s);
-      },
-      std::move(done));
+  thread_.write_freeing<KeyRecord>(job_of(rotate_key, std::move(name_or_id), digest, now_s_()),
+                                   std::move(done));
 }
 
 void KeyStore::usage(Done<std::vector<OwnerUsage>> done) {

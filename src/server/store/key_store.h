@@ -27,14 +27,13 @@ class KeyWatch {
   // Replaces the listener and tells it at once.
   Status listen(Database& db, KeysListener listener);
   Status tell(Database& db);
-  // After a commit of this process.
-  void after_commit(Database& db);
-  // Looks for commits of other processes, which PRAGMA data_version counts.
-  void poll(Database& db);
+  // After a commit that touched them, or that may have.
+  void keys_changed(Database& db);
+  // What could not be read then.
+  void try_again(Database& db);
 
  private:
   KeysListener listener_;
-  int64_t data_version_ = -1;
   bool stale_ = false;  // a change could not be read yet
 };
 

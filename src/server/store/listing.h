@@ -5,23 +5,22 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
 
 #include "base/status.h"
+#include "server/store/database.h"
 #include "server/store/records.h"
-#include "server/store/sqlite.h"
 
 namespace skein {
 
-// The condition that keeps a query to its scope; ?1 is the owner. Spelled so that an index on
+// The condition that keeps a query to its scope; $1 is the owner. Spelled so that an index on
 // (owner, seq) serves the common case.
 inline const char* owner_condition(const Scope& scope) {
-  return scope.all ? "?1 IS NOT NULL" : "owner = ?1";
+  return scope.all ? "$1 IS NOT NULL" : "owner = $1";
 }
 
-// Items of `table` in the scope. `columns` start with nothing special; `make(cursor)` turns a row
-// into a Result<T>. `filter` is a condition with ?2 in it, or "?2 IS NOT NULL". kNotFound when
-// `options.after` is not an id of the scope.
+// Items of `table` in the scope; `make(cursor)` turns a row of `columns` into a Result<T>. `filter`
+// is a condition with $2 in it, or "$2 IS NOT NULL". kNotFound when `options.after` is not an id of
+// the scope.
 template <class T, class Make>
 Result<Page<T>> list_rows(Database& db, const std::string& columns, const std::string& table,
                           const std::string& filter, const Scope& scope, const ListOptions& options,
@@ -29,7 +28,7 @@ Result<Page<T>> list_rows(Database& db, const std::string& columns, const std::s
   int64_t from = options.oldest_first ? 0 : std::numeric_limits<int64_t>::max();
   if (!options.after.empty()) {
     auto seq = db.integer(
-        fmt::format("SELECT seq FROM {} WHERE {} AND id = ?2", table, owner_condition(scope)),
+        fmt::format("SELECT seq FROM {} WHERE {} AND id = $2", table, owner_condition(scope)),
         {scope.owner, options.after});
     if (seq.status().code() == Code::kNotFound) {
       return not_found("'after': there is nothing with the id '{}'", options.after);
@@ -38,22 +37,17 @@ Result<Page<T>> list_rows(Database& db, const std::string& columns, const std::s
     from = *seq;
   }
   const std::string sql =
-      fmt::format("SELECT {} FROM {} WHERE {} AND {} AND seq {} ?3 ORDER BY seq {} LIMIT ?4",
+      fmt::format("SELECT {} FROM {} WHERE {} AND {} AND seq {} $3 ORDER BY seq {} LIMIT $4",
                   columns, table, owner_condition(scope), filter, options.oldest_first ? ">" : "<",
                   options.oldest_first ? "ASC" : "DESC");
-  SKEIN_ASSIGN(Cursor rows, db.query(sql, {scope.owner, options.purpose, from,
-                                           static_cast<int64_t>(options.limit) + 1}));
   Page<T> page;
-  for (;;) {
-    SKEIN_ASSIGN(const bool row, rows.next());
-    if (!row) return page;
-    if (page.items.size() == options.limit) {
-      page.has_more = true;
-      return page;
-    }
-    SKEIN_ASSIGN(T item, make(rows));
-    page.items.push_back(std::move(item));
-  }
+  SKEIN_ASSIGN(
+      page.items,
+      db.list<T>(sql, {scope.owner, options.purpose, from, static_cast<int64_t>(options.limit) + 1},
+                 make));
+  page.has_more = page.items.size() > options.limit;
+  if (page.has_more) page.items.pop_back();
+  return page;
 }
 
 }  // namespace skein

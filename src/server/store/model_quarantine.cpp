@@ -30,31 +30,30 @@ std::string fingerprint_of(const std::string& path) {
 }
 
 Status note_load(Database& db, const std::string& path, const std::string& fingerprint) {
-  {
-    SKEIN_ASSIGN(Cursor rows, db.query("SELECT fingerprint FROM model_loads WHERE path = ?1 AND "
-                                       "quarantined = 1",
-                                       {path}));
-    SKEIN_ASSIGN(const bool row, rows.next());
-    if (row && rows.text(0) == fingerprint) {
-      return data_loss(
-          "the server died while it loaded this model, so it is quarantined; replace its files, "
-          "load it with \"force\": true at /admin/models/load, or name it with --model");
-    }
+  SKEIN_ASSIGN(const int64_t quarantined,
+               db.integer("SELECT count(*) FROM model_loads WHERE path = $1 AND fingerprint = $2 "
+                          "AND quarantined = 1",
+                          {path, fingerprint}));
+  if (quarantined != 0) {
+    return data_loss(
+        "the server died while it loaded this model, so it is quarantined; replace its files, "
+        "load it with \"force\": true at /admin/models/load, or name it with --model");
   }
-  return db.run("INSERT OR REPLACE INTO model_loads VALUES (?1, ?2, 0)", {path, fingerprint})
-      .status();
+  return db.exec(
+      "INSERT INTO model_loads VALUES ($1, $2, 0) ON CONFLICT (path) DO UPDATE SET fingerprint "
+      "= excluded.fingerprint, quarantined = 0",
+      {path, fingerprint});
 }
 
 Status remove_note(Database& db, const std::string& path) {
-  return db.run("DELETE FROM model_loads WHERE path = ?1 AND quarantined = 0", {path}).status();
+  return db.exec("DELETE FROM model_loads WHERE path = $1 AND quarantined = 0", {path});
 }
 
 }  // namespace
 
 Status ModelQuarantine::begin_load(const std::string& path) {
   Status status = await_status([&](DoneStatus done) {
-    thread_.write([path, fingerprint = fingerprint_of(path)](
-                      Database& db) { return note_load(db, path, fingerprint); },
+    thread_.write(job_of(note_load, path, fingerprint_of(path)),
                   [this, path, done = std::move(done)](const Status& noted) {
                     {
                       const std::lock_guard lock(mutex_);
@@ -69,13 +68,12 @@ Status ModelQuarantine::begin_load(const std::string& path) {
 }
 
 void ModelQuarantine::end_load(const std::string& path) {
-  thread_.write([path](Database& db) { return remove_note(db, path); },
-                [this, path](const Status& removed) {
-                  if (removed.ok()) return;
-                  const PatientScope patient;
-                  const std::lock_guard lock(mutex_);
-                  left_.push_back(path);
-                });
+  thread_.write(job_of(remove_note, path), [this, path](const Status& removed) {
+    if (removed.ok()) return;
+    const PatientScope patient;
+    const std::lock_guard lock(mutex_);
+    left_.push_back(path);
+  });
 }
 
 void ModelQuarantine::remove_left_notes(Database& db) {
@@ -84,27 +82,17 @@ void ModelQuarantine::remove_left_notes(Database& db) {
 }
 
 void ModelQuarantine::end_all_loads() {
-  (void)await_status([&](DoneStatus done) {
-    thread_.write(
-        [](Database& db) {
-          return db.run("DELETE FROM model_loads WHERE quarantined = 0").status();
-        },
-        std::move(done));
-  });
+  (void)thread_.write_and_wait(
+      [](Database& db) { return db.exec("DELETE FROM model_loads WHERE quarantined = 0"); });
 }
 
 void ModelQuarantine::forgive(const std::string& path) {
-  (void)await_status([&](DoneStatus done) {
-    thread_.write(
-        [path](Database& db) {
-          return db.run("DELETE FROM model_loads WHERE path = ?1", {path}).status();
-        },
-        std::move(done));
-  });
+  (void)thread_.write_and_wait(
+      [&path](Database& db) { return db.exec("DELETE FROM model_loads WHERE path = $1", {path}); });
 }
 
 Status quarantine_loads(Database& db, bool died) {
-  if (!died) return db.run("DELETE FROM model_loads WHERE quarantined = 0").status();
+  if (!died) return db.exec("DELETE FROM model_loads WHERE quarantined = 0");
   SKEIN_ASSIGN(const int64_t changed,
                db.run("UPDATE model_loads SET quarantined = 1 WHERE quarantined = 0"));
   if (changed > 0) log_error("the server died while it loaded a model, which is quarantined now");

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "server/store/sqlite.h"
+#include "server/store/database.h"
 #include "server/store/store_thread.h"
 
 namespace skein {

@@ -101,16 +101,6 @@ struct BatchRecord {
   int64_t at_s(BatchStatus when) const { return began_at_s[static_cast<size_t>(when)]; }
 };
 
-// A line to run.
-struct BatchLine {
-  std::string batch;
-  std::string owner;  // it runs as this key
-  int64_t line = 0;   // of the input file, from 1
-  std::string custom_id;
-  std::string endpoint;
-  std::string text;  // as it stands in the file: {custom_id, method, url, body}
-};
-
 struct LineResult {
   int32_t status_code = 0;  // as HTTP would have answered; 2xx counts as completed
   std::string request_id;

@@ -1,144 +1,37 @@
 #include "server/store/schema.h"
 
-#include <array>
-#include <string>
+#include <fmt/format.h>
 
 namespace skein {
-namespace {
 
-// A step is never edited once it is released; what changes is added as a new one.
-//
-// `owner` columns name a key without a foreign key: the anonymous owner '' has no row.
-constexpr std::array kSteps = {
-    // 1: keys
-    R"sql(
-CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
-CREATE TABLE keys (
-  seq INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
-  name TEXT NOT NULL,
-  tier INTEGER NOT NULL CHECK (tier BETWEEN 0 AND 2),
-  models TEXT NOT NULL,              -- one a line; empty: all
-  requests_per_minute INTEGER NOT NULL,  -- 0: no limit
-  tokens_per_minute INTEGER NOT NULL,
-  admin INTEGER NOT NULL,
-  salt BLOB NOT NULL,
-  digest BLOB NOT NULL,
-  created_at INTEGER NOT NULL,
-  rotated_at INTEGER,
-  revoked_at INTEGER
-) STRICT;
-CREATE UNIQUE INDEX keys_by_name ON keys (name) WHERE revoked_at IS NULL;
-CREATE TABLE usage (
-  owner TEXT PRIMARY KEY,
-  requests INTEGER NOT NULL,
-  prompt_tokens INTEGER NOT NULL,
-  cached_tokens INTEGER NOT NULL,
-  output_tokens INTEGER NOT NULL
-) STRICT;
-)sql",
-    // 2: files and batches
-    R"sql(
-CREATE TABLE files (
-  seq INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
-  owner TEXT NOT NULL,
-  purpose TEXT NOT NULL,
-  name TEXT NOT NULL,
-  bytes INTEGER NOT NULL,
-  created_at INTEGER NOT NULL
-) STRICT;
-CREATE INDEX files_by_owner ON files (owner, seq);
-CREATE TABLE batches (
-  seq INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
-  owner TEXT NOT NULL,
-  endpoint TEXT NOT NULL,
-  input_file TEXT NOT NULL,
-  metadata TEXT NOT NULL,
-  status TEXT NOT NULL,
-  outcome TEXT,                      -- while finalizing: the status to come
-  open INTEGER NOT NULL DEFAULT 1,   -- 0: ended, and its lines are removed
-  output_file TEXT,
-  error_file TEXT,
-  total INTEGER NOT NULL DEFAULT 0,
-  completed INTEGER NOT NULL DEFAULT 0,
-  failed INTEGER NOT NULL DEFAULT 0,
-  expires_at INTEGER NOT NULL,
-  validating_at INTEGER NOT NULL,    -- when each status began
-  in_progress_at INTEGER,
-  finalizing_at INTEGER,
-  completed_at INTEGER,
-  failed_at INTEGER,
-  expired_at INTEGER,
-  cancelling_at INTEGER,
-  cancelled_at INTEGER
-) STRICT;
-CREATE INDEX batches_by_owner ON batches (owner, seq);
-CREATE INDEX open_batches ON batches (seq) WHERE open = 1;
-CREATE TABLE batch_lines (
-  batch INTEGER NOT NULL REFERENCES batches (seq) ON DELETE CASCADE,
-  line INTEGER NOT NULL,             -- in the input file, from 1
-  custom_id TEXT,
-  offset INTEGER NOT NULL,
-  bytes INTEGER NOT NULL,
-  status_code INTEGER,               -- NULL until the line has its result
-  request_id TEXT,
-  body TEXT,
-  UNIQUE (batch, line)
-) STRICT;
-CREATE TABLE batch_errors (
-  batch INTEGER NOT NULL REFERENCES batches (seq) ON DELETE CASCADE,
-  ordinal INTEGER NOT NULL,
-  code TEXT NOT NULL,
-  message TEXT NOT NULL,
-  line INTEGER,
-  UNIQUE (batch, ordinal)
-) STRICT;
-)sql",
-    // 3: what was running when the process died, and time that no wall clock counts
-    R"sql(
-ALTER TABLE batches ADD COLUMN served_s INTEGER NOT NULL DEFAULT 0;  -- of its lifetime
-ALTER TABLE batch_lines ADD COLUMN running INTEGER NOT NULL DEFAULT 0;  -- 1: among others, 2: alone
-ALTER TABLE batch_lines ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE batch_lines ADD COLUMN alone_deaths INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX running_lines ON batch_lines (batch, line) WHERE running != 0;
-CREATE INDEX suspect_lines ON batch_lines (batch, line) WHERE deaths != 0 AND status_code IS NULL;
-CREATE TABLE model_loads (
-  path TEXT PRIMARY KEY,
-  fingerprint TEXT NOT NULL,         -- of its files
-  quarantined INTEGER NOT NULL       -- 0: it is being loaded
-) STRICT;
-)sql",
-};
-
-// The version is read inside the transaction: another process may have been faster.
-Status take_steps(Database& db, int64_t to) {
-  SKEIN_ASSIGN(int64_t version, db.integer("PRAGMA user_version"));
-  for (; version < to; ++version) SKEIN_TRY(db.exec(kSteps[static_cast<size_t>(version)]));
-  return db.exec(fmt::format("PRAGMA user_version = {}", version));
+Status check_version(Database& db) {
+  SKEIN_ASSIGN(const int64_t version, db.integer(db.dialect().version));
+  const auto known = static_cast<int64_t>(db.dialect().schema.size());
+  if (version >= 0 && version <= known) return {};
+  return invalid_argument(
+      "the database has version {}, this skein knows versions up to {}; use the skein that wrote "
+      "it, or a newer one",
+      version, known);
 }
 
-}  // namespace
-
-int64_t schema_version() {
-  return kSteps.size();
+Status migrate(Database& db, size_t to) {
+  SKEIN_TRY(check_version(db));
+  const SqlDialect& dialect = db.dialect();
+  SKEIN_ASSIGN(const int64_t version, db.integer(dialect.version));
+  if (static_cast<size_t>(version) >= to) return {};
+  return db.transaction([&]() -> Status {
+    // Read again: another process may have been faster.
+    SKEIN_ASSIGN(const int64_t from, db.integer(dialect.version));
+    if (static_cast<size_t>(from) >= to) return {};
+    for (auto step = static_cast<size_t>(from); step < to; ++step) {
+      SKEIN_TRY(db.exec(dialect.schema[step]));
+    }
+    return db.exec(fmt::format("{}{}", dialect.set_version, to));
+  });
 }
 
-Status migrate(Database& db, int64_t to) {
-  SKEIN_ASSIGN(const int64_t version, db.integer("PRAGMA user_version"));
-  if (version < 0 || version > schema_version()) {
-    return invalid_argument(
-        "the database has version {}, this skein knows versions up to {}; use the skein that wrote "
-        "it, or a newer one",
-        version, schema_version());
-  }
-  if (version >= to) return {};
-  SKEIN_TRY(db.exec("BEGIN IMMEDIATE"));
-  Status status = take_steps(db, to);
-  if (status.ok()) status = db.exec("COMMIT");
-  if (!status.ok() && db.in_transaction()) SKEIN_TRY(db.exec("ROLLBACK"));
-  return status;
+Status migrate(Database& db) {
+  return migrate(db, db.dialect().schema.size());
 }
 
 }  // namespace skein

@@ -1,19 +1,19 @@
-// The database's tables, as the steps that lead from an empty file to today's. PRAGMA user_version
-// counts the steps that a file has been through.
+// The database's tables, as the steps of its SqlDialect make them.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 
 #include "base/status.h"
-#include "server/store/sqlite.h"
+#include "server/store/database.h"
 
 namespace skein {
 
-// The newest version this build knows.
-int64_t schema_version();
+// kInvalidArgument when the database is from a newer skein.
+Status check_version(Database& db);
 
-// Brings the database up to version `to` in one transaction; two processes that migrate at once
-// take turns. kInvalidArgument when the file is from a newer skein.
-Status migrate(Database& db, int64_t to = schema_version());
+// Brings the database up to version `to` (or to today's) in one transaction; two processes that
+// migrate at once take turns. kInvalidArgument as check_version().
+Status migrate(Database& db, size_t to);
+Status migrate(Database& db);
 
 }  // namespace skein

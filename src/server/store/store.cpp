@@ -10,11 +10,12 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
-#include "server/store/batch_attempts.h"
 #include "server/store/random.h"
 #include "server/store/schema.h"
+#include "server/store/sqlite/sqlite_database.h"
 
 namespace skein {
 namespace {
@@ -47,15 +48,20 @@ Result<OwnedFd> lock_state_dir(const std::string& path) {
   return fd;
 }
 
+// Empty where it is not known yet.
+Result<std::string> meta_value(Database& db, std::string_view name) {
+  SKEIN_ASSIGN(const std::vector<std::string> values,
+               db.list<std::string>("SELECT value FROM meta WHERE name = $1", {name},
+                                    [](const Cursor& row) { return row.text(0); }));
+  return values.empty() ? std::string() : values.front();
+}
+
 Result<HashKey> load_salt_key(Database& db) {
   std::array<std::byte, sizeof(HashKey)> fresh;
   fill_random(fresh);
-  SKEIN_TRY(db.run("INSERT OR IGNORE INTO meta VALUES ('salt_key', ?1)",
-                   {std::span<const std::byte>(fresh)})
-                .status());
-  SKEIN_ASSIGN(Cursor rows, db.query("SELECT value FROM meta WHERE name = 'salt_key'"));
-  SKEIN_ASSIGN(const bool row, rows.next());
-  const std::string bytes = row ? rows.text(0) : "";
+  SKEIN_TRY(db.exec("INSERT INTO meta VALUES ('salt_key', $1) ON CONFLICT DO NOTHING",
+                    {std::span<const std::byte>(fresh)}));
+  SKEIN_ASSIGN(const std::string bytes, meta_value(db, "salt_key"));
   if (bytes.size() != sizeof(HashKey)) {
     return data_loss("store: the salt key has {} bytes, not {}", bytes.size(), sizeof(HashKey));
   }
@@ -67,7 +73,7 @@ Result<HashKey> load_salt_key(Database& db) {
 
 Status sweep_files(Database& db, const std::string& state_dir) {
   return FileFolder(state_dir + "/files").sweep([&db](const std::string& id) {
-    const auto rows = db.integer("SELECT count(*) FROM files WHERE id = ?1", {id});
+    const auto rows = db.integer("SELECT count(*) FROM files WHERE id = $1", {id});
     return !rows.ok() || *rows != 0;  // when in doubt it stays
   });
 }
@@ -78,17 +84,27 @@ std::string boot_id() {
   return id;
 }
 
-// What the last server left running is settled, once.
-Status settle_death(Database& db) {
-  SKEIN_TRY(db.exec("BEGIN IMMEDIATE"));
-  Status status = [&db]() -> Status {
+// Whether what an earlier server left running is of a process that died, rather than of a machine
+// that was started anew; remembers the boot.
+Result<bool> is_same_boot(Database& db, const std::string& boot_id) {
+  SKEIN_ASSIGN(const std::string known, meta_value(db, "boot_id"));
+  if (known == boot_id) return true;
+  SKEIN_TRY(
+      db.exec("INSERT INTO meta VALUES ('boot_id', $1) ON CONFLICT (name) DO UPDATE SET value "
+              "= excluded.value",
+              {std::as_bytes(std::span(boot_id))}));
+  return known.empty();
+}
+
+// What the last server left running is settled, once; the epoch of this one.
+Result<int64_t> settle_death(Database& db, int64_t now_s) {
+  int64_t epoch = 0;
+  SKEIN_TRY(db.transaction([&]() -> Status {
     SKEIN_ASSIGN(const bool died, is_same_boot(db, boot_id()));
-    SKEIN_TRY(note_deaths(db, died));
-    SKEIN_TRY(quarantine_loads(db, died));
-    return db.exec("COMMIT");
-  }();
-  if (!status.ok() && db.in_transaction()) SKEIN_TRY(db.exec("ROLLBACK"));
-  return status;
+    SKEIN_ASSIGN(epoch, begin_epoch(db, died, now_s));
+    return quarantine_loads(db, died);
+  }));
+  return epoch;
 }
 
 int64_t system_time_s() {
@@ -134,20 +150,22 @@ Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
 }
 
 Result<Store::Opened> Store::open_database(const StoreOptions& options) {
-  SKEIN_ASSIGN(std::unique_ptr<Database> db,
-               Database::open(options.state_dir + kDatabase, options.busy_timeout_ms));
+  SKEIN_ASSIGN(std::unique_ptr<SqliteDatabase> db,
+               SqliteDatabase::open(options.state_dir + kDatabase, options.busy_timeout_ms));
   if (options.is_server) SKEIN_TRY(db->check_integrity());
   if (const Status status = migrate(*db); !status.ok()) {
     return Status(status.code(),
                   fmt::format("state folder {}: {}", options.state_dir, status.message()));
   }
   SKEIN_ASSIGN(const HashKey salt_key, load_salt_key(*db));
+  int64_t epoch = 0;
   if (options.is_server) {
-    SKEIN_TRY(settle_death(*db));
+    SKEIN_ASSIGN(epoch, settle_death(*db, options.unix_time_s()));
     SKEIN_TRY(sweep_files(*db, options.state_dir));
   }
   db->watch_table("keys");
-  return Opened{std::move(db), salt_key};
+  db->watch_table("batches");
+  return Opened{std::move(db), salt_key, epoch};
 }
 
 bool Store::exists(const std::string& state_dir) {
@@ -159,6 +177,7 @@ Store::Store(const StoreOptions& options, Opened opened, std::unique_ptr<StateSp
              OwnedFd lock)
     : lock_(std::move(lock)),
       salt_key_(opened.salt_key),
+      epoch_(opened.epoch),
       unix_time_s_(options.unix_time_s),
       folder_(options.state_dir + "/files"),
       space_(std::move(space)),
@@ -173,7 +192,7 @@ Store::~Store() = default;
 
 // The log first: what it holds may fit into the database's own pages.
 bool Store::make_room(Database& db) {
-  (void)db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+  db.shrink();
   (void)space_->release_ballast();
   return true;
 }
@@ -181,7 +200,10 @@ bool Store::make_room(Database& db) {
 StoreThread::Options Store::thread_options(const StoreOptions& options) {
   StoreThread::Options thread;
   thread.group_window_us = options.group_window_us;
-  thread.on_commit = [this](Database& db) { key_watch_.after_commit(db); };
+  thread.on_commit = [this](Database& db) {
+    if (db.take_touched("keys")) key_watch_.keys_changed(db);
+    if (db.take_touched("batches")) batches_.tell();
+  };
   thread.admit_writes = [this]() -> Status {
     if (!space_->is_reserved()) return {};
     space_->measure();
@@ -191,12 +213,17 @@ StoreThread::Options Store::thread_options(const StoreOptions& options) {
   };
   thread.make_room = [this](Database& db) { return make_room(db); };
   thread.on_tick = [this, is_server = options.is_server, failing = false](Database& db) mutable {
-    key_watch_.poll(db);
+    if (const auto elsewhere = db.changed_elsewhere(); elsewhere.ok() && *elsewhere) {
+      key_watch_.keys_changed(db);
+      batches_.tell();
+    } else {
+      key_watch_.try_again(db);
+    }
     quarantine_.remove_left_notes(db);
     space_->measure();
     if (is_server) space_->restore_ballast();
     // A log is cut back after a thousand pages, which a small disk may not have.
-    if (is_server && space_->is_low()) (void)db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+    if (is_server && space_->is_low()) db.shrink();
     const Status status = space_->is_reserved() ? Status{} : usage_.flush(db);
     if (!status.ok() && !failing) {  // once, not at every tick of a full disk
       log_warning("store: usage cannot be written for now: {}", status.message());

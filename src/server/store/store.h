@@ -66,6 +66,9 @@ class Store {
   // Random, made with the folder: what is derived from it (tenants' salts) means nothing elsewhere.
   const HashKey& salt_key() const { return salt_key_; }
 
+  // Of this server, for the lines of batches that it runs; 0 for a tool.
+  int64_t epoch() const { return epoch_; }
+
   int64_t unix_time_s() const { return unix_time_s_(); }
   StoreThread& thread() { return thread_; }
   const FileFolder& file_folder() const { return folder_; }
@@ -74,6 +77,7 @@ class Store {
   struct Opened {
     std::unique_ptr<Database> db;
     HashKey salt_key;
+    int64_t epoch = 0;
   };
   static Result<Opened> open_database(const StoreOptions& options);
   Store(const StoreOptions& options, Opened opened, std::unique_ptr<StateSpace> space,
@@ -83,6 +87,7 @@ class Store {
 
   const OwnedFd lock_;
   const HashKey salt_key_;
+  const int64_t epoch_;
   const std::function<int64_t()> unix_time_s_;
   const FileFolder folder_;
   const std::unique_ptr<StateSpace> space_;

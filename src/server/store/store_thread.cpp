@@ -140,27 +140,19 @@ void StoreThread::tell(Job& job) {
 // One transaction for all of them. A failure is storage's, not a job's: then nothing of the group
 // was kept, and every outcome says why.
 Status StoreThread::run_group(std::span<Job> group) {
-  Status status = run_in_transaction(group);
-  if (status.ok()) return status;
-  if (db_->in_transaction()) {
-    if (const Status undone = db_->exec("ROLLBACK"); !undone.ok()) {
-      log_error("store: ROLLBACK failed: {}", undone.message());
+  Status status = db_->transaction([&]() -> Status {
+    for (Job& job : group) {
+      SKEIN_TRY(db_->exec("SAVEPOINT job"));
+      job.outcome = run_job(job);
+      if (!db_->in_transaction()) return job.outcome;
+      if (!job.outcome.ok()) SKEIN_TRY(db_->exec("ROLLBACK TO SAVEPOINT job"));
+      SKEIN_TRY(db_->exec("RELEASE SAVEPOINT job"));
     }
-  }
+    return {};
+  });
+  if (status.ok()) return status;
   for (Job& job : group) job.outcome = status;
   return status;
-}
-
-Status StoreThread::run_in_transaction(std::span<Job> group) {
-  SKEIN_TRY(db_->exec("BEGIN IMMEDIATE"));
-  for (Job& job : group) {
-    SKEIN_TRY(db_->exec("SAVEPOINT job"));
-    job.outcome = run_job(job);
-    if (!db_->in_transaction()) return job.outcome;
-    if (!job.outcome.ok()) SKEIN_TRY(db_->exec("ROLLBACK TO job"));
-    SKEIN_TRY(db_->exec("RELEASE job"));
-  }
-  return db_->exec("COMMIT");
 }
 
 void StoreThread::tick() {

@@ -29,7 +29,7 @@
 
 #include "base/status.h"
 #include "base/time.h"
-#include "server/store/sqlite.h"
+#include "server/store/database.h"
 
 namespace skein {
 
@@ -37,6 +37,32 @@ namespace skein {
 template <class T>
 using Done = std::function<void(Result<T>)>;
 using DoneStatus = std::function<void(Status)>;
+
+// Waits for the answer of a store call:
+//   Result<FileRecord> file = await<FileRecord>([&](auto done) { files.get(id, scope, done); });
+// Never on the store's thread.
+template <class T, class Start>
+Result<T> await(const Start& start) {
+  // Shared: the store's thread may still be inside set_value when the waiter has its value.
+  auto promise = std::make_shared<std::promise<Result<T>>>();
+  auto answer = promise->get_future();
+  start(Done<T>([promise](Result<T> result) { promise->set_value(std::move(result)); }));
+  return answer.get();
+}
+
+template <class Start>
+Status await_status(const Start& start) {
+  auto promise = std::make_shared<std::promise<Status>>();
+  auto answer = promise->get_future();
+  start(DoneStatus([promise](Status status) { promise->set_value(std::move(status)); }));
+  return answer.get();
+}
+
+// A job that calls `function(db, arguments...)`.
+template <class Function, class... Arguments>
+auto job_of(Function function, Arguments... arguments) {
+  return [=](Database& db) { return function(db, arguments...); };
+}
 
 class StoreThread {
  public:
@@ -71,6 +97,18 @@ class StoreThread {
   template <class T>
   void write_freeing(std::function<Result<T>(Database&)> job, Done<T> done) {
     post_for_value<T>(Kind::kFreeing, std::move(job), std::move(done));
+  }
+  // As above, and wait for the answer; the job may use what the caller holds.
+  template <class T>
+  Result<T> read_and_wait(std::function<Result<T>(Database&)> job) {
+    return await<T>([&](Done<T> done) { read<T>(std::move(job), std::move(done)); });
+  }
+  template <class T>
+  Result<T> write_and_wait(std::function<Result<T>(Database&)> job) {
+    return await<T>([&](Done<T> done) { write<T>(std::move(job), std::move(done)); });
+  }
+  Status write_and_wait(std::function<Status(Database&)> job) {
+    return await_status([&](DoneStatus done) { write(std::move(job), std::move(done)); });
   }
   // What waits for its group is committed without waiting longer: somebody waits for it.
   void hurry();
@@ -119,7 +157,6 @@ class StoreThread {
   Status run_job(Job& job);
   static void tell(Job& job);
   Status run_group(std::span<Job> group);
-  Status run_in_transaction(std::span<Job> group);
   void tick();
 
   const Options options_;
@@ -140,25 +177,5 @@ class StoreThread {
 
   std::thread thread_;
 };
-
-// Waits for the answer of a store call:
-//   Result<FileRecord> file = await<FileRecord>([&](auto done) { files.get(id, scope, done); });
-// Never on the store's thread.
-template <class T, class Start>
-Result<T> await(const Start& start) {
-  // Shared: the store's thread may still be inside set_value when the waiter has its value.
-  auto promise = std::make_shared<std::promise<Result<T>>>();
-  auto answer = promise->get_future();
-  start(Done<T>([promise](Result<T> result) { promise->set_value(std::move(result)); }));
-  return answer.get();
-}
-
-template <class Start>
-Status await_status(const Start& start) {
-  auto promise = std::make_shared<std::promise<Status>>();
-  auto answer = promise->get_future();
-  start(DoneStatus([promise](Status status) { promise->set_value(std::move(status)); }));
-  return answer.get();
-}
 
 }  // namespace skein

@@ -20,25 +20,22 @@ Status UsageMeter::flush(Database& db) {
     sums.swap(sums_);
   }
   if (sums.empty()) return {};
-  Status status = db.exec("BEGIN IMMEDIATE");
-  if (status.ok()) status = write(db, sums);
-  if (status.ok()) status = db.exec("COMMIT");
+  const Status status = db.transaction([&] { return write(db, sums); });
   if (status.ok()) return status;
   for (const auto& [owner, counts] : sums) add(owner, counts);
-  if (db.in_transaction()) SKEIN_TRY(db.exec("ROLLBACK"));
   return status;
 }
 
 Status UsageMeter::write(Database& db, const Sums& sums) {
   for (const auto& [owner, counts] : sums) {
-    SKEIN_TRY(db.run("INSERT INTO usage VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (owner) DO UPDATE "
-                     "SET requests = requests + ?2, prompt_tokens = prompt_tokens + ?3, "
-                     "cached_tokens = cached_tokens + ?4, output_tokens = output_tokens + ?5",
-                     {owner, static_cast<int64_t>(counts.requests),
-                      static_cast<int64_t>(counts.prompt_tokens),
-                      static_cast<int64_t>(counts.cached_tokens),
-                      static_cast<int64_t>(counts.output_tokens)})
-                  .status());
+    SKEIN_TRY(db.exec(
+        "INSERT INTO usage VALUES ($1, $2, $3, $4, $5) ON CONFLICT (owner) DO UPDATE "
+        "SET requests = usage.requests + excluded.requests, prompt_tokens = "
+        "usage.prompt_tokens + excluded.prompt_tokens, "
+        "cached_tokens = usage.cached_tokens + excluded.cached_tokens, output_tokens "
+        "= usage.output_tokens + excluded.output_tokens",
+        {owner, static_cast<int64_t>(counts.requests), static_cast<int64_t>(counts.prompt_tokens),
+         static_cast<int64_t>(counts.cached_tokens), static_cast<int64_t>(counts.output_tokens)}));
   }
   return {};
 }

@@ -9,8 +9,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "server/store/database.h"
 #include "server/store/records.h"
-#include "server/store/sqlite.h"
 
 namespace skein {
 

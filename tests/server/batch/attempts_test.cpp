@@ -43,15 +43,18 @@ class AttemptsTest : public ::testing::Test {
   void die() {
     std::vector<std::pair<int64_t, int64_t>> marks;
     for (int64_t line = 1; line <= 9; ++line) {
-      const auto query =
-          fmt::format("SELECT coalesce(max(running), 0) FROM batch_lines WHERE line = {}", line);
+      const auto query = fmt::format(
+          "SELECT coalesce(max(CASE WHEN epoch IS NULL THEN -1 ELSE alone END), -1) FROM "
+          "batch_lines WHERE line = {}",
+          line);
       marks.emplace_back(line, integer_of(*store_, query));
     }
     runner_.reset();
     for (const auto& [line, mark] : marks) {
-      ASSERT_TRUE(sql(*store_, fmt::format("UPDATE batch_lines SET running = {} WHERE line = {}",
-                                           mark, line))
-                      .ok());
+      ASSERT_TRUE(
+          sql(*store_, fmt::format("UPDATE batch_lines SET epoch = {}, alone = {} WHERE line = {}",
+                                   mark < 0 ? "NULL" : "0", std::max<int64_t>(mark, 0), line))
+              .ok());
     }
     store_.reset();
     open();
@@ -59,11 +62,11 @@ class AttemptsTest : public ::testing::Test {
   std::vector<BatchLine> next(size_t n) {
     auto work = runner_->next_lines(n);
     SKEIN_CHECK(work.ok(), "{}", work.message());
-    return std::move(work->lines);
+    return std::move(*work);
   }
   std::vector<int64_t> numbers(size_t n) {
     std::vector<int64_t> all;
-    for (last_ = next(n); const BatchLine& line : last_) all.push_back(line.line);
+    for (last_ = next(n); const BatchLine& line : last_) all.push_back(line.id.line);
     return all;
   }
   std::string start(int lines) {
@@ -90,7 +93,7 @@ TEST_F(AttemptsTest, WhatRanAtADeathRunsAloneAndThenTheOthers) {
   for (const int64_t line : {1, 3}) {
     const auto alone = next(3);
     ASSERT_EQ(alone.size(), 1U);
-    EXPECT_EQ(alone[0].line, line);
+    EXPECT_EQ(alone[0].id.line, line);
     EXPECT_THAT(numbers(3), IsEmpty());  // nothing beside it
     ASSERT_TRUE(finish(*runner_, alone[0], 200, "{}").ok());
   }
@@ -123,7 +126,7 @@ TEST_F(AttemptsTest, ALineThatWasThereAtThreeDeathsFails) {
   for (int death = 0; death < 3; ++death) {
     EXPECT_EQ(get(id).failed_lines, 0U);
     next(0);
-    ASSERT_TRUE(sql(*store_, "UPDATE batch_lines SET running = 1 WHERE line = 2").ok());
+    ASSERT_TRUE(sql(*store_, "UPDATE batch_lines SET epoch = 0 WHERE line = 2").ok());
     die();
   }
   EXPECT_EQ(get(id).failed_lines, 1U);
@@ -138,7 +141,7 @@ TEST_F(AttemptsTest, AnOrderlyStopAndADrainCountNothing) {
   }
   EXPECT_THAT(numbers(4), ElementsAre(1, 2, 3, 4));
   runner_->forget_running();
-  EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM batch_lines WHERE running != 0"), 0);
+  EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM batch_lines WHERE epoch IS NOT NULL"), 0);
   die();
   EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM batch_lines WHERE deaths != 0"), 0);
 }
@@ -157,7 +160,7 @@ TEST_F(AttemptsTest, ASuspectThatRestsHoldsUpNobody) {
   die();
   const std::string other = start(1);
   EXPECT_THAT(numbers(2), ElementsAre(1));
-  runner_->return_line(last_[0].batch, 1, 10 * kUsPerSecond);
+  runner_->return_line(last_[0].id, 10 * kUsPerSecond);
   const auto work = next(2);
   ASSERT_EQ(work.size(), 1U);
   EXPECT_EQ(work[0].batch, other);
@@ -226,10 +229,10 @@ TEST_F(AttemptsTest, LinesOfAValidationThatDiedAreDoneAgain) {
   const std::string id = create_batch_of(*store_, "a", file->id)->id;
   // As it is after a death between two pieces; the second is of some other reading of the file.
   ASSERT_TRUE(
-      sql(*store_, "INSERT INTO batch_lines (batch, line, offset, bytes) VALUES (1, 2, 7, 7)")
+      sql(*store_, "INSERT INTO batch_lines (batch, line, first_byte, bytes) VALUES (1, 2, 7, 7)")
           .ok());
   ASSERT_TRUE(
-      sql(*store_, "INSERT INTO batch_lines (batch, line, offset, bytes) VALUES (1, 99, 7, 7)")
+      sql(*store_, "INSERT INTO batch_lines (batch, line, first_byte, bytes) VALUES (1, 99, 7, 7)")
           .ok());
   while (get(id).status == BatchStatus::kValidating) next(0);
   EXPECT_EQ(get(id).total_lines, 5U);

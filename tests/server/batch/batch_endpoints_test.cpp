@@ -3,7 +3,6 @@
 #include <set>
 
 #include "server/live_server.h"
-#include "server/store/sqlite.h"
 
 namespace skein::testing {
 namespace {

@@ -23,10 +23,10 @@ PATIENCE_S = 120
 
 
 def running(server):
-    """(line, alone) of every line that is marked as running."""
+    """(line, alone) of every line that a server has claimed."""
     with sqlite3.connect(f"file:{server.state}/skein.db?mode=ro", uri=True) as db:
-        return [(line, mark == 2) for line, mark in
-                db.execute("SELECT line, running FROM batch_lines WHERE running != 0 AND status_code IS NULL")]
+        return [(line, mark == 1) for line, mark in
+                db.execute("SELECT line, alone FROM batch_lines WHERE epoch IS NOT NULL AND status_code IS NULL")]
 
 
 def wait_until(condition, what):
@@ -41,7 +41,7 @@ def stops_count_nothing(server, batch):
     for _ in range(3):
         wait_until(lambda: running(server), "no line runs")
         server.stop()
-        assert not running(server), "a mark outlived an orderly stop"
+        assert not running(server), "a claim outlived an orderly stop"
         with server.database() as db:
             assert db.execute("SELECT count(*) FROM batch_lines WHERE deaths != 0").fetchone()[0] == 0
         server.start()

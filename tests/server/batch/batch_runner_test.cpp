@@ -38,12 +38,11 @@ class BatchTest : public ::testing::Test {
                                   .unix_time_s = [this] { return now_s_.load(); }});
     runner_ = std::make_unique<BatchRunner>(*store_, clock_);
   }
-  BatchWork next(size_t n) {
+  std::vector<BatchLine> lines(size_t n) {
     auto work = runner_->next_lines(n);
     SKEIN_CHECK(work.ok(), "{}", work.message());
     return std::move(*work);
   }
-  std::vector<BatchLine> lines(size_t n) { return next(n).lines; }
 
   // A batch that has passed validation, when `text` is good.
   std::string start(const std::string& owner, const std::string& text) {
@@ -52,13 +51,13 @@ class BatchTest : public ::testing::Test {
     const auto batch = create_batch_of(*store_, owner, file->id);
     SKEIN_CHECK(batch.ok(), "{}", batch.message());
     EXPECT_EQ(batch->status, BatchStatus::kValidating);
-    while (status(batch->id) == "validating") next(0);
+    while (status(batch->id) == "validating") lines(0);
     return batch->id;
   }
   BatchRecord get(const std::string& id) { return *batch_of(*store_, id, {"", true}); }
   std::string status(const std::string& id) { return std::string(name_of(get(id).status)); }
   void settle() {
-    for (int i = 0; i < 4; ++i) next(0);
+    for (int i = 0; i < 4; ++i) lines(0);
   }
   std::vector<Json> jsonl(const std::string& file) {
     std::vector<Json> all;
@@ -74,9 +73,17 @@ class BatchTest : public ::testing::Test {
   std::unique_ptr<BatchRunner> runner_;
 };
 
+class FakeRequest final : public LiveRequest {
+ public:
+  void explain(std::function<void(RequestExplanation)>) override {}
+  void cancel() override { cancelled = true; }
+
+  std::atomic<bool> cancelled{false};
+};
+
 std::vector<int64_t> numbers(const std::vector<BatchLine>& lines) {
   std::vector<int64_t> all;
-  for (const BatchLine& line : lines) all.push_back(line.line);
+  for (const BatchLine& line : lines) all.push_back(line.id.line);
   return all;
 }
 
@@ -85,7 +92,6 @@ TEST_F(BatchTest, RunsFromCreatedToCompleted) {
   EXPECT_EQ(status(id), "in_progress");
   const auto work = lines(10);
   EXPECT_THAT(numbers(work), ElementsAre(1, 2, 3, 4, 5));
-  EXPECT_EQ(work[1].custom_id, "c2");
   EXPECT_EQ(work[1].owner, "a");
   EXPECT_EQ(work[1].endpoint, "/v1/chat/completions");
   EXPECT_EQ(Json::parse(work[1].text)["body"]["line"], 2);
@@ -149,15 +155,9 @@ TEST_F(BatchTest, ALineHasOneResult) {
   start("a", input_of(2));
   const auto work = lines(2);
   ASSERT_TRUE(finish(*runner_, work[0], 200, R"({"first": 1})").ok());
-  EXPECT_EQ(finish(*runner_, work[0], 500, "{}").code(), Code::kAlreadyExists);
-  BatchLine unknown = work[0];
-  unknown.line = 99;
-  EXPECT_EQ(finish(*runner_, unknown, 200, "{}").code(), Code::kNotFound);
-  unknown.batch = "batch_none";
-  EXPECT_EQ(finish(*runner_, unknown, 200, "{}").code(), Code::kNotFound);
+  EXPECT_EQ(finish(*runner_, work[0], 500, "{}").code(), Code::kNotFound);
   const BatchRecord batch = get(work[0].batch);
   EXPECT_EQ(batch.completed_lines, 1U);
-  EXPECT_EQ(batch.failed_lines, 0U);
   ASSERT_TRUE(finish(*runner_, work[1], 200, "{}").ok());
   settle();
   EXPECT_EQ(jsonl(get(batch.id).output_file)[0]["response"]["body"]["first"], 1);
@@ -166,14 +166,14 @@ TEST_F(BatchTest, ALineHasOneResult) {
 TEST_F(BatchTest, ResumesWithEveryFinishedLineKept) {
   const std::string id = start("a", input_of(200));
   for (const BatchLine& line : lines(150)) {
-    if (line.line % 3 == 0) continue;
+    if (line.id.line % 3 == 0) continue;
     ASSERT_TRUE(finish(*runner_, line, 200, "{}").ok());
   }
   reopen();
   EXPECT_EQ(get(id).completed_lines, 100U);
   const auto rest = lines(1000);
   EXPECT_EQ(rest.size(), 100U);
-  EXPECT_EQ(rest[0].line, 3);
+  EXPECT_EQ(rest[0].id.line, 3);
   for (const BatchLine& line : rest) ASSERT_TRUE(finish(*runner_, line, 200, "{}").ok());
   settle();
   EXPECT_EQ(jsonl(get(id).output_file).size(), 200U);
@@ -209,13 +209,16 @@ TEST_F(BatchTest, ABrokenLineFailsAlone) {
 TEST_F(BatchTest, CancelKeepsFinishedLinesAndTakesNoMore) {
   const std::string id = start("a", input_of(4));
   const auto work = lines(3);
+  const auto request = std::make_shared<FakeRequest>();
+  runner_->set_request(work[2].id, request);
   ASSERT_TRUE(finish(*runner_, work[1], 200, "{}").ok());
   EXPECT_EQ(cancel(*store_, id, {"a"})->status, BatchStatus::kCancelling);
   EXPECT_EQ(cancel(*store_, id, {"a"})->status, BatchStatus::kCancelling);  // twice is once
   EXPECT_EQ(finish(*runner_, work[0], 200, "{}").code(), Code::kNotFound);
-  const BatchWork after = next(10);
-  EXPECT_TRUE(after.lines.empty());
-  EXPECT_THAT(after.ended, ElementsAre(id));
+  EXPECT_FALSE(request->cancelled);
+  EXPECT_TRUE(lines(10).empty());
+  EXPECT_TRUE(request->cancelled);
+  EXPECT_EQ(runner_->running(), 0U);
   settle();
   const BatchRecord batch = get(id);
   EXPECT_EQ(batch.status, BatchStatus::kCancelled);
@@ -242,7 +245,7 @@ TEST_F(BatchTest, ExpiresAfterADay) {
   settle();
   EXPECT_EQ(status(id), "in_progress");
   clock_.advance(kUsPerSecond);
-  next(0);
+  lines(0);
   EXPECT_EQ(status(id), "finalizing");
   EXPECT_EQ(finish(*runner_, work[1], 200, "{}").code(), Code::kNotFound);
   reopen();  // the outcome survives
@@ -272,12 +275,12 @@ TEST_F(BatchTest, OwnersTakeTurnsAndTheirBatchesQueue) {
 TEST_F(BatchTest, ReturnedLinesComeAgain) {
   const std::string id = start("a", input_of(3));
   const auto work = lines(2);
-  runner_->return_line(id, work[1].line);
-  const auto again = lines(10);
-  EXPECT_THAT(numbers(again), ::testing::UnorderedElementsAre(2, 3));
-  runner_->return_line(id, 1);
-  ASSERT_TRUE(finish(*runner_, work[0], 200, "{}").ok());  // it ended after all
-  EXPECT_TRUE(lines(10).empty());
+  runner_->return_line(work[1].id);
+  EXPECT_THAT(numbers(lines(10)), ElementsAre(2, 3));
+  runner_->return_line(work[0].id);
+  EXPECT_EQ(finish(*runner_, work[0], 200, "{}").code(), Code::kNotFound);  // it is nobody's
+  EXPECT_THAT(numbers(lines(10)), ElementsAre(1));
+  EXPECT_EQ(get(id).completed_lines, 0U);
 }
 
 TEST_F(BatchTest, ABatchThatRestsHoldsUpNoOther) {
@@ -285,8 +288,8 @@ TEST_F(BatchTest, ABatchThatRestsHoldsUpNoOther) {
   const std::string other = start("a", input_of(2));
   const auto work = lines(2);
   ASSERT_EQ(work[0].batch, tired);
-  runner_->return_line(tired, work[0].line, 5 * kUsPerSecond);
-  runner_->return_line(tired, work[1].line, 1 * kUsPerSecond);
+  runner_->return_line(work[0].id, 5 * kUsPerSecond);
+  runner_->return_line(work[1].id, 1 * kUsPerSecond);
   for (const BatchLine& line : lines(10)) EXPECT_EQ(line.batch, other);
   clock_.advance(4 * kUsPerSecond);
   EXPECT_TRUE(lines(10).empty()) << "the longest rest counts";
@@ -313,13 +316,13 @@ TEST_F(BatchTest, AStoreThatRefusesAResultHandsTheLineOutAgain) {
 TEST_F(BatchTest, FinalizingWaitsForTheDiskAndHappensOnce) {
   const std::string id = start("a", input_of(1));
   ASSERT_TRUE(finish(*runner_, lines(1)[0], 200, "{}").ok());
-  next(0);
+  lines(0);
   ASSERT_EQ(status(id), "finalizing");
   ASSERT_TRUE(sql(*store_, "PRAGMA query_only = ON").ok());
-  next(0);
+  lines(0);
   EXPECT_EQ(status(id), "finalizing");
   ASSERT_TRUE(sql(*store_, "PRAGMA query_only = OFF").ok());
-  next(0);
+  lines(0);
   EXPECT_EQ(status(id), "finalizing");  // waits a little
   clock_.advance(3 * kUsPerSecond);
   settle();
@@ -382,7 +385,7 @@ TEST_F(BatchTest, LinesEndOnManyThreads) {
     std::vector<std::thread> threads;
     for (const BatchLine& line : lines(16)) {
       threads.emplace_back([&, line] {
-        runner_->finish_line(line.batch, line.line, {200, "r", "{}"},
+        runner_->finish_line(line.id, {200, "r", "{}"},
                              [&done](const Status& status) { done += status.ok() ? 1 : 0; });
       });
     }

@@ -9,6 +9,7 @@
 #include "format/test_folder.h"
 #include "server/store/backup.h"
 #include "server/store/schema.h"
+#include "server/store/sqlite/sqlite_database.h"
 #include "server/store/store_helpers.h"
 
 namespace skein {
@@ -22,6 +23,7 @@ using testing::integer_of;
 using testing::open_state;
 using testing::upload;
 
+constexpr int kVersion = 4;
 constexpr const char* kOwner = "0123456789abcdef";
 constexpr const char* kFile = "file-000102030405060708090a0b";
 constexpr const char* kBatch = "batch_00112233445566778899aabbccddeeff";
@@ -41,7 +43,7 @@ class MigrationTest : public ::testing::Test {
   void write_old_state() const {
     const std::string fixtures = SKEIN_SOURCE_DIR "/tests/server/store/";
     folder_.write(std::string("state/files/") + kFile, text_of(fixtures + "state_v2.jsonl"));
-    const auto db = Database::open(state() + "/skein.db", 1000);
+    const auto db = SqliteDatabase::open(state() + "/skein.db", 1000);
     SKEIN_CHECK(db.ok(), "{}", db.message());
     const Status status = (*db)->exec(text_of(fixtures + "state_v2.sql"));
     SKEIN_CHECK(status.ok(), "{}", status.message());
@@ -52,7 +54,7 @@ class MigrationTest : public ::testing::Test {
     for (int i = 0; i < 100; ++i) {
       const auto work = runner.next_lines(4);
       SKEIN_CHECK(work.ok(), "{}", work.message());
-      for (const BatchLine& line : work->lines) {
+      for (const BatchLine& line : *work) {
         const Status status = testing::finish(runner, line, 200, R"({"new": true})");
         SKEIN_CHECK(status.ok(), "{}", status.message());
       }
@@ -65,7 +67,7 @@ class MigrationTest : public ::testing::Test {
 TEST_F(MigrationTest, AStateFolderOfVersion01GoesOn) {
   write_old_state();
   const auto store = open_state(state());
-  EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), schema_version());
+  EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), kVersion);
   const auto keys = await<std::vector<KeyRecord>>(
       [&](Done<std::vector<KeyRecord>> done) { store->keys().list(std::move(done)); });
   ASSERT_EQ(keys->size(), 1U);
@@ -85,17 +87,45 @@ TEST_F(MigrationTest, AStateFolderOfVersion01GoesOn) {
   EXPECT_THAT(output, HasSubstr("\"request_id\": \"req-2\", \"body\": {\"kept\": true}"));
 }
 
+// Version 3 had marks where there are claims now, and no epochs.
+TEST_F(MigrationTest, WhatRanWhenAServerOfVersion3DiedIsStillKnown) {
+  write_old_state();
+  {
+    const auto db = SqliteDatabase::open(state() + "/skein.db", 1000);
+    ASSERT_TRUE(migrate(**db, 3).ok());
+    ASSERT_TRUE((*db)
+                    ->exec("UPDATE batch_lines SET running = 2 WHERE line = 3;"
+                           "UPDATE batch_lines SET running = 1 WHERE line = 4")
+                    .ok());
+  }
+  const auto store = open_state(state());
+  EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), kVersion);
+  EXPECT_GT(store->epoch(), 0);
+  const auto deaths = [&](int line) {
+    return std::pair(
+        integer_of(*store, fmt::format("SELECT deaths FROM batch_lines WHERE line = {}", line)),
+        integer_of(*store,
+                   fmt::format("SELECT alone_deaths FROM batch_lines WHERE line = {}", line)));
+  };
+  EXPECT_EQ(deaths(1), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(deaths(3), std::pair(int64_t{1}, int64_t{1}));
+  EXPECT_EQ(deaths(4), std::pair(int64_t{1}, int64_t{0}));
+  EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM batch_lines WHERE epoch IS NOT NULL"), 0);
+  run_all_lines(*store);
+  EXPECT_EQ(batch_of(*store, kBatch, {kOwner})->completed_lines, 4U);
+}
+
 TEST_F(MigrationTest, AFolderOfANewerVersionIsRefusedByName) {
   write_old_state();
   {
-    const auto db = Database::open(state() + "/skein.db", 1000);
+    const auto db = SqliteDatabase::open(state() + "/skein.db", 1000);
     ASSERT_TRUE((*db)->exec("PRAGMA user_version = 77").ok());
   }
   const auto store = Store::open({.state_dir = state()});
   EXPECT_EQ(store.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(store.message(), HasSubstr("state folder " + state()));
   EXPECT_THAT(store.message(), HasSubstr("version 77"));
-  EXPECT_THAT(store.message(), HasSubstr(fmt::format("up to {}", schema_version())));
+  EXPECT_THAT(store.message(), HasSubstr(fmt::format("up to {}", kVersion)));
   const auto copy = back_up(state(), folder_ / "copy");
   EXPECT_EQ(copy.status().code(), Code::kInvalidArgument);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "copy"));

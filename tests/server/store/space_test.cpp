@@ -87,7 +87,7 @@ TEST_F(SpaceTest, OutputsOfBatchesCountAndAreNeverRefused) {
   const SystemClock clock;
   BatchRunner runner(*store, clock);
   std::vector<BatchLine> lines;
-  while (lines.empty()) lines = runner.next_lines(1)->lines;
+  while (lines.empty()) lines = *runner.next_lines(1);
   ASSERT_TRUE(testing::finish(runner, lines[0], 200, "{}").ok());
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(runner.next_lines(1).ok());
   EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM files WHERE purpose = 'batch_output'"), 1);

@@ -61,7 +61,7 @@ inline Result<BatchRecord> cancel(Store& store, const std::string& id, const Sco
 inline Status finish(BatchRunner& runner, const BatchLine& line, int32_t status_code,
                      const std::string& body) {
   return await_status([&](DoneStatus done) {
-    runner.finish_line(line.batch, line.line, {status_code, "req", body}, std::move(done));
+    runner.finish_line(line.id, {status_code, "req", body}, std::move(done));
   });
 }
 

@@ -1,4 +1,4 @@
-#include "server/store/sqlite.h"
+#include "server/store/sqlite/sqlite_database.h"
 
 #include <cerrno>
 #include <cstring>
@@ -86,39 +86,37 @@ Status make_private_file(const std::string& path) {
   return {};
 }
 
+class SqliteCursor final : public Cursor {
+ public:
+  SqliteCursor(sqlite3* db, sqlite3_stmt* statement) : db_(db), statement_(statement) {}
+  ~SqliteCursor() override {
+    sqlite3_reset(statement_);
+    sqlite3_clear_bindings(statement_);
+  }
+
+  Result<bool> next() override {
+    const int code = sqlite3_step(statement_);
+    if (code == SQLITE_ROW) return true;
+    if (code == SQLITE_DONE) return false;
+    return status_of(db_, code);
+  }
+  int64_t changes() const override { return sqlite3_changes64(db_); }
+  int64_t integer(int column) const override { return sqlite3_column_int64(statement_, column); }
+  std::string text(int column) const override {
+    const auto* data = static_cast<const char*>(sqlite3_column_blob(statement_, column));
+    const auto size = static_cast<size_t>(sqlite3_column_bytes(statement_, column));
+    return data == nullptr ? std::string() : std::string(data, size);
+  }
+
+ private:
+  sqlite3* db_;
+  sqlite3_stmt* statement_;
+};
+
 }  // namespace
 
-Cursor::Cursor(Cursor&& other) noexcept
-    : db_(other.db_), statement_(std::exchange(other.statement_, nullptr)) {}
-
-Cursor::~Cursor() {
-  if (statement_ == nullptr) return;
-  sqlite3_reset(statement_);
-  sqlite3_clear_bindings(statement_);
-}
-
-Result<bool> Cursor::next() {
-  const int code = sqlite3_step(statement_);
-  if (code == SQLITE_ROW) return true;
-  if (code == SQLITE_DONE) return false;
-  return status_of(db_, code);
-}
-
-bool Cursor::is_null(int column) const {
-  return sqlite3_column_type(statement_, column) == SQLITE_NULL;
-}
-
-int64_t Cursor::integer(int column) const {
-  return sqlite3_column_int64(statement_, column);
-}
-
-std::string Cursor::text(int column) const {
-  const auto* data = static_cast<const char*>(sqlite3_column_blob(statement_, column));
-  const auto size = static_cast<size_t>(sqlite3_column_bytes(statement_, column));
-  return data == nullptr ? std::string() : std::string(data, size);
-}
-
-Result<std::unique_ptr<Database>> Database::open(const std::string& path, int busy_timeout_ms) {
+Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& path,
+                                                             int busy_timeout_ms) {
   SKEIN_TRY(make_private_file(path));
   sqlite3* raw = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
@@ -128,12 +126,12 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path, int bu
     sqlite3_close(raw);
     return status;
   }
-  std::unique_ptr<Database> db(new Database(raw));
+  std::unique_ptr<SqliteDatabase> db(new SqliteDatabase(raw));
   SKEIN_TRY(db->set_up(busy_timeout_ms));
   return db;
 }
 
-Status Database::set_up(int busy_timeout_ms) {
+Status SqliteDatabase::set_up(int busy_timeout_ms) {
   sqlite3_busy_timeout(db_, busy_timeout_ms);
   // The log is cut back to 64 MiB after a burst instead of keeping its largest size for ever.
   // Nothing is sorted that needs a temporary file, which a sandboxed server could not make.
@@ -141,26 +139,23 @@ Status Database::set_up(int busy_timeout_ms) {
       exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
            "PRAGMA journal_size_limit = 67108864; PRAGMA trusted_schema = OFF; PRAGMA temp_store = "
            "MEMORY;"));
-  SKEIN_ASSIGN(Cursor mode, query("PRAGMA journal_mode"));
-  SKEIN_ASSIGN(const bool row, mode.next());
-  if (!row || mode.text(0) != "wal") {
-    return unavailable("store: the file system of the database has no WAL (journal mode is '{}')",
-                       row ? mode.text(0) : "");
-  }
-  return {};
+  SKEIN_ASSIGN(const std::string mode, word("PRAGMA journal_mode"));
+  if (mode == "wal") return {};
+  return unavailable("store: the file system of the database has no WAL (journal mode is '{}')",
+                     mode);
 }
 
-Database::~Database() {
+SqliteDatabase::~SqliteDatabase() {
   for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
   sqlite3_close(db_);
 }
 
-Status Database::exec(const std::string& sql) {
+Status SqliteDatabase::exec(const std::string& sql) {
   const int code = sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? Status{} : status_of(db_, code);
 }
 
-Result<sqlite3_stmt*> Database::prepare(std::string_view sql) {
+Result<sqlite3_stmt*> SqliteDatabase::prepare(std::string_view sql) {
   const auto [entry, added] = statements_.try_emplace(std::string(sql), nullptr);
   if (!added) return entry->second;
   const int code = sqlite3_prepare_v3(db_, sql.data(), static_cast<int>(sql.size()),
@@ -170,58 +165,64 @@ Result<sqlite3_stmt*> Database::prepare(std::string_view sql) {
   return status_of(db_, code);
 }
 
-Result<Cursor> Database::query(std::string_view sql, std::initializer_list<SqlValue> values) {
+Result<std::unique_ptr<Cursor>> SqliteDatabase::query(std::string_view sql, SqlValues values) {
   SKEIN_ASSIGN(sqlite3_stmt * statement, prepare(sql));
   SKEIN_CHECK(sqlite3_stmt_busy(statement) == 0, "a statement is run inside itself: {}", sql);
-  Cursor cursor(db_, statement);
-  int index = 0;
+  std::unique_ptr<Cursor> cursor = std::make_unique<SqliteCursor>(db_, statement);
+  int number = 0;
   for (const SqlValue& value : values) {
-    if (const int code = bind(statement, ++index, value); code != SQLITE_OK) {
+    // To SQLite $1 is a name, and names are counted as they come.
+    const int index = sqlite3_bind_parameter_index(statement, fmt::format("${}", ++number).c_str());
+    SKEIN_CHECK(index != 0, "there is no ${} in {}", number, sql);
+    if (const int code = bind(statement, index, value); code != SQLITE_OK) {
       return status_of(db_, code);
     }
   }
   return cursor;
 }
 
-Result<int64_t> Database::run(std::string_view sql, std::initializer_list<SqlValue> values) {
-  SKEIN_ASSIGN(Cursor cursor, query(sql, values));
-  for (;;) {
-    SKEIN_ASSIGN(const bool row, cursor.next());
-    if (!row) return sqlite3_changes64(db_);
-  }
+Result<std::string> SqliteDatabase::word(std::string_view sql) {
+  SKEIN_ASSIGN(const std::unique_ptr<Cursor> rows, query(sql));
+  SKEIN_ASSIGN(const bool row, rows->next());
+  return row ? rows->text(0) : std::string("no answer");
 }
 
-Result<int64_t> Database::integer(std::string_view sql, std::initializer_list<SqlValue> values) {
-  SKEIN_ASSIGN(Cursor cursor, query(sql, values));
-  SKEIN_ASSIGN(const bool row, cursor.next());
-  if (!row) return not_found("store: no row for {}", sql);
-  return cursor.integer(0);
+const SqlDialect& SqliteDatabase::dialect() const {
+  return sqlite_dialect();
 }
 
-bool Database::in_transaction() const {
+bool SqliteDatabase::in_transaction() const {
   return sqlite3_get_autocommit(db_) == 0;
 }
 
-int64_t Database::last_insert_rowid() const {
-  return sqlite3_last_insert_rowid(db_);
-}
-
-void Database::watch_table(std::string table) {
-  watched_ = std::move(table);
+void SqliteDatabase::watch_table(std::string table) {
+  touched_.emplace(std::move(table), false);
   sqlite3_update_hook(
       db_,
       [](void* self, int, const char*, const char* name, sqlite3_int64) {
-        auto* db = static_cast<Database*>(self);
-        if (db->watched_ == name) db->touched_ = true;
+        auto& touched = static_cast<SqliteDatabase*>(self)->touched_;
+        if (const auto table = touched.find(std::string_view(name)); table != touched.end()) {
+          table->second = true;
+        }
       },
       this);
 }
 
-bool Database::take_touched() {
-  return std::exchange(touched_, false);
+bool SqliteDatabase::take_touched(std::string_view table) {
+  const auto watched = touched_.find(table);
+  return watched != touched_.end() && std::exchange(watched->second, false);
 }
 
-Status Database::back_up_to(const std::string& path) {
+Result<bool> SqliteDatabase::changed_elsewhere() {
+  SKEIN_ASSIGN(const int64_t version, integer("PRAGMA data_version"));
+  return std::exchange(data_version_, version) != version;
+}
+
+void SqliteDatabase::shrink() {
+  (void)exec("PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+Status SqliteDatabase::back_up_to(const std::string& path) {
   SKEIN_TRY(make_private_file(path));
   sqlite3* target = nullptr;
   int code = sqlite3_open_v2(path.c_str(), &target, SQLITE_OPEN_READWRITE | SQLITE_OPEN_EXRESCODE,
@@ -240,10 +241,8 @@ Status Database::back_up_to(const std::string& path) {
   return status;
 }
 
-Status Database::check_integrity() {
-  SKEIN_ASSIGN(Cursor cursor, query("PRAGMA integrity_check(1)"));
-  SKEIN_ASSIGN(const bool row, cursor.next());
-  const std::string finding = row ? cursor.text(0) : "no answer";
+Status SqliteDatabase::check_integrity() {
+  SKEIN_ASSIGN(const std::string finding, word("PRAGMA integrity_check(1)"));
   if (finding != "ok") return data_loss("store: the database is damaged: {}", finding);
   return {};
 }

@@ -1,0 +1,262 @@
+// BatchStore: lines and epochs.
+#include <algorithm>
+#include <string_view>
+
+#include "base/log.h"
+#include "server/store/batch_store.h"
+
+namespace skein {
+namespace {
+
+constexpr const char* kDeleteLines =
+    "DELETE FROM batch_lines WHERE batch = $1 AND line <= (SELECT max(line) FROM (SELECT line FROM "
+    "batch_lines WHERE batch = $1 ORDER BY line LIMIT $2) AS piece)";
+
+// What nobody has, was at no death and has no result; none for an epoch that has ended.
+constexpr const char* kClaimLines = R"sql(
+UPDATE batch_lines SET epoch = $1
+WHERE batch = $2
+  AND line IN (SELECT line FROM batch_lines
+               WHERE batch = $2 AND status_code IS NULL AND epoch IS NULL AND deaths = 0
+               ORDER BY line LIMIT $3{})
+  AND EXISTS (SELECT 1 FROM nodes WHERE epoch = $1)
+RETURNING batch, line, first_byte, bytes
+)sql";
+
+constexpr const char* kClaimSuspect = R"sql(
+UPDATE batch_lines SET epoch = $1, alone = 1
+WHERE batch = $2 AND line = $3 AND status_code IS NULL AND epoch IS NULL
+  AND EXISTS (SELECT 1 FROM nodes WHERE epoch = $1)
+)sql";
+
+constexpr const char* kFinishLine = R"sql(
+UPDATE batch_lines SET status_code = $1, request_id = $2, body = $3, epoch = NULL, alone = 0
+WHERE batch = $4 AND line = $5 AND epoch = $6 AND status_code IS NULL
+)sql";
+
+Status check_validating(Database& db, int64_t batch) {
+  SKEIN_ASSIGN(
+      const int64_t count,
+      db.integer("SELECT count(*) FROM batches WHERE seq = $1 AND status = 'validating'", {batch}));
+  return count == 1 ? Status{} : not_found("the batch is no longer being validated");
+}
+
+Status insert_line(Database& db, int64_t batch, const InputLine& line) {
+  const LineResult& refusal = line.refusal;
+  const bool refused = refusal.status_code != 0;
+  const auto value = [refused](SqlValue v) { return refused ? v : SqlValue{}; };
+  return db.exec(
+      "INSERT INTO batch_lines (batch, line, custom_id, first_byte, bytes, status_code, "
+      "request_id, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+      {batch, line.line,
+       line.custom_id.empty() ? SqlValue{} : SqlValue{std::string_view(line.custom_id)},
+       static_cast<int64_t>(line.offset), static_cast<int64_t>(line.bytes),
+       value(static_cast<int64_t>(refusal.status_code)),
+       value(std::string_view(refusal.request_id)), value(std::string_view(refusal.body))});
+}
+
+LinePlace place_of(const Cursor& row) {
+  return {{row.integer(0), row.integer(1)},
+          static_cast<uint64_t>(row.integer(2)),
+          static_cast<uint64_t>(row.integer(3))};
+}
+
+Result<std::vector<LinePlace>> claim_share(Database& db, int64_t epoch, const LineShare& share) {
+  auto claimed = db.list<LinePlace>(fmt::format(kClaimLines, db.dialect().skip_locked),
+                                    {epoch, share.batch, share.lines}, place_of);
+  if (claimed.ok()) {  // they are returned in no order
+    std::sort(claimed->begin(), claimed->end(),
+              [](const LinePlace& a, const LinePlace& b) { return a.id < b.id; });
+  }
+  return claimed;
+}
+
+Status finish(Database& db, int64_t epoch, const LineId& id, const LineResult& result) {
+  SKEIN_ASSIGN(const int64_t in_progress,
+               db.integer("SELECT count(*) FROM batches WHERE seq = $1 AND status = 'in_progress'",
+                          {id.batch}));
+  if (in_progress == 0) return not_found("the batch of line {} is not in progress", id.line);
+  SKEIN_ASSIGN(const int64_t changed,
+               db.run(kFinishLine, {static_cast<int64_t>(result.status_code), result.request_id,
+                                    result.body, id.batch, id.line, epoch}));
+  if (changed == 0) {
+    SKEIN_ASSIGN(const int64_t finished,
+                 db.integer("SELECT count(*) FROM batch_lines WHERE batch = $1 AND line = $2 AND "
+                            "status_code IS NOT NULL",
+                            {id.batch, id.line}));
+    if (finished != 0) return already_exists("line {} has its result", id.line);
+    return not_found("epoch {} has no line {} of this batch", epoch, id.line);
+  }
+  const bool success = result.status_code >= 200 && result.status_code < 300;
+  return db.exec(success ? "UPDATE batches SET completed = completed + 1 WHERE seq = $1"
+                         : "UPDATE batches SET failed = failed + 1 WHERE seq = $1",
+                 {id.batch});
+}
+
+struct Crashed {
+  LineId id;
+  std::string batch;
+  int64_t epoch;
+  int64_t deaths;
+  int64_t alone;
+};
+
+LineResult crash_result(const Crashed& line) {
+  return {
+      500, "",
+      fmt::format(R"({{"error": {{"message": "The server died {} times while this request ran, {} )"
+                  R"(of them while no other line of a batch did; it is not tried again.", )"
+                  R"("type": "server_error", "param": null, "code": "request_crashed_server"}}}})",
+                  line.deaths, line.alone)};
+}
+
+Status count_deaths(Database& db) {
+  SKEIN_TRY(
+      db.exec("UPDATE batch_lines SET deaths = deaths + 1, alone_deaths = alone_deaths + alone "
+              "WHERE epoch IS NOT NULL AND status_code IS NULL"));
+  SKEIN_ASSIGN(
+      const std::vector<Crashed> crashed,
+      db.list<Crashed>(
+          "SELECT l.batch, l.line, b.id, l.epoch, l.deaths, l.alone_deaths FROM batch_lines l JOIN "
+          "batches b ON b.seq = l.batch WHERE l.epoch IS NOT NULL AND l.status_code IS NULL AND "
+          "b.status = 'in_progress' AND (l.deaths >= $1 OR l.alone_deaths >= $2)",
+          {kMaxDeaths, kMaxDeathsAlone}, [](const Cursor& row) {
+            return Crashed{{row.integer(0), row.integer(1)},
+                           row.text(2),
+                           row.integer(3),
+                           row.integer(4),
+                           row.integer(5)};
+          }));
+  for (const Crashed& line : crashed) {
+    log_error("batch {}, line {}: the server died {} times while it ran; it fails", line.batch,
+              line.id.line, line.deaths);
+    SKEIN_TRY(finish(db, line.epoch, line.id, crash_result(line)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<int64_t> begin_epoch(Database& db, bool died, int64_t now_s) {
+  if (died) SKEIN_TRY(count_deaths(db));
+  SKEIN_TRY(db.exec("UPDATE batch_lines SET epoch = NULL, alone = 0 WHERE epoch IS NOT NULL"));
+  SKEIN_TRY(db.exec("DELETE FROM nodes"));
+  return db.integer("INSERT INTO nodes (renewed_at) VALUES ($1) RETURNING epoch", {now_s});
+}
+
+Result<int64_t> BatchStore::discard_lines(int64_t batch, int64_t limit) {
+  return thread_.write_and_wait<int64_t>([=](Database& db) -> Result<int64_t> {
+    SKEIN_TRY(check_validating(db, batch));
+    return db.run(kDeleteLines, {batch, limit});
+  });
+}
+
+Status BatchStore::insert_lines(int64_t batch, std::span<const InputLine> lines) {
+  return thread_.write_and_wait([=](Database& db) -> Status {
+    SKEIN_TRY(check_validating(db, batch));
+    for (const InputLine& line : lines) SKEIN_TRY(insert_line(db, batch, line));
+    return {};
+  });
+}
+
+Result<std::vector<LinePlace>> BatchStore::claim_lines(int64_t epoch,
+                                                       std::span<const LineShare> shares) {
+  using Places = std::vector<LinePlace>;
+  return await<Places>([&](Done<Places> done) {
+    thread_.write<Places>(
+        [epoch, shares](Database& db) -> Result<Places> {
+          Places all;
+          for (const LineShare& share : shares) {
+            SKEIN_ASSIGN(const Places claimed, claim_share(db, epoch, share));
+            all.insert(all.end(), claimed.begin(), claimed.end());
+          }
+          return all;
+        },
+        std::move(done));
+    thread_.hurry();  // somebody could be computing them
+  });
+}
+
+Result<std::vector<LinePlace>> BatchStore::suspect_lines(int64_t limit) {
+  return thread_.read_and_wait<std::vector<LinePlace>>([limit](Database& db) {
+    return db.list<LinePlace>(
+        "SELECT l.batch, l.line, l.first_byte, l.bytes FROM batch_lines l JOIN batches b ON b.seq "
+        "= "
+        "l.batch WHERE l.deaths != 0 AND l.status_code IS NULL AND l.epoch IS NULL AND b.status = "
+        "'in_progress' ORDER BY l.batch, l.line LIMIT $1",
+        {limit}, place_of);
+  });
+}
+
+Status BatchStore::claim_suspect(int64_t epoch, const LineId& line) {
+  return await_status([&](DoneStatus done) {
+    thread_.write(
+        [epoch, line](Database& db) -> Status {
+          SKEIN_ASSIGN(const int64_t changed,
+                       db.run(kClaimSuspect, {epoch, line.batch, line.line}));
+          return changed == 1 ? Status{} : not_found("line {} is not to be had", line.line);
+        },
+        std::move(done));
+    thread_.hurry();
+  });
+}
+
+void BatchStore::finish_line(int64_t epoch, const LineId& line, LineResult result,
+                             DoneStatus done) {
+  thread_.write(job_of(finish, epoch, line, std::move(result)), std::move(done));
+}
+
+Status BatchStore::return_lines(int64_t epoch, std::span<const LineId> lines) {
+  return thread_.write_and_wait([=](Database& db) -> Status {
+    for (const LineId& line : lines) {
+      SKEIN_TRY(
+          db.exec("UPDATE batch_lines SET epoch = NULL, alone = 0 WHERE batch = $1 AND line = "
+                  "$2 AND epoch = $3",
+                  {line.batch, line.line, epoch}));
+    }
+    return {};
+  });
+}
+
+Status BatchStore::return_all_lines(int64_t epoch) {
+  return thread_.write_and_wait([epoch](Database& db) {
+    return db.exec("UPDATE batch_lines SET epoch = NULL, alone = 0 WHERE epoch = $1", {epoch});
+  });
+}
+
+Status BatchStore::renew(int64_t epoch, const std::map<int64_t, int64_t>& served_s) {
+  return thread_.write_and_wait([&, epoch, now_s = now_s_()](Database& db) -> Status {
+    SKEIN_ASSIGN(const int64_t changed,
+                 db.run("UPDATE nodes SET renewed_at = $1 WHERE epoch = $2", {now_s, epoch}));
+    if (changed != 1) return not_found("the epoch {} has ended", epoch);
+    for (const auto& [batch, seconds] : served_s) {
+      SKEIN_TRY(
+          db.exec("UPDATE batches SET served_s = served_s + $1 WHERE seq = $2", {seconds, batch}));
+    }
+    return {};
+  });
+}
+
+Result<std::vector<OutputLine>> BatchStore::output_lines(int64_t batch, int64_t after,
+                                                         int64_t limit) {
+  return thread_.read_and_wait<std::vector<OutputLine>>([=](Database& db) {
+    return db.list<OutputLine>(
+        "SELECT line, custom_id, status_code, request_id, body FROM batch_lines WHERE batch = $1 "
+        "AND line > $2 ORDER BY line LIMIT $3",
+        {batch, after, limit}, [](const Cursor& row) {
+          return OutputLine{row.integer(0),
+                            row.text(1),
+                            {static_cast<int32_t>(row.integer(2)), row.text(3), row.text(4)}};
+        });
+  });
+}
+
+Status BatchStore::drop_lines(int64_t batch, int64_t limit) {
+  return thread_.write_and_wait([=](Database& db) -> Status {
+    SKEIN_ASSIGN(const int64_t dropped, db.run(kDeleteLines, {batch, limit}));
+    if (dropped == limit) return {};
+    return db.exec("UPDATE batches SET open = 0 WHERE seq = $1", {batch});
+  });
+}
+
+}  // namespace skein

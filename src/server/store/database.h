@@ -1,0 +1,95 @@
+// A database behind Status: what the store's SQL runs on. A driver is one folder that implements
+// this and has a SqlDialect (sqlite/).
+//
+//   SKEIN_ASSIGN(const std::vector<std::string> ids,
+//                db.list<std::string>("SELECT id FROM files WHERE owner = $1", {owner},
+//                                     [](const Cursor& row) { return row.text(0); }));
+//
+// Thread-safety: none; a Database belongs to one thread at a time (the store's).
+//
+// Errors: kResourceExhausted for a full disk, kUnavailable for what may pass (I/O error, locked by
+// another process), kDataLoss for a file that is no sound database, kAlreadyExists for a broken
+// UNIQUE rule, kInternal for everything that is our own fault.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "server/store/dialect.h"
+
+namespace skein {
+
+// What a parameter is bound to; std::monostate is NULL.
+using SqlValue =
+    std::variant<std::monostate, int64_t, std::string_view, std::span<const std::byte>>;
+using SqlValues = std::initializer_list<SqlValue>;
+
+// One run of a statement. The statement is free for the next run when the cursor goes.
+class Cursor {
+ public:
+  virtual ~Cursor() = default;
+
+  // True: stands on the next row. False: there are no more.
+  virtual Result<bool> next() = 0;
+  // How many rows the statement changed, once there are no more.
+  virtual int64_t changes() const = 0;
+
+  // Columns of the current row, from 0. NULL reads as 0 and as empty.
+  virtual int64_t integer(int column) const = 0;
+  virtual std::string text(int column) const = 0;  // also of bytes
+};
+
+class Database {
+ public:
+  virtual ~Database() = default;
+
+  virtual const SqlDialect& dialect() const = 0;
+  // Statements without parameters or rows.
+  virtual Status exec(const std::string& sql) = 0;
+  // Prepares (once per text) and binds $1, $2, ... One cursor per text at a time.
+  virtual Result<std::unique_ptr<Cursor>> query(std::string_view sql, SqlValues values = {}) = 0;
+  // False after a fault inside a transaction that made the database roll all of it back.
+  virtual bool in_transaction() const = 0;
+
+  // From now on changes of rows of this table are noticed, those that are rolled back included.
+  virtual void watch_table(std::string table) = 0;
+  // Whether the watched table was touched since the last call.
+  virtual bool take_touched(std::string_view table) = 0;
+  // Whether another process has committed anything since the last call.
+  virtual Result<bool> changed_elsewhere() = 0;
+  // Gives back room on the disk that the database can do without.
+  virtual void shrink() = 0;
+
+  // Runs to the end, and says how many rows it changed.
+  Status exec(std::string_view sql, SqlValues values) { return run(sql, values).status(); }
+  Result<int64_t> run(std::string_view sql, SqlValues values = {});
+  // The first column of the first row; kNotFound when there is none.
+  Result<int64_t> integer(std::string_view sql, SqlValues values = {});
+  // Every row, as `make(const Cursor&)` reads it into a T or a Result<T>.
+  template <class T, class Make>
+  Result<std::vector<T>> list(std::string_view sql, SqlValues values, const Make& make) {
+    SKEIN_ASSIGN(const std::unique_ptr<Cursor> rows, query(sql, values));
+    std::vector<T> all;
+    for (;;) {
+      SKEIN_ASSIGN(const bool row, rows->next());
+      if (!row) return all;
+      Result<T> one = make(*rows);
+      SKEIN_TRY(one.status());
+      all.push_back(std::move(*one));
+    }
+  }
+  // What `work` does is kept whole, or not at all when it fails.
+  Status transaction(const std::function<Status()>& work);
+};
+
+}  // namespace skein
