@@ -179,12 +179,10 @@ class OpenAiTest(unittest.TestCase):
         stream = self.client().completions.create(prompt="x", stream=True, extra_body={"ignore_eos": True},
                                                   **{**FIXED, "max_tokens": 4000})
         next(iter(stream))
+        running = lambda: STATE.server.gauge("vllm:num_requests_running")
+        self.assertTrue(STATE.server.settle(lambda: running() == 1), running())  # a step is published after its tokens
         stream.close()
-        sample = f'vllm:num_requests_running{{model_name="{NAME}"}}'
-        until = time.monotonic() + 10
-        while STATE.server.metrics()[sample] > 0 and time.monotonic() < until:
-            time.sleep(0.01)
-        self.assertEqual(STATE.server.metrics()[sample], 0)
+        self.assertTrue(STATE.server.settle(lambda: running() == 0), running())
 
     def test_retries_when_the_queue_is_full(self):
         with full_queue(self) as queue:

@@ -221,7 +221,7 @@ class SlowReaderTest(unittest.TestCase):
 class IdleStreamTest(unittest.TestCase):
     """A stream that waits for its turn costs less than 64 KiB."""
 
-    STREAMS = 1000 if FULL else 200
+    STREAMS = 960 if FULL else 200  # a key that is alone may hold 992 of the queue's 1,024 places
 
     def test_waiting_streams_are_small(self):
         if not load.allow_files(self.STREAMS + 100):

@@ -234,8 +234,8 @@ class Names(unittest.TestCase):
                     self.assertIn(key, keys, block.where)
 
     def test_routes_are_the_table(self):
-        source = (ROOT / "src/server/routes.cpp").read_text()
-        table = {(m[1], m[2]) for m in re.finditer(r'\{k\w+, "([A-Z]+)", "([^"]+)"', source)}
+        source = (ROOT / "src/server/routes.def").read_text()
+        table = {(m[1], m[2]) for m in re.finditer(r'^SKEIN_ROUTE\("([A-Z]+)", "([^"]+)"', source, re.M)}
         page = (ROOT / "docs/API.md").read_text()
         self.assertEqual({(m[1], m[2]) for m in re.finditer(r"^\| ([A-Z]+) \| `([^`]+)`", page, re.M)}, table)
 
