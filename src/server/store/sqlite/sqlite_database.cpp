@@ -133,16 +133,28 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& 
 
 Status SqliteDatabase::set_up(int busy_timeout_ms) {
   sqlite3_busy_timeout(db_, busy_timeout_ms);
+  SKEIN_TRY(use_log(busy_timeout_ms));
   // The log is cut back to 64 MiB after a burst instead of keeping its largest size for ever.
   // Nothing is sorted that needs a temporary file, which a sandboxed server could not make.
   SKEIN_TRY(
-      exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
-           "PRAGMA journal_size_limit = 67108864; PRAGMA trusted_schema = OFF; PRAGMA temp_store = "
-           "MEMORY;"));
+      exec("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = "
+           "67108864; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY;"));
   SKEIN_ASSIGN(const std::string mode, word("PRAGMA journal_mode"));
   if (mode == "wal") return {};
   return unavailable("store: the file system of the database has no WAL (journal mode is '{}')",
                      mode);
+}
+
+// Of two processes that make a database at the same time each may hold the lock that the other
+// needs; SQLite then refuses one of them at once, whatever its timeout says.
+Status SqliteDatabase::use_log(int busy_timeout_ms) {
+  constexpr int kPauseMs = 10;
+  for (int waited_ms = 0;; waited_ms += kPauseMs) {
+    const int code = sqlite3_exec(db_, "PRAGMA journal_mode = WAL", nullptr, nullptr, nullptr);
+    if (code == SQLITE_OK) return {};
+    if ((code & 0xff) != SQLITE_BUSY || waited_ms >= busy_timeout_ms) return status_of(db_, code);
+    sqlite3_sleep(kPauseMs);
+  }
 }
 
 SqliteDatabase::~SqliteDatabase() {

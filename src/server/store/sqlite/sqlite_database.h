@@ -47,6 +47,7 @@ class SqliteDatabase final : public Database {
   explicit SqliteDatabase(sqlite3* db) : db_(db) {}
   Result<sqlite3_stmt*> prepare(std::string_view sql);
   Status set_up(int busy_timeout_ms);
+  Status use_log(int busy_timeout_ms);
   Result<std::string> word(std::string_view sql);  // the first column of the first row
 
   sqlite3* db_;
