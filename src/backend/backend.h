@@ -64,7 +64,7 @@ class Backend {
     return make_matrix(parts, [](std::span<const std::byte>) {});
   }
   virtual Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) = 0;
-  // What a part will take in a matrix, by its type and shape; its bytes are not looked at.
+  // The bytes that a part will take in a matrix, by its type and shape; they are not looked at.
   virtual uint64_t matrix_bytes(const WeightView& part) const = 0;
   // Lays the next matrices side by side, up to that many bytes of them: without it each may leave
   // some memory unused. kResourceExhausted with the size when it cannot be had.

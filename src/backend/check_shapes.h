@@ -1,4 +1,4 @@
-// What every backend CHECKs before an op: that the shapes its caller gave fit together. A mismatch
+// Every backend CHECKs before an op that the shapes its caller gave fit together. A mismatch
 // is a bug of the caller, and would otherwise be a read or write out of bounds.
 #pragma once
 

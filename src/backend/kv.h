@@ -11,12 +11,12 @@ namespace skein {
 // How a cache keeps keys and values: as they are, rounded to the nearest bfloat16, or as integers
 // of 8 bits with a scale for each token and head.
 enum class KvType : uint8_t { kF32, kBf16, kInt8 };
-// Where nobody says otherwise.
+// The type where nobody says otherwise.
 constexpr KvType default_kv_type(Precision precision) {
   return precision == Precision::kDefault ? KvType::kBf16 : KvType::kF32;
 }
 
-// What a block of kBlockTokens tokens has to hold.
+// The contents of a block of kBlockTokens tokens.
 struct KvSpec {
   uint32_t layers = 0;
   uint32_t heads = 0;

@@ -9,7 +9,7 @@
 
 namespace skein {
 
-// Where some floats lie in backend memory; nullptr: nowhere.
+// The place of some floats in backend memory; nullptr: nowhere.
 class Floats {
  public:
   Floats() = default;

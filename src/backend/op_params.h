@@ -1,4 +1,4 @@
-// What ops are told beside their rows.
+// Parameters of ops beside their rows.
 #pragma once
 
 #include <cstddef>
@@ -70,7 +70,7 @@ struct LinearInput {
   const ActivationParams* activation = nullptr;
 };
 
-// What queries and keys go through before they meet: norms, then rope.
+// Queries and keys go through this before they meet: norms, then rope.
 struct QkTransform {
   const NormParams* q_norm = nullptr;
   const NormParams* k_norm = nullptr;

@@ -1,4 +1,4 @@
-// What the user chose, never what the batch suggests (arithmetic.h has the definitions).
+// The user chooses it, never what the batch suggests (arithmetic.h has the definitions).
 //   kF32      float32 throughout, for checking
 //   kDefault  quantized weights with activations of 8 bits, all others in bfloat16
 //   kHigh     weights and activations of products in bfloat16

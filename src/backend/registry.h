@@ -14,7 +14,8 @@ namespace skein {
 struct BackendOptions {
   std::string device = "cpu";  // a name of registry.def
   Precision precision = Precision::kDefault;
-  // Of the CPU backend: scalar, avx2, avx512 or amx; the best that the machine has if absent.
+  // The instruction set of the CPU backend: scalar, avx2, avx512 or amx; the best that the machine
+  // has if absent.
   std::optional<std::string> isa{};
 };
 

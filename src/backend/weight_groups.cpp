@@ -14,7 +14,7 @@ using Groups = std::span<WeightGroup>;
 
 constexpr size_t kGroup = arithmetic::kGroup;
 constexpr size_t kGroupsOfSuperBlock = quant::kSuperBlock / kGroup;
-// Of codes of signed values, by their bits.
+// The offset of codes of signed values, by their bits.
 constexpr int32_t kOffset4 = 8, kOffset5 = 16, kOffset6 = 32, kOffset8 = 128;
 
 constexpr std::array<int8_t, 16> kIq4Table = {-127, -104, -83, -65, -49, -35, -22, -10,

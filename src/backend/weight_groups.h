@@ -33,7 +33,8 @@ struct GroupFormat {
 
 struct WeightGroup {
   std::array<uint8_t, arithmetic::kGroup> code{};
-  // Of the halves, as bits of float16 or bfloat16; the second ones only where format.halves.
+  // These are of the halves, as bits of float16 or bfloat16; the second ones only where
+  // format.halves.
   std::array<uint16_t, 2> scale{}, minimum{};
 };
 

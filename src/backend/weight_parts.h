@@ -10,7 +10,7 @@
 
 namespace skein {
 
-// What products with a weight compute (arithmetic.h).
+// The arithmetic of products with a weight (arithmetic.h).
 enum class ProductType : uint8_t { kF32, kG32, kBF16 };
 
 ProductType product_type_of(Precision precision, const WeightView& view);

@@ -80,7 +80,7 @@ uint64_t Decoder::workspace_bytes() const {
   return workspace_->memory.bytes();
 }
 
-// What the backend cannot know; that the sequences partition the rows it has seen.
+// Checks what the backend cannot know; that the sequences partition the rows it has seen.
 void Decoder::check(const Batch& batch, const KvCache& cache) const {
   const size_t rows = batch.tokens.size();
   SKEIN_CHECK(rows <= limits_.rows, "a batch of {} rows, at most {}", rows, limits_.rows);

@@ -65,7 +65,7 @@ class Decoder {
   // when weights and workspace do not fit the memory there is (both numbers); what admit() gives.
   static Result<std::unique_ptr<Decoder>> load(const WeightSource& source, Backend& backend,
                                                const DecoderOptions& options);
-  // What load() finds out about the files alone, without memory or a backend.
+  // Finds out what load() would about the files alone, without memory or a backend.
   static Status check_source(const WeightSource& source, uint32_t max_context);
   ~Decoder();
 
@@ -73,7 +73,7 @@ class Decoder {
   uint32_t max_context() const { return max_context_; }
   const BatchLimits& limits() const { return limits_; }
   uint64_t weight_bytes() const;  // what a step of one row reads
-  // What it has taken of the backend's memory.
+  // The bytes that it has taken of the backend's memory.
   uint64_t packed_bytes() const { return packed_bytes_; }  // for weights
   uint64_t workspace_bytes() const;
 

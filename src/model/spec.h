@@ -101,7 +101,7 @@ inline constexpr uint32_t kMaxLayers = 1 << 10;
 inline constexpr uint32_t kMaxExperts = 1 << 12;
 inline constexpr uint32_t kMaxModelContext = 1 << 28;
 
-// What a block of the model's KV cache holds.
+// The contents of a block of the model's KV cache.
 KvSpec kv_spec(const ModelSpec& spec, KvType type);
 
 // That the numbers fit each other: kInvalidArgument names the ones that do not.

@@ -44,7 +44,7 @@ struct Weights {
   std::vector<std::unique_ptr<Rope>> ropes;  // of ModelSpec::ropes
   std::vector<LayerWeights> layers;
 
-  // What the pointers and matrices above point into.
+  // The pointers and matrices above point into this.
   std::vector<Buffer> parameters;
   std::vector<std::vector<std::byte>> repacked;
 };

@@ -14,7 +14,7 @@
 
 namespace skein {
 
-// What a caller submits.
+// A request as its caller submits it.
 struct RequestSpec {
   RequestId id;
   Priority priority = Priority::NORMAL;

@@ -61,10 +61,10 @@ struct StepLimits {
   TimeUs target_us = 0;           // of a step; 0: none
   uint32_t slowdown_percent = 0;  // of what its decode rows would take alone; 0: none
 };
-// What a slowdown may always come to: nobody reads sixteen tokens a second.
+// A slowdown may always come to this: nobody reads sixteen tokens a second.
 inline constexpr TimeUs kUnnoticedUs = 60 * kUsPerMs;
 
-// What is left of a step for prefill after its decode rows: a number of tokens and a time.
+// The part of a step that its decode rows leave to prefill: a number of tokens and a time.
 class StepBudget {
  public:
   StepBudget(const CostModel& model, const StepLimits& limits, const StepLoad& decodes);

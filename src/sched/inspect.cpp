@@ -1,4 +1,4 @@
-// What can be asked of a scheduler without changing it.
+// Questions to a scheduler that do not change it.
 #include <algorithm>
 
 #include "sched/scheduler.h"

@@ -21,7 +21,7 @@ QueueDoor::QueueDoor(const Config& config)
 TimeUs QueueDoor::advance(TimeUs now) {
   now_ = std::max(now_, now);
   const TimeUs bucket = now_ / bucket_us_;
-  // What is older than the window goes.
+  // Ends that are older than the window go.
   for (TimeUs b = std::max(bucket_ + 1, bucket - kBuckets + 1); b <= bucket; ++b) {
     ends_[static_cast<size_t>(b) % kBuckets] = 0;
   }

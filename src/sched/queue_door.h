@@ -38,7 +38,7 @@ constexpr uint32_t queue_places(uint32_t max_queue, Priority priority) {
   return priority == Priority::HIGH ? max_queue + max_queue / 8 + 1 : max_queue;
 }
 
-// Of these, how many one tenant leaves to the others even while it is alone.
+// One tenant leaves so many of these to the others even while it is alone.
 constexpr uint32_t places_for_others(uint32_t max_queue) {
   return max_queue / 8 < 32 ? max_queue / 8 : 32;
 }
@@ -54,7 +54,7 @@ struct QueueArrival {
 struct DoorAnswer {
   enum class Kind : uint8_t { kEntered, kQueueFull, kShareFull };
   Kind kind = Kind::kEntered;
-  // Of a refusal: how many places would be held, in all or by this tenant, and how many may be.
+  // A refusal says how many places would be held, in all or by this tenant, and how many may be.
   uint32_t wanted = 0;
   uint32_t places = 0;
 
@@ -79,7 +79,7 @@ class QueueDoor {
 
   uint32_t waiting() const { return waiting_; }
   uint32_t held(uint64_t tenant) const;
-  // What a tenant may hold while others ask.
+  // The number of places that a tenant may hold while others ask.
   uint32_t share(TimeUs now);
   // Where others ask and so many more are beyond the tenant's share: how long it takes, as things
   // go, until they are not.

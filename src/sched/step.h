@@ -42,7 +42,7 @@ struct StepPlan {
   uint64_t step = 0;
   std::vector<Segment> segments;  // in order of admission
   uint32_t tokens = 0;            // of all segments
-  // What changed on the way, each in the order it happened, preemptions before admissions.
+  // Changes on the way, each in the order it happened, preemptions before admissions.
   std::vector<EndEvent> ended;       // deadline passed: they end here, without a segment
   std::vector<RequestId> preempted;  // back in the queue, in their old place
   std::vector<RequestId> admitted;   // out of the queue, for the first time or again
@@ -71,7 +71,7 @@ enum class SegmentOutcome : uint8_t {
   kFault,  // this segment failed (NaN, throw); no other segment is concerned
 };
 
-// What came of a segment. Without samples it has no tokens; otherwise it has one for each draft
+// The result of a segment. Without samples it has no tokens; otherwise it has one for each draft
 // that came true and one more, or less where the answer ends.
 struct SegmentResult {
   SegmentOutcome outcome = SegmentOutcome::kOk;

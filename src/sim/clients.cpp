@@ -1,4 +1,4 @@
-// What the clients of a simulated run do: submit, misbehave, hang up.
+// The clients of a simulated run: they submit, misbehave and hang up.
 #include <algorithm>
 
 #include "sim/simulator.h"

@@ -79,7 +79,7 @@ bool Simulator::others_ask(uint32_t tenant) const {
   });
 }
 
-// What may be held where the ends of so long a time count.
+// The places that may be held where the ends of so long a time count.
 uint32_t Simulator::share_of_ends(TimeUs window_us) const {
   const auto ends =
       static_cast<uint32_t>(std::count_if(door_ends_.begin(), door_ends_.end(), [&](TimeUs ended) {

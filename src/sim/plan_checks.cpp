@@ -1,4 +1,4 @@
-// What must hold of every plan, seen from outside the scheduler.
+// Rules that every plan must keep, seen from outside the scheduler.
 #include <algorithm>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// What a simulated run consists of: a seed decides the scheduler's limits, the load and the faults.
+// A simulated run: a seed decides the scheduler's limits, the load and the faults.
 #pragma once
 
 #include <array>
@@ -73,15 +73,15 @@ struct SimConfig {
 // The configuration that a seed stands for, with all its faults.
 SimConfig random_config(uint64_t seed, uint32_t steps);
 
-// What the model says after `index` generated tokens: a pure function of the request.
+// The model's word after `index` generated tokens: a pure function of the request.
 struct OracleSample {
   SegmentOutcome outcome = SegmentOutcome::kOk;
   TokenId token = kNoToken;
 };
 OracleSample oracle_sample(const SimConfig& config, uint64_t request_seed, uint32_t index);
 
-// What a guesser that means no good says after `index` generated tokens: some are right, some are
-// wrong, some are no tokens at all, and there may be more than anybody can use.
+// The words of a guesser that means no good after `index` generated tokens: some are right, some
+// are wrong, some are no tokens at all, and there may be more than anybody can use.
 std::vector<TokenId> oracle_drafts(const SimConfig& config, uint64_t request_seed, uint32_t index);
 
 // A request as its client and the oracle know it.

@@ -58,9 +58,9 @@ struct HeadBf16 {
   }
 };
 
-// What kQ queries from `query` on score with the tokens of one block, scaled and capped; those that
-// the query does not see too, which nobody reads. Sums of earlier dimensions wait in memory, so
-// that the registers are all for chains.
+// The scores of kQ queries from `query` on with the tokens of one block, scaled and capped; those
+// that the query does not see too, which nobody reads. Sums of earlier dimensions wait in memory,
+// so that the registers are all for chains.
 template <class V, class Head, size_t kQ>
 void score_block(const AttendSpan& a, const Head& head, size_t query, size_t block) {
   using F = typename V::F;

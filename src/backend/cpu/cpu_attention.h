@@ -53,7 +53,7 @@ class Attention {
     size_t query_floats() const { return tile_queries * cache.head_dim; }
     size_t widened_floats() const;
   };
-  // What a slot works with.
+  // The scratch that a slot works with.
   struct Memory {
     float *widened, *queries, *totals, *partials, *scores;
   };

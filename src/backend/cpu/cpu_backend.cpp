@@ -142,7 +142,7 @@ class CpuBackend final : public HostBackend {
   std::vector<Piece> pieces_;
 };
 
-// What an element costs, in multiplications.
+// An element costs so many multiplications.
 constexpr size_t kCopy = 1;
 constexpr size_t kExp = 4;
 constexpr size_t kCosSin = 32;

@@ -30,7 +30,7 @@ class CpuMatrix final : public Matrix {
   std::span<const PackedPart> packed() const { return packed_; }
 
   // The rest is for matrices that are not.
-  // Of a row in a panel: the inputs, up to a multiple of 16.
+  // The length of a row in a panel: the inputs, up to a multiple of 16.
   size_t panel_stride() const { return (inputs() + 15) / 16 * 16; }
   // Rows [first, first + rows) into a panel; zeros past the inputs.
   void fill_panel(size_t first, size_t rows, float* panel) const;

@@ -1,4 +1,4 @@
-// What linear_kernels.inl needs beyond a Vec: dots of bytes, rounding, and sizes of tiles.
+// linear_kernels.inl needs this beyond a Vec: dots of bytes, rounding, and sizes of tiles.
 //
 // Bytes W are 64: four codes of each of 16 outputs. A dot of codes with the activations of a record
 // goes start, add for each four columns, finish, and ends as 16 floats, kDotBias plus the exact
@@ -17,7 +17,7 @@ struct DotScalar : VecScalar {
     uint8_t byte[64];
   };
 
-  // What is in registers at once: rows, and row blocks beside several rows or one.
+  // Registers hold so many at once: rows, and row blocks beside several rows or one.
   static constexpr size_t kMaxRows = 1;
   static constexpr size_t kBlocks = 1;
   static constexpr size_t kBf16Blocks = 1;

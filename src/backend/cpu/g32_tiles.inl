@@ -19,14 +19,14 @@ constexpr size_t columns_of(size_t dot) {
   return kHalves ? kFirstHalf + dot : size_t{kWhole};
 }
 
-// Where the dot of a row's columns starts, for codes of four bits or eight.
+// The dot of a row's columns starts here, for codes of four bits or eight.
 template <bool kSmall>
 __attribute__((always_inline)) inline const int32_t* dot_start(const QuantizedRow& x,
                                                                size_t columns) {
   return &(kSmall ? x.start_8 : x.start_128)[columns];
 }
 
-// What the minimum of some columns is multiplied with.
+// The minimum of some columns is multiplied with this.
 template <bool kHalves>
 __attribute__((always_inline)) inline float scaled_sum(const QuantizedRow& x, size_t half) {
   if constexpr (!kHalves) return x.scaled_sum;

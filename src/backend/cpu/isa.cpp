@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kNames[] = {"scalar", "avx2", "avx512", "amx"};
 
-// What an ISA needs beyond the one before it.
+// The features that an ISA needs beyond the one before it.
 struct Need {
   CpuIsa isa;
   bool CpuFeatures::*feature;

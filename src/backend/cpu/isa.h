@@ -22,7 +22,7 @@ enum class CpuIsa : uint8_t { kScalar, kAvx2, kAvx512, kAmx };
 
 std::string_view isa_name(CpuIsa isa);  // "avx512"
 
-// What a machine has; all false where it is not an x86.
+// Features of a machine; all false where it is not an x86.
 struct CpuFeatures {
   bool avx2 = false, fma = false, f16c = false;
   bool avx512f = false, avx512bw = false, avx512vl = false, avx512dq = false;
@@ -32,7 +32,8 @@ struct CpuFeatures {
   bool os_ymm = false, os_zmm = false, os_tiles = false;
 };
 
-// Of the machine that this runs on. Where it has AMX tiles this requests them for the process.
+// The features of the machine that this runs on. Where it has AMX tiles this requests them for the
+// process.
 CpuFeatures detect_cpu_features();
 
 // The one that was asked for by name, or the best there is. kInvalidArgument for a name that is

@@ -24,7 +24,7 @@ constexpr size_t kBlocksOfOneRow = 4, kBlocksOfRows = 3;
 // second-level cache. Fewer at a time would have the weights come by more often.
 constexpr size_t kCachedBytes = size_t{2} << 20;
 
-// What an element costs that is normed and quantized, in multiplications.
+// An element that is normed and quantized costs so many multiplications.
 constexpr size_t kRowWork = 4;
 
 constexpr size_t groups_of(size_t inputs) {

@@ -44,7 +44,7 @@ class Linear {
     size_t begin, end;
     size_t first_tile;  // of the prepared activations
   };
-  // Where an entry of x_ is in them.
+  // The place of an entry of x_ in them.
   struct Place {
     size_t tile, row;
   };
@@ -70,7 +70,7 @@ class Linear {
     return reinterpret_cast<QuantizedRecord*>(quantized_.slot(0));
   }
   Bf16Record* rounded() const { return reinterpret_cast<Bf16Record*>(rounded_.slot(0)); }
-  // Of entry `i` of x_.
+  // The residuals of entry `i` of x_.
   Bf16Residual* residuals(size_t i, size_t groups) const {
     return reinterpret_cast<Bf16Residual*>(residuals_.slot(0)) + i * most_residuals(groups);
   }
@@ -83,7 +83,7 @@ class Linear {
   Scratch plain_;  // all rows so, where they are multiplied as they are
   Scratch quantized_, rounded_,
       residuals_;  // the activations, for the product types that want them
-  // Of the op under way; they keep their capacity.
+  // These are of the op under way; they keep their capacity.
   const LinearInput* input_ = nullptr;  // that changes rows; else nullptr
   bool quantizes_ = false, rounds_ = false;
   std::vector<const float*> x_;

@@ -14,7 +14,7 @@
 //   8-bit codes  512 bytes: byte (16 j + r) * 4 + c holds column 4 j + c of output r, j < 8
 //   scales       16 of 16 bits, one per output; then those of columns 16 to 31 where the halves
 //                have their own; then minimums in the same way where there are any
-// Of definition BF16 it is [columns / 2][16 outputs][2], columns up to a multiple of 32.
+// For products of type BF16 it is [columns / 2][16 outputs][2], columns up to a multiple of 32.
 // Four codes of each of 16 outputs are what one instruction multiplies with four activations.
 //
 // Activations. 16 rows are a tile, 32 columns of it one record, records in the order of columns.
@@ -37,8 +37,9 @@ inline constexpr size_t kCodes8Bytes = kBlockRows * arithmetic::kGroup;
 inline constexpr size_t kScalesBytes = kBlockRows * sizeof(uint16_t);
 inline constexpr size_t kBf16BlockBytes = kBlockRows * arithmetic::kGroup * sizeof(uint16_t);
 
-// What codes are. Those without minimum are unsigned, with an offset of half their range; kernels
-// raise those of five and six bits, so that there are but two offsets: 8 (kNibbles) and 128.
+// The kinds of codes. Those without minimum are unsigned, with an offset of half their range;
+// kernels raise those of five and six bits, so that there are but two offsets: 8 (kNibbles) and
+// 128.
 enum class Codes : uint8_t { kTwos, kNibbles, kTable, kFives, kSixes, kBytes };
 inline constexpr uint8_t kRaiseFives = 128 - 16, kRaiseSixes = 128 - 32;
 
@@ -87,7 +88,7 @@ struct alignas(64) Bf16Residual {
   float x[arithmetic::kGroup];
   size_t group;
 };
-// Of a row, at most.
+// A row has at most so many of them.
 constexpr size_t most_residuals(size_t groups) {
   return groups / 2 + 1;
 }

@@ -1,4 +1,4 @@
-// Where the sums of a product with packed weights go.
+// Targets for the sums of a product with packed weights.
 #pragma once
 
 #include "backend/cpu/linear_kernels.h"

@@ -26,7 +26,7 @@ class PackedPart {
   size_t bytes() const { return row_blocks() * block_stride_; }
   size_t block_stride() const { return block_stride_; }
 
-  // Where it shall lie: bytes() zeroed bytes that outlive it, aligned to 64.
+  // Sets where it lies: bytes() zeroed bytes that outlive it, aligned to 64.
   void place(uint8_t* memory) { memory_ = memory; }
   // How product type kBF16 reads a row of the view; nullptr: as the reference does.
   void read_by(Dequantize dequantize) { dequantize_ = dequantize; }

@@ -150,7 +150,7 @@ struct VecScalar {
     }
     return x.lane[0];
   }
-  // Of numbers.
+  // The largest lane; all of them must be numbers.
   static float largest(F x) {
     float most = x.lane[0];
     for (const float lane : x.lane) most = most > lane ? most : lane;

@@ -97,7 +97,7 @@ class Workers {
     }
   }
 
-  // Whoever holds items is at work on them.
+  // A worker that holds items is at work on them.
   static void await_end(const Phase& phase, const Progress& progress) {
     for (int i = 0; progress.done.load(std::memory_order_acquire) < phase.items; ++i) {
       ComputePool::spin(i < kSpins);

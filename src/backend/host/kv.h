@@ -62,7 +62,7 @@ struct KvLayer {
     return values + (size_t{d} / 16 * (kBlockTokens / 2) + slot / 2) * 32 + size_t{d} % 16 * 2 +
            slot % 2;
   }
-  // Of kInt8, the places of a token's two scales, in floats.
+  // With kInt8, the places of a token's two scales, in floats.
   size_t key_scale_index(uint32_t slot) const {
     return half_elements(head_dim, type) / sizeof(float) + slot;
   }

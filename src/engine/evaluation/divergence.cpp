@@ -8,7 +8,7 @@
 namespace skein {
 namespace {
 
-// What a logit has to lose to become a log-probability.
+// A logit less this is a log-probability.
 double log_sum_exp(std::span<const float> logits) {
   const double max = *std::max_element(logits.begin(), logits.end());
   double sum = 0;

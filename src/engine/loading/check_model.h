@@ -1,4 +1,4 @@
-// What a model's files say, read as a load reads it, to see whether that can be done at all.
+// Reads what a model's files say as a load reads it, to see whether that can be done at all.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 namespace skein {
 namespace {
 
-// What a name in tokenizer.ggml.pre stands for.
+// A pre-tokenizer by the name that tokenizer.ggml.pre gives it.
 struct Preset {
   std::string_view name;
   std::span<const Splitter> splitters;

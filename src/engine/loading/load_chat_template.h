@@ -7,7 +7,7 @@
 
 namespace skein {
 
-// What the files say: `tokenizer.chat_template` of a GGUF file, chat_template.jinja or
+// The files' own template: `tokenizer.chat_template` of a GGUF file, chat_template.jinja or
 // tokenizer_config.json of a folder, and the text of the bos and eos tokens. Errors name the key.
 Result<ChatTemplateSource> read_chat_template(const WeightSource& source);
 

@@ -46,7 +46,7 @@ class LoadedModel {
   // model.
   std::mutex& compute_mutex() const { return compute_mutex_; }
   Precision precision() const { return precision_; }
-  // Of the caches that this model computes with.
+  // The type of the caches that this model computes with.
   KvType kv_type() const { return kv_type_; }
   uint64_t kv_block_bytes() const {
     return backend_->kv_block_bytes(kv_spec(decoder_->spec(), kv_type_));
@@ -68,7 +68,7 @@ class LoadedModel {
   // matrices are often padded.)
   uint32_t vocab() const { return vocab_; }
 
-  // What a request gets that says nothing: the files' recommendations (generation_config.json,
+  // A request that says nothing gets these: the files' recommendations (generation_config.json,
   // general.sampling.* of a GGUF file) and the model's own stop ids. Valid for vocab().
   const SamplingParams& sampling_defaults() const { return sampling_defaults_; }
 

@@ -1,4 +1,4 @@
-// What a model's files recommend for sampling.
+// The sampling parameters that a model's files recommend.
 #pragma once
 
 #include <vector>

@@ -177,7 +177,7 @@ void BatchInferenceEngine::apply(Drain&, TimeUs) {
   scheduler_->drain();
 }
 
-// What the plan decided beside its segments.
+// Takes note of what the plan decided beside its segments.
 void BatchInferenceEngine::note_plan(const StepPlan& plan, TimeUs now) {
   for (const EndEvent& ended : plan.ended) finish(ended.request, ended.reason, now);
   for (const RequestId id : plan.preempted) ++live_.at(id)->end.preemptions;

@@ -32,7 +32,7 @@ class Failover {
     const std::lock_guard lock(mutex_);
     successor_ = std::move(successor);
   }
-  // Of a request that may have been handed over.
+  // Cancels a request that may have been handed over.
   void cancel(RequestId id, FinishReason reason) {
     std::unique_lock lock(mutex_);
     const std::shared_ptr<RequestCanceller> successor = successor_;

@@ -1,4 +1,4 @@
-// What a client of an engine asks for and what it is told: values that cross threads.
+// The values that a client of an engine gives and gets; they cross threads.
 #pragma once
 
 #include <cstdint>

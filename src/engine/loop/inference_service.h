@@ -34,7 +34,7 @@
 
 namespace skein {
 
-// Where a handle's cancel goes; outlives the service, and ignores what is not live.
+// Takes a handle's cancel; it outlives the service, and ignores what is not live.
 class RequestCanceller {
  public:
   virtual ~RequestCanceller() = default;
@@ -91,7 +91,7 @@ struct ServiceOptions {
   TimeUs stall_timeout_us = 60 * kUsPerSecond;  // a reader that takes nothing for so long is cut
 };
 
-// What all services have in common: ids, places in the queue, streams, deadlines, the state and the
+// All services have this in common: ids, places in the queue, streams, deadlines, the state and the
 // end. How requests are served is the heir's. Besides its owner its thread and the handles of its
 // requests hold it, so that a thread which hangs in a step for ever finds its things in place.
 class InferenceService : public RequestCanceller,

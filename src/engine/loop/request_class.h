@@ -1,4 +1,4 @@
-// What the class of a request comes from.
+// The class of a request, and where it comes from.
 #pragma once
 
 #include <optional>

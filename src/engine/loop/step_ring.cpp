@@ -55,7 +55,7 @@ StepRing::Step& StepRing::finish() {
   return step;
 }
 
-// What came of the oldest step: of all segments at once or, if it fails, of each alone.
+// Runs the segments of the oldest step all at once or, if that fails, each alone.
 void StepRing::collect(Step& step) {
   const StepOutput output = step.output();
   if (!step.runs) return run_segments(step, output);
@@ -88,7 +88,7 @@ void StepRing::take_back_later_steps() {
   }
 }
 
-// What was to be sampled by the step before is known by now.
+// The tokens that the step before was to sample are known by now.
 void StepRing::run_segments(Step& step, const StepOutput& output) {
   for (size_t i = 0; i < step.plan.segments.size(); ++i) {
     if (step.live[i]->ended()) continue;

@@ -17,7 +17,7 @@
 
 namespace skein {
 
-// What the engine knows about a request beside the scheduler. Its `request` is without the
+// A request as the engine knows it beside the scheduler. Its `request` is without the
 // sampling, which is the sampler's, and without the prompt once a token was sent.
 struct EngineRequest : Submission {
   EngineRequest(Submission&& submission, uint32_t vocab)
@@ -58,7 +58,7 @@ class StepRing {
   uint32_t under_way() const { return under_way_; }
   // Not behind a step that waits to be run segment by segment: it would take tokens from that one.
   bool may_start();
-  // Where the next step is planned.
+  // The step that is planned next.
   Step& next() { return at(under_way_); }
   // Starts next(), whose plan and live requests are there.
   void start(TimeUs now);

@@ -14,7 +14,7 @@
 
 namespace skein {
 
-// What of a segment's result the scheduler need not know.
+// The part of a segment's result that the scheduler need not know.
 struct SegmentDetails {
   Status status;                      // not ok: the segment failed, and its result does not count
   std::vector<SampledToken> sampled;  // with SamplingParams::logprobs: its tokens
@@ -27,7 +27,7 @@ struct SegmentDetails {
   }
 };
 
-// Where a runner writes what came of a step; both by segment.
+// A runner writes what came of a step here; both are by segment.
 struct StepOutput {
   std::span<SegmentResult> results;
   std::span<SegmentDetails> details;

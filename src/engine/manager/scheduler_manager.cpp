@@ -54,14 +54,6 @@ Status SchedulerManager::add(ModelConfig config) {
   return {};
 }
 
-Status SchedulerManager::pin(const std::string& id, bool pinned) {
-  const std::lock_guard lock(mutex_);
-  Entry* entry = find(id);
-  if (entry == nullptr) return not_found("there is no model '{}'", id);
-  entry->config.pinned = pinned;
-  return {};
-}
-
 bool SchedulerManager::has(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   return find(id) != nullptr;

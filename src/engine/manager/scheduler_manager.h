@@ -106,7 +106,6 @@ class SchedulerManager {
   SchedulerManager& operator=(const SchedulerManager&) = delete;
 
   Status add(ModelConfig config);  // kAlreadyExists
-  Status pin(const std::string& id, bool pinned);
   bool has(const std::string& id) const;
 
   // `done` is called once: at once when the model is loaded, later on the loading thread otherwise.

@@ -39,9 +39,9 @@ class CandidateSet {
   TokenId draw(std::span<const float> row, const Argmax& peak, const SamplingParams& params,
                const VocabularyScan& scan, uint64_t random);
 
-  // What draw() draws from: typical_p, top_k, top_p and min_p apply in this order, each to what the
-  // one before left. Among equal logits the lower id counts as the likelier. In the order of ids;
-  // never empty.
+  // The candidates that draw() draws from: typical_p, top_k, top_p and min_p apply in this order,
+  // each to what the one before left. Among equal logits the lower id counts as the likelier. In
+  // the order of ids; never empty.
   std::span<const Candidate> filter(std::span<const float> row, const Argmax& peak,
                                     const SamplingParams& params, const VocabularyScan& scan);
 
@@ -50,7 +50,7 @@ class CandidateSet {
                                      const VocabularyScan& scan);
 
  private:
-  // What filters order candidates by: the larger key first, then the lower id.
+  // Filters order candidates by this: the larger key first, then the lower id.
   struct Ranked {
     double key = 0;
     uint64_t weight = 0;

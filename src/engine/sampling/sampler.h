@@ -64,7 +64,7 @@ class SamplerScratch {
   CandidateSet candidates_;
 };
 
-// What a request's sampling remembers: its parameters and the counts of its tokens.
+// The memory of a request's sampling: its parameters and the counts of its tokens.
 class RequestSampler {
  public:
   // `params` are valid for `vocab`. The prompt counts for the repetition penalty. No constraint:

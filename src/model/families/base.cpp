@@ -1,4 +1,4 @@
-// What both worlds share.
+// Both kinds of files share this.
 #include "model/families/family.h"
 
 namespace skein {

@@ -1,4 +1,4 @@
-// What GGUF's metadata says in all architectures.
+// The part of GGUF's metadata that all architectures share.
 #include <cmath>
 
 #include "format/quote.h"

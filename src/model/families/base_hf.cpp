@@ -1,4 +1,4 @@
-// What config.json says in all families.
+// The part of config.json that all families share.
 #include <cmath>
 
 #include "format/quote.h"

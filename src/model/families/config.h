@@ -1,4 +1,5 @@
-// What a family reads: the numbers of config.json or of GGUF's metadata, and a look at the tensors.
+// A family reads these: the numbers of config.json or of GGUF's metadata, and a look at the
+// tensors.
 //
 // Reads never fail on the spot: the first fault is kept, the read gives its fallback (or the least
 // value that is allowed), and whoever asked for the spec looks at status() in the end. So a

@@ -31,7 +31,7 @@ Result<ModelDescription> describe_gguf(const gguf::Metadata& metadata, const Mod
 // The names of the families, as registry.def has them.
 std::string known_families();
 
-// What Hugging Face families share: sizes, RMS norm, silu-gated feed-forward, plain rope with its
+// Hugging Face families share this: sizes, RMS norm, silu-gated feed-forward, plain rope with its
 // scaling in all layers, the query scale of the head's size, names below `prefix`.
 ModelDescription hf_base(const HfConfig& config, std::string_view prefix = "model.");
 

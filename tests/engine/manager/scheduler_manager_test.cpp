@@ -94,9 +94,10 @@ TEST_F(ManagerTest, LeasedAndPinnedModelsStay) {
     EXPECT_EQ(read(*handle).tokens.size(), 5U);
   }
   EXPECT_TRUE(manager_->acquire("b").ok());
-  ASSERT_TRUE(manager_->pin("b", true).ok());
+  ASSERT_TRUE(manager_->add({.id = "d", .path = golden_model_path(), .pinned = true}).ok());
+  EXPECT_TRUE(manager_->acquire("d").ok());
   EXPECT_EQ(manager_->acquire("a").status().code(), Code::kUnavailable);
-  ASSERT_TRUE(manager_->pin("b", false).ok());
+  ASSERT_TRUE(manager_->unload("d").ok());
   EXPECT_TRUE(manager_->acquire("a").ok());
 }
 
