@@ -41,7 +41,7 @@ Decoder::~Decoder() = default;
 Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backend& backend,
                                                const DecoderOptions& options) {
   if (options.limits.rows == 0 || options.limits.logit_rows == 0) {
-    return invalid_argument("batches of {} rows and {} rows of logits, each must be 1 at least",
+    return invalid_argument("steps of {} rows and {} rows of logits, each must be 1 at least",
                             options.limits.rows, options.limits.logit_rows);
   }
   SKEIN_ASSIGN(ModelDescription description, describe(source, options.max_context));
@@ -81,16 +81,16 @@ uint64_t Decoder::workspace_bytes() const {
 }
 
 // Checks what the backend cannot know; that the sequences partition the rows it has seen.
-void Decoder::check(const Batch& batch, const KvCache& cache) const {
-  const size_t rows = batch.tokens.size();
-  SKEIN_CHECK(rows <= limits_.rows, "a batch of {} rows, at most {}", rows, limits_.rows);
-  SKEIN_CHECK(batch.logit_rows.size() <= limits_.logit_rows, "logits of {} rows, at most {}",
-              batch.logit_rows.size(), limits_.logit_rows);
-  for (const TokenId token : batch.tokens) {
+void Decoder::check(const StepInput& input, const KvCache& cache) const {
+  const size_t rows = input.tokens.size();
+  SKEIN_CHECK(rows <= limits_.rows, "a step of {} rows, at most {}", rows, limits_.rows);
+  SKEIN_CHECK(input.logit_rows.size() <= limits_.logit_rows, "logits of {} rows, at most {}",
+              input.logit_rows.size(), limits_.logit_rows);
+  for (const TokenId token : input.tokens) {
     SKEIN_CHECK(token >= 0 && static_cast<uint32_t>(token) < spec_.vocab, "token {} of {}", token,
                 spec_.vocab);
   }
-  for (const Sequence& sequence : batch.sequences) {
+  for (const Sequence& sequence : input.sequences) {
     const uint64_t tokens = uint64_t{sequence.start} + sequence.rows;
     SKEIN_CHECK(tokens <= max_context_, "position {} of a context of {}", tokens, max_context_);
     for (const BlockId block : sequence.blocks.first(blocks_for(tokens))) {
@@ -103,11 +103,11 @@ NormParams Decoder::norm_params(Floats weight, Floats bias) const {
   return {.kind = spec_.norm, .epsilon = spec_.norm_epsilon, .weight = weight, .bias = bias};
 }
 
-Rows Decoder::forward(const Batch& batch, KvCache& cache) {
-  const Step step = backend_.begin(batch.tokens, batch.sequences, batch.logit_rows);
-  check(batch, cache);
+Rows Decoder::forward(const StepInput& input, KvCache& cache) {
+  const Step step = backend_.begin(input.tokens, input.sequences, input.logit_rows);
+  check(input, cache);
   backend_.run(step, cache.id(), [&] { pass(step, cache); });
-  return workspace_->logits.first(batch.logit_rows.size());
+  return workspace_->logits.first(input.logit_rows.size());
 }
 
 void Decoder::pass(const Step& step, KvCache& cache) {

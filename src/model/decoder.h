@@ -2,7 +2,7 @@
 //
 //   SKEIN_ASSIGN(std::unique_ptr<Decoder> decoder, Decoder::load(source, backend, limits));
 //   SKEIN_ASSIGN(auto cache, backend.make_kv(kv_spec(decoder->spec(), type), blocks));
-//   const HostRows logits = backend.read(decoder->forward(batch, *cache));
+//   const HostRows logits = backend.read(decoder->forward(input, *cache));
 //
 // Deterministic: the logits of a row depend on its sequence's tokens up to it and on nothing else,
 // bit for bit (backend.h). forward() allocates nothing. Not thread-safe: one caller at a time.
@@ -23,14 +23,14 @@
 namespace skein {
 
 // One step: N tokens of some sequences, in the order of the sequences' rows.
-struct Batch {
+struct StepInput {
   std::span<const TokenId> tokens;       // [N]; each below the vocabulary
   std::span<const Sequence> sequences;   // they partition the N rows, in order
   std::span<const uint32_t> logit_rows;  // the rows whose logits are wanted
 };
 
-// The largest batch that forward() will see; its memory is taken at load.
-struct BatchLimits {
+// The largest step that forward() will see; its memory is taken at load.
+struct StepLimits {
   uint32_t rows = 256;
   uint32_t logit_rows = 32;
 };
@@ -43,7 +43,7 @@ using LoadReport = std::function<void(uint64_t done, uint64_t all)>;
 using Admit = std::function<Status(uint64_t bytes)>;
 
 struct DecoderOptions {
-  BatchLimits limits;
+  StepLimits limits;
   uint32_t max_context = 0;  // 0: what the model was made for; more is refused
   std::optional<uint64_t>
       memory_bytes{};  // that may be used; nullopt: what the backend has to give
@@ -71,21 +71,21 @@ class Decoder {
 
   const ModelSpec& spec() const { return spec_; }
   uint32_t max_context() const { return max_context_; }
-  const BatchLimits& limits() const { return limits_; }
+  const StepLimits& limits() const { return limits_; }
   uint64_t weight_bytes() const;  // what a step of one row reads
   // The bytes that it has taken of the backend's memory.
   uint64_t packed_bytes() const { return packed_bytes_; }  // for weights
   uint64_t workspace_bytes() const;
 
   // Logits [logit_rows, vocab] in backend memory, valid until the next call; the step is queued,
-  // Backend::read() waits for it. The batch keeps to limits() and max_context(), and its blocks to
+  // Backend::read() waits for it. The input keeps to limits() and max_context(), and its blocks to
   // the cache: CHECKed.
-  Rows forward(const Batch& batch, KvCache& cache);
+  Rows forward(const StepInput& input, KvCache& cache);
 
  private:
   explicit Decoder(Backend& backend);
 
-  void check(const Batch& batch, const KvCache& cache) const;
+  void check(const StepInput& input, const KvCache& cache) const;
   void pass(const Step& step, KvCache& cache);
   void attention(uint32_t layer, const Step& step, KvCache& cache);
   void feed_forward(uint32_t layer, size_t rows);
@@ -98,7 +98,7 @@ class Decoder {
 
   Backend& backend_;
   ModelSpec spec_;
-  BatchLimits limits_;
+  StepLimits limits_;
   uint32_t max_context_ = 0;
   uint64_t packed_bytes_ = 0;
   std::unique_ptr<Weights> weights_;

@@ -1,4 +1,4 @@
-// Workspace: the memory between the ops of a step, for the largest batch there will be. One buffer,
+// Workspace: the memory between the ops of a step, for the largest step there will be. One buffer,
 // taken at load.
 #pragma once
 
@@ -32,8 +32,8 @@ struct Workspace {
   Buffer memory;
 
   static Result<Workspace> create(Backend& backend, const ModelSpec& spec,
-                                  const BatchLimits& limits);
-  static uint64_t bytes_for(const ModelSpec& spec, const BatchLimits& limits);
+                                  const StepLimits& limits);
+  static uint64_t bytes_for(const ModelSpec& spec, const StepLimits& limits);
 };
 
 }  // namespace skein
