@@ -102,7 +102,7 @@ void BatchInferenceEngine::drain() {
 }
 
 void BatchInferenceEngine::explain(std::vector<RequestId> ids, Explained done) {
-  explanations_.add(std::move(ids), std::move(done), clock_.now());
+  explanations_.add({std::move(ids), std::move(done), clock_.now()});
   // After it was added: a loop that ends looks for the last time when the mailbox is closed.
   if (!mailbox_.closed()) return mailbox_.wake();
   explanations_.refuse(unavailable("the engine has stopped"));

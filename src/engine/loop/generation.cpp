@@ -16,10 +16,6 @@ Status check_request(GenerationRequest& request, const SchedulerConfig& config) 
   return sound;
 }
 
-QueueDoor::Config door_config(const SchedulerConfig& config) {
-  return {config.max_queue, config.max_batch, config.us_per_class};
-}
-
 Status enter_queue(QueueDoor& door, const GenerationRequest& request, TimeUs now) try {
   const DoorAnswer answer = door.enter(
       {request.tenant, request.priority, request.sibling, request.siblings, request.background},

@@ -40,7 +40,6 @@ struct GenerationRequest {
 // that InferenceService::submit names first.
 Status check_request(GenerationRequest& request, const SchedulerConfig& config);
 
-QueueDoor::Config door_config(const SchedulerConfig& config);
 // Takes a place at the door; kResourceExhausted, with both numbers, when there is none.
 Status enter_queue(QueueDoor& door, const GenerationRequest& request, TimeUs now);
 

@@ -4,7 +4,10 @@
 // any member; every `done` is called exactly once, without a lock held.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -26,11 +29,26 @@ class PendingExplanations {
   };
 
   // Refused at once, with kResourceExhausted, where too many wait.
-  void add(std::vector<RequestId> ids, InferenceService::Explained done, TimeUs now);
+  void add(Asked asked) {
+    std::unique_lock lock(mutex_);
+    if (asked_.size() < kMax) return asked_.push_back(std::move(asked));
+    lock.unlock();
+    asked.done(resource_exhausted("{} explanations wait already", kMax));
+  }
   // Those that were asked before that time, in the order of their asking.
-  std::vector<Asked> take(TimeUs asked_before = kNever);
+  std::vector<Asked> take(TimeUs asked_before = kNever) {
+    const std::lock_guard lock(mutex_);
+    const auto stays = std::find_if(asked_.begin(), asked_.end(),
+                                    [&](const Asked& a) { return a.at >= asked_before; });
+    std::vector<Asked> taken(std::make_move_iterator(asked_.begin()),
+                             std::make_move_iterator(stays));
+    asked_.erase(asked_.begin(), stays);
+    return taken;
+  }
   // Takes and answers them.
-  void refuse(const Status& why, TimeUs asked_before = kNever);
+  void refuse(const Status& why, TimeUs asked_before = kNever) {
+    for (Asked& asked : take(asked_before)) asked.done(why);
+  }
 
  private:
   std::mutex mutex_;

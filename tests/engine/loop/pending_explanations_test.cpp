@@ -10,12 +10,11 @@ namespace {
 class PendingExplanationsTest : public ::testing::Test {
  protected:
   void ask(uint64_t id, TimeUs now) {
-    pending_.add(
-        {RequestId(id)},
-        [this](const Result<std::vector<Explanation>>& answer) {
-          codes_.push_back(answer.status().code());
-        },
-        now);
+    pending_.add({{RequestId(id)},
+                  [this](const Result<std::vector<Explanation>>& answer) {
+                    codes_.push_back(answer.status().code());
+                  },
+                  now});
   }
 
   PendingExplanations pending_;
