@@ -177,7 +177,7 @@ Status set_up(Stage& stage, const char* path, const std::string& state_dir, Comp
   stage.served = lease->shared_from_this();
   const std::set<std::string> before = threads_now();
   ServerSettings settings;
-  settings.state_dir = state_dir;
+  settings.store.state_dir = state_dir;
   settings.default_model = "model";
   SKEIN_ASSIGN(stage.server, Server::create(settings, *stage.models, clock));
   SKEIN_TRY(stage.server->start());
