@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "base/background_log.h"
-#include "server/observe/answer_counts.h"
 #include "server/observe/engine_families.h"
+#include "server/router.h"
 
 namespace skein {
 namespace {
@@ -86,6 +86,52 @@ class DrainRate {
   mutable std::mutex mutex_;
   std::deque<End> ends_;
 };
+
+// How many HTTP answers there were, by route and status. Any thread.
+class AnswerCounts {
+ public:
+  AnswerCounts();
+  // `route` null: to what no route serves.
+  void add(const Route* route, int status);
+  // One sample for each pair that occurred.
+  prometheus::MetricFamily family() const;
+
+ private:
+  static constexpr int kFirstStatus = 100, kStatuses = 500;
+  using Row = std::array<std::atomic<uint64_t>, kStatuses>;
+  const std::unique_ptr<Row[]> rows_;  // as routes(), and one for no route
+};
+
+AnswerCounts::AnswerCounts() : rows_(std::make_unique<Row[]>(routes().size() + 1)) {}
+
+void AnswerCounts::add(const Route* route, int status) {
+  const size_t row =
+      route == nullptr ? routes().size() : static_cast<size_t>(route - routes().data());
+  const int column = std::clamp(status - kFirstStatus, 0, kStatuses - 1);
+  rows_[row][static_cast<size_t>(column)].fetch_add(1, std::memory_order_relaxed);
+}
+
+prometheus::MetricFamily AnswerCounts::family() const {
+  prometheus::MetricFamily family{"skein:http_requests_total",
+                                  "HTTP requests that were answered, by route and status.",
+                                  prometheus::MetricType::Counter,
+                                  {}};
+  for (size_t row = 0; row <= routes().size(); ++row) {
+    const bool known = row < routes().size();
+    for (int column = 0; column < kStatuses; ++column) {
+      const uint64_t count =
+          rows_[row][static_cast<size_t>(column)].load(std::memory_order_relaxed);
+      if (count == 0) continue;
+      prometheus::ClientMetric metric;
+      metric.label = {{"route", std::string(known ? routes()[row].pattern : "other")},
+                      {"method", std::string(known ? routes()[row].method : "other")},
+                      {"status", std::to_string(kFirstStatus + column)}};
+      metric.counter.value = static_cast<double>(count);
+      family.metric.push_back(std::move(metric));
+    }
+  }
+  return family;
+}
 
 }  // namespace
 
