@@ -42,34 +42,6 @@ void Heap::bury(Object* object) {
   burying_ = false;
 }
 
-Value Value::none(bool data) {
-  Value v;
-  v.kind_ = Kind::kNone;
-  v.data_ = data;
-  return v;
-}
-
-Value Value::boolean(bool value, bool data) {
-  Value v = none(data);
-  v.kind_ = Kind::kBool;
-  v.bits_.boolean = value;
-  return v;
-}
-
-Value Value::integer(int64_t value, bool data) {
-  Value v = none(data);
-  v.kind_ = Kind::kInt;
-  v.bits_.integer = value;
-  return v;
-}
-
-Value Value::real(double value, bool data) {
-  Value v = none(data);
-  v.kind_ = Kind::kFloat;
-  v.bits_.real = value;
-  return v;
-}
-
 size_t StringObject::code_points() {
   if (code_points_ == SIZE_MAX) code_points_ = count_code_points(text.bytes());
   return code_points_;

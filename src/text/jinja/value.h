@@ -138,6 +138,13 @@ struct DictObject;
 struct RangeObject;
 
 class Value {
+  union Bits {
+    Object* object = nullptr;
+    bool boolean;
+    int64_t integer;
+    double real;
+  };
+
  public:
   Value() = default;  // undefined without a hint
   Value(const Value& other) : kind_(other.kind_), data_(other.data_), bits_(other.bits_) {
@@ -157,17 +164,20 @@ class Value {
   }
 
   // `data`: the scalar came from outside the template, and so does what it prints as.
-  static Value none(bool data = false);
-  static Value boolean(bool value, bool data = false);
-  static Value integer(int64_t value, bool data = false);
-  static Value real(double value, bool data = false);
+  static Value none(bool data = false) { return {Kind::kNone, data, {}}; }
+  static Value boolean(bool value, bool data = false) {
+    return {Kind::kBool, data, {.boolean = value}};
+  }
+  static Value integer(int64_t value, bool data = false) {
+    return {Kind::kInt, data, {.integer = value}};
+  }
+  static Value real(double value, bool data = false) {
+    return {Kind::kFloat, data, {.real = value}};
+  }
   template <class T>
   static Value object(Kind kind, const Ref<T>& object) {
-    Value v;
-    v.kind_ = kind;
-    v.bits_.object = object.get();
     object.get()->retain();
-    return v;
+    return {kind, false, {.object = object.get()}};
   }
 
   Kind kind() const { return kind_; }
@@ -207,14 +217,11 @@ class Value {
   }
 
  private:
+  Value(Kind kind, bool data, Bits bits) : kind_(kind), data_(data), bits_(bits) {}
+
   Kind kind_ = Kind::kUndefined;
   bool data_ = false;
-  union Bits {
-    Object* object = nullptr;
-    bool boolean;
-    int64_t integer;
-    double real;
-  } bits_;
+  Bits bits_;
 };
 
 struct StringObject : Object {
