@@ -40,7 +40,7 @@ void add_bench_model_options(CLI::App& command, BenchModelFlags& flags) {
       ->capture_default_str();
 }
 
-Result<BenchModel> load_bench_model(const BenchModelFlags& flags, const StepLimits& limits) {
+Result<BenchModel> load_bench_model(const BenchModelFlags& flags, const DecoderLimits& limits) {
   BenchModel out;
   ModelFlags model = flags.model;
   if (!flags.dummy_config.empty()) {

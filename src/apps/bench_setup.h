@@ -36,7 +36,7 @@ struct BenchModel {
   std::unique_ptr<ComputePool> pool;
   std::shared_ptr<LoadedModel> model;
 };
-Result<BenchModel> load_bench_model(const BenchModelFlags& flags, const StepLimits& limits);
+Result<BenchModel> load_bench_model(const BenchModelFlags& flags, const DecoderLimits& limits);
 
 inline bench::TableStyle table_style(bool markdown) {
   return markdown ? bench::TableStyle::kMarkdown : bench::TableStyle::kTerminal;

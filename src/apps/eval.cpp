@@ -26,7 +26,7 @@ namespace {
 using TokenLists = std::vector<std::vector<TokenId>>;
 
 // For runs that want the logits of every row: their memory is rows x vocabulary.
-constexpr StepLimits kAllLogits = {.rows = 64, .logit_rows = 64};
+constexpr DecoderLimits kAllLogits = {.rows = 64, .logit_rows = 64};
 
 Result<TokenId> read_id(const Json& value) {
   if (value.is_number_integer()) {
@@ -134,7 +134,7 @@ void print_table(const LoadedModel& model, const TokenLists& lists,
 Status eval_logits(const LogitsOptions& options) {
   SKEIN_ASSIGN(const TokenLists lists, read_token_lists(options.tokens));
   const std::unique_ptr<ComputePool> pool = make_pool(options.model);
-  const StepLimits limits = options.all ? kAllLogits : StepLimits{};
+  const DecoderLimits limits = options.all ? kAllLogits : DecoderLimits{};
   SKEIN_ASSIGN(const auto model, load_model(options.model, limits, *pool));
 
   std::vector<size_t> first_row(lists.size() + 1, 0);

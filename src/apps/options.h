@@ -36,8 +36,8 @@ std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags);
 
 // Loads what the flags name, with workspace for batches of `limits`; a terminal shows how far it
 // is.
-Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags, const StepLimits& limits,
-                                                ComputePool& pool);
+Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags,
+                                                const DecoderLimits& limits, ComputePool& pool);
 
 // The model's defaults stand for what the user did not say.
 struct SamplingFlags {

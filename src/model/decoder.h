@@ -30,7 +30,7 @@ struct StepInput {
 };
 
 // The largest step that forward() will see; its memory is taken at load.
-struct StepLimits {
+struct DecoderLimits {
   uint32_t rows = 256;
   uint32_t logit_rows = 32;
 };
@@ -43,7 +43,7 @@ using LoadReport = std::function<void(uint64_t done, uint64_t all)>;
 using Admit = std::function<Status(uint64_t bytes)>;
 
 struct DecoderOptions {
-  StepLimits limits;
+  DecoderLimits limits;
   uint32_t max_context = 0;  // 0: what the model was made for; more is refused
   std::optional<uint64_t>
       memory_bytes{};  // that may be used; nullopt: what the backend has to give
@@ -71,7 +71,7 @@ class Decoder {
 
   const ModelSpec& spec() const { return spec_; }
   uint32_t max_context() const { return max_context_; }
-  const StepLimits& limits() const { return limits_; }
+  const DecoderLimits& limits() const { return limits_; }
   uint64_t weight_bytes() const;  // what a step of one row reads
   // The bytes that it has taken of the backend's memory.
   uint64_t packed_bytes() const { return packed_bytes_; }  // for weights
@@ -98,7 +98,7 @@ class Decoder {
 
   Backend& backend_;
   ModelSpec spec_;
-  StepLimits limits_;
+  DecoderLimits limits_;
   uint32_t max_context_ = 0;
   uint64_t packed_bytes_ = 0;
   std::unique_ptr<Weights> weights_;

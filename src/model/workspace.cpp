@@ -25,7 +25,7 @@ class Cutter {
   size_t used_ = 0;
 };
 
-void cut(Cutter& cutter, const ModelSpec& spec, const StepLimits& limits, Workspace& out) {
+void cut(Cutter& cutter, const ModelSpec& spec, const DecoderLimits& limits, Workspace& out) {
   const size_t rows = limits.rows;
   out.stream = cutter.rows(rows, spec.hidden);
   out.normed = cutter.rows(rows, spec.hidden);
@@ -52,7 +52,7 @@ void cut(Cutter& cutter, const ModelSpec& spec, const StepLimits& limits, Worksp
 
 }  // namespace
 
-uint64_t Workspace::bytes_for(const ModelSpec& spec, const StepLimits& limits) {
+uint64_t Workspace::bytes_for(const ModelSpec& spec, const DecoderLimits& limits) {
   Cutter measure(nullptr);
   Workspace unused;
   cut(measure, spec, limits, unused);
@@ -60,7 +60,7 @@ uint64_t Workspace::bytes_for(const ModelSpec& spec, const StepLimits& limits) {
 }
 
 Result<Workspace> Workspace::create(Backend& backend, const ModelSpec& spec,
-                                    const StepLimits& limits) {
+                                    const DecoderLimits& limits) {
   Workspace out;
   SKEIN_ASSIGN(out.memory, backend.allocate(bytes_for(spec, limits)));
   Cutter cutter(out.memory.floats());

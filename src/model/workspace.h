@@ -32,8 +32,8 @@ struct Workspace {
   Buffer memory;
 
   static Result<Workspace> create(Backend& backend, const ModelSpec& spec,
-                                  const StepLimits& limits);
-  static uint64_t bytes_for(const ModelSpec& spec, const StepLimits& limits);
+                                  const DecoderLimits& limits);
+  static uint64_t bytes_for(const ModelSpec& spec, const DecoderLimits& limits);
 };
 
 }  // namespace skein

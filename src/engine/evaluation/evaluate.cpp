@@ -99,7 +99,7 @@ void Evaluator::step(std::span<Running> group, const Options& options, KvCache& 
 
 // Adds what fits of a list's pending tokens to the batch. False when nothing does.
 bool Evaluator::take(const Running& running, const Options& options) {
-  const StepLimits& limits = model_.decoder().limits();
+  const DecoderLimits& limits = model_.decoder().limits();
   const auto first_row = static_cast<uint32_t>(tokens_.size());
   const auto wanted = static_cast<uint32_t>(running.tokens.size()) - running.computed;
   const auto logit_room = limits.logit_rows - static_cast<uint32_t>(logit_rows_.size());

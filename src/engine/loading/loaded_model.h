@@ -28,7 +28,7 @@ namespace skein {
 struct ModelOptions : BackendOptions {
   std::optional<KvType> kv_type;  // default_kv_type() if absent
   uint32_t max_context = 0;       // 0: what the model was made for
-  StepLimits limits;
+  DecoderLimits limits;
   Admit admit;        // as the decoder asks it; may be empty
   LoadReport report;  // of the progress; may be empty
 };

@@ -7,7 +7,7 @@ namespace skein {
 ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache,
                          ComputePool& pool, const Clock& clock)
     : model_(std::move(model)), cache_(std::move(cache)), pool_(pool), clock_(clock) {
-  const StepLimits& limits = model_->decoder().limits();
+  const DecoderLimits& limits = model_->decoder().limits();
   tokens_.reserve(limits.rows);
   sequences_.reserve(limits.rows);
   logit_rows_.reserve(limits.logit_rows);

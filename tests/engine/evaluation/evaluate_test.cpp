@@ -19,14 +19,14 @@ using Rows = std::map<std::pair<size_t, uint32_t>, std::vector<float>>;
 
 class EvaluatorTest : public ::testing::Test {
  protected:
-  std::unique_ptr<LoadedModel> load(StepLimits limits) {
+  std::unique_ptr<LoadedModel> load(DecoderLimits limits) {
     ModelOptions options;
     options.limits = limits;
     auto model = LoadedModel::load(testing::write_tiny_model(folder_), options, pool_);
     EXPECT_TRUE(model.ok()) << model.message();
     return std::move(*model);
   }
-  Rows rows(StepLimits limits, const Lists& lists, const Evaluator::Options& options) {
+  Rows rows(DecoderLimits limits, const Lists& lists, const Evaluator::Options& options) {
     const auto model = load(limits);
     Rows out;
     const Status status = Evaluator(*model).run(lists, options, [&](const Evaluator::Row& row) {

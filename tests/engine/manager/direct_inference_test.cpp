@@ -34,7 +34,7 @@ SamplingParams greedy() {
 
 class DirectInferenceTest : public ::testing::Test {
  protected:
-  std::unique_ptr<DirectInference> make(StepLimits limits = {}) {
+  std::unique_ptr<DirectInference> make(DecoderLimits limits = {}) {
     ModelOptions options;
     options.limits = limits;
     auto model = LoadedModel::load(testing::write_tiny_model(folder_), options, pool_);
