@@ -181,7 +181,7 @@ bool BatchRunner::give_back() {
   std::map<LineId, TimeUs> returned;
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(has_fault_, false)) not_before_us_ = clock_.now() + kRetryAfterUs;
+    not_before_us_ = std::max(not_before_us_, faulty_until_us_);
     if (clock_.now() >= not_before_us_) returned.swap(returned_);
   }
   if (clock_.now() < not_before_us_) {
@@ -343,8 +343,10 @@ void BatchRunner::finish_line(const LineId& line, LineResult result, DoneStatus 
                              status.code() == Code::kAlreadyExists;
         {
           const std::lock_guard lock(mutex_);
-          if (!settled) returned_[line] = 0;
-          has_fault_ = has_fault_ || !settled;
+          if (!settled) {
+            returned_[line] = 0;
+            faulty_until_us_ = clock_.now() + kRetryAfterUs;
+          }
           woken_ = true;
           running_.erase(line);  // after which the runner may go
           changed_.notify_all();

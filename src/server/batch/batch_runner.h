@@ -134,7 +134,7 @@ class BatchRunner {
   std::map<LineId, RunningLine> running_;  // mutex_
   bool runs_alone_ = false;                // mutex_; what runs is a suspect
   std::map<LineId, TimeUs> returned_;      // mutex_; until when the batch is to rest
-  bool has_fault_ = false;                 // mutex_; a result could not be stored
+  TimeUs faulty_until_us_ = 0;             // mutex_; a result could not be stored
   bool woken_ = false;                     // mutex_
   bool closed_ = false;                    // mutex_
   bool stopped_ = false;                   // mutex_
