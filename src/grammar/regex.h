@@ -1,0 +1,153 @@
+// Regular expressions over bytes with intersection and complement, matched by derivatives.
+//
+//   RegexStore store;
+//   ExprId e = store.concat(store.literal("ab"), store.repeat(digit, 1, 3));
+//   e = store.derivative(e, 'a');      // what may follow after an 'a'
+//   store.nullable(e);                 // whether the text may end here
+//
+// Expressions are hash-consed: equal ones have one id, and constructors normalize, so that the
+// derivatives of an expression are few. A repetition keeps a counter instead of copies. Everything
+// that user input can make large is counted: beyond the limit of expressions the store is `full()`,
+// every constructor gives kNothing, and the caller refuses the input.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/byte_set.h"
+
+namespace skein::grammar {
+
+using ExprId = uint32_t;
+inline constexpr ExprId kNothing = 0;    // no text at all
+inline constexpr ExprId kEmptyText = 1;  // the empty text
+inline constexpr ExprId kAnything = 2;   // every text
+inline constexpr uint32_t kUnbounded = UINT32_MAX;
+
+inline constexpr uint32_t kMaxExpressions = 200'000;
+inline constexpr uint32_t kMaxRepeat = 1'000'000;
+inline constexpr uint32_t kSearchLimit = 5'000;  // expressions that one question may look at
+inline constexpr uint32_t kSearchWork = 40'000;  // derivatives that all questions may take
+
+// The answer to a question about languages; unknown when the search met its limit.
+enum class Answer : uint8_t { kNo, kYes, kUnknown };
+
+class RegexStore {
+ public:
+  explicit RegexStore(uint32_t max_expressions = kMaxExpressions);
+
+  ExprId byte_class(const ByteSet& set);
+  ExprId byte(char c) { return byte_class(ByteSet::of({&c, 1})); }
+  ExprId literal(std::string_view text);
+  ExprId literals(std::vector<std::string> texts);  // any of them, as a tree of prefixes
+  ExprId concat(ExprId first, ExprId then);
+  ExprId concat(std::span<const ExprId> parts);
+  ExprId either(std::vector<ExprId> parts);
+  ExprId either(ExprId a, ExprId b) { return either(std::vector<ExprId>{a, b}); }
+  ExprId both(std::vector<ExprId> parts);
+  ExprId both(ExprId a, ExprId b) { return both(std::vector<ExprId>{a, b}); }
+  ExprId negation(ExprId a);
+  ExprId repeat(ExprId a, uint32_t lo, uint32_t hi);
+  ExprId optional(ExprId a) { return repeat(a, 0, 1); }
+  // Digits, signs and points whose digits, read after `remainder`, are a multiple of `modulus`.
+  ExprId multiple(uint32_t modulus, uint32_t remainder = 0);
+
+  bool nullable(ExprId e) const { return nodes_[e].nullable; }
+  ExprId derivative(ExprId e, uint8_t byte);
+  bool matches(ExprId e, std::string_view text);
+
+  // Whether some text matches; derivatives that none matches are kNothing already where the
+  // search could say so.
+  Answer live(ExprId e);
+  Answer contains(ExprId big, ExprId small);
+  Answer disjoint(ExprId a, ExprId b);
+  // Whether every text of `words` is the beginning of a text of `e`.
+  Answer begins_all(ExprId e, ExprId words);
+  bool question_failed() const { return question_failed_; }
+  void allow_more_expressions(uint32_t more) { max_expressions_ += more; }
+  void allow_more_questions() { search_work_ = 0; }
+
+  // The expression with every counter beyond `bytes` opened: no text of at most `bytes` bytes can
+  // tell the two apart, neither by how it goes on nor by where it may end.
+  ExprId clamp(ExprId e, uint32_t bytes);
+  // Where `e` begins with a repetition: its body and how often it may still come, else false.
+  bool leading_repeat(ExprId e, ExprId& body, uint32_t& hi) const;
+
+  bool full() const { return full_; }
+  uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
+  uint64_t bytes() const;
+  const std::vector<ByteSet>& sets() const { return sets_; }
+  const std::string& literal_bytes() const { return text_; }
+  std::string to_string(ExprId e) const;  // for tests and messages about our own rules
+
+  // Everything made after `mark` is forgotten.
+  struct Mark {
+    size_t nodes, lists, text, sets;
+  };
+  Mark mark() const { return {nodes_.size(), lists_.size(), text_.size(), sets_.size()}; }
+  void forget_after(const Mark& mark);
+
+ private:
+  enum class Kind : uint8_t {
+    kNothing,
+    kEmpty,
+    kAnything,
+    kClass,    // a: set
+    kLiteral,  // a: offset in text_, b: length
+    kConcat,   // a: first, which is no concatenation, b: the rest
+    kOr,       // a: offset in lists_, b: count
+    kAnd,      // likewise
+    kNot,      // a
+    kRepeat,   // a, from b to c times
+    kMultiple  // a: modulus, b: remainder
+  };
+  struct Node {
+    Kind kind;
+    bool nullable;
+    bool extended;  // has an intersection or a complement inside
+    uint32_t a, b, c;
+  };
+
+  ExprId intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nullable, bool extended);
+  ExprId intern_list(Kind kind, std::span<const ExprId> parts);
+  bool same(const Node& node, Kind kind, uint32_t a, uint32_t b, uint32_t c) const;
+  uint64_t hash(Kind kind, uint32_t a, uint32_t b, uint32_t c) const;
+  void grow_table();
+  std::span<const ExprId> list(const Node& node) const { return {&lists_[node.a], node.b}; }
+  ExprId literal_slice(uint32_t offset, uint32_t length);
+  ExprId literal_tree(std::span<const std::string> sorted, size_t depth);
+  void flatten(Kind kind, ExprId part, std::vector<ExprId>& out) const;
+  void merge_classes(Kind kind, std::vector<ExprId>& parts);
+  void merge_tails(std::vector<ExprId>& parts);
+  void merge_repeats(std::vector<ExprId>& parts);
+  bool has_opposite(const std::vector<ExprId>& sorted) const;
+
+  ExprId derive(ExprId e, uint8_t byte);
+  ExprId derive_concat(ExprId e, uint8_t byte);
+  void heads(ExprId e, std::vector<ByteSet>& sets, bool& digits) const;
+  std::vector<uint8_t> representatives(ExprId e, ExprId also = kNothing) const;
+  Answer live_by_structure(ExprId e);
+  Answer live_by_search(ExprId e);
+
+  uint32_t max_expressions_;
+  bool full_ = false;
+  bool question_failed_ = false;
+  uint32_t depth_ = 0;
+  uint32_t search_work_ = 0;
+  std::vector<Node> nodes_;
+  std::vector<ExprId> lists_;
+  std::string text_;
+  std::vector<ByteSet> sets_;
+  std::vector<uint32_t> table_;  // open addressing, id + 1
+  std::unordered_map<uint64_t, uint32_t> set_ids_;
+  std::unordered_map<std::string, uint32_t> texts_;
+  std::unordered_map<uint64_t, ExprId> derivatives_;
+  std::unordered_map<ExprId, Answer> live_;
+  std::unordered_map<uint64_t, Answer> begins_;
+};
+
+}  // namespace skein::grammar
