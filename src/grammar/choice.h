@@ -1,0 +1,17 @@
+// The simplest forms: one of some texts, a text that matches a regular expression, any JSON object.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/rules.h"
+
+namespace skein::grammar {
+
+inline constexpr size_t kMaxChoices = 100'000;
+
+FormResult<Rules> choice_rules(const std::vector<std::string>& texts);
+FormResult<Rules> regex_rules(std::string_view pattern);
+
+}  // namespace skein::grammar

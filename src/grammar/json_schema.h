@@ -1,0 +1,36 @@
+// JSON Schema (2020-12, with the spellings of drafts 4 and 7 and OpenAPI's `nullable`) to Rules.
+//
+// Members come in the order of `properties`, then of `required`, then others; no name comes twice.
+// An object that lists properties and says nothing of others is closed unless `open`. Every keyword
+// that restricts values is enforced, or it is relaxed (the rules then allow more) and named, or
+// with `strict` the schema is refused and the keyword named. References stay inside the document.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/form_error.h"
+#include "grammar/rules.h"
+
+namespace skein::grammar {
+
+inline constexpr uint32_t kMaxUnion = 256;
+inline constexpr uint32_t kMaxProperties = 10'000;
+inline constexpr uint32_t kMaxEnumValues = 100'000;
+inline constexpr uint32_t kMaxReferences = 10'000;
+inline constexpr uint64_t kMaxCompileUnits = 1'000'000;
+
+struct SchemaOptions {
+  bool strict = false;
+  bool open = false;
+};
+
+struct SchemaRules {
+  Rules rules;
+  std::vector<std::string> relaxed;  // JSON pointers of keywords that are not enforced
+};
+
+FormResult<SchemaRules> json_schema_rules(std::string_view schema, const SchemaOptions& options);
+
+}  // namespace skein::grammar

@@ -1,0 +1,17 @@
+// Lark grammars, as OpenAI's custom tools and llguidance take them, to Rules.
+//
+// Lower-case names are rules, upper-case names terminals, which are regular and cannot contain
+// themselves. There is no longest match: a text is in the language if the rules can make it.
+// `%ignore` allows its terminal in front of every terminal of a rule and at the end. Templates,
+// `%declare`, imports from elsewhere than `common`, and special tokens are refused by name.
+#pragma once
+
+#include <string_view>
+
+#include "grammar/rules.h"
+
+namespace skein::grammar {
+
+FormResult<Rules> lark_rules(std::string_view text);
+
+}  // namespace skein::grammar

@@ -1,0 +1,69 @@
+// A context-free grammar whose terminals are regular expressions: what every kind of form is
+// compiled to.
+//
+// Items carry two things that a rule in last place may inherit: a count, which productions guard
+// and raise (the items of a list, the members of an object), and the set of texts that terminals
+// marked `distinct` have had in this list.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grammar/form_error.h"
+#include "grammar/regex.h"
+
+namespace skein::grammar {
+
+inline constexpr uint32_t kMaxSymbols = 500'000;
+
+struct Symbol {
+  enum class Kind : uint8_t { kTerminal, kRule };
+  Kind kind;
+  bool inherit = false;  // hands count and texts on; only for a rule in last place
+  uint32_t index;
+
+  static Symbol terminal(uint32_t index) { return {Kind::kTerminal, false, index}; }
+  static Symbol rule(uint32_t index) { return {Kind::kRule, false, index}; }
+  static Symbol inheriting(uint32_t index) { return {Kind::kRule, true, index}; }
+};
+
+struct Production {
+  std::vector<Symbol> symbols;
+  uint32_t least = 0, most = kUnbounded;  // the inherited counts for which it is there
+  uint32_t raise_to = 0;                  // it adds one to the count, up to this
+};
+
+struct Terminal {
+  ExprId expression;
+  bool distinct = false;  // a JSON scalar that may not come twice in its list, by value
+};
+
+struct Rules {
+  std::shared_ptr<RegexStore> regex = std::make_shared<RegexStore>();
+  std::vector<Terminal> terminals;
+  std::vector<std::vector<Production>> rules;
+  uint32_t start = 0;
+
+  uint32_t add_terminal(ExprId expression, bool distinct = false) {
+    terminals.push_back({expression, distinct});
+    return static_cast<uint32_t>(terminals.size() - 1);
+  }
+  uint32_t add_rule() {
+    rules.emplace_back();
+    return static_cast<uint32_t>(rules.size() - 1);
+  }
+  void add(uint32_t rule, std::vector<Symbol> symbols) {
+    rules[rule].push_back({.symbols = std::move(symbols)});
+  }
+};
+
+// `item`, from `lo` to `hi` times, as a rule that counts.
+Symbol counted_list(Rules& rules, const Symbol& item, uint32_t lo, uint32_t hi);
+
+// Takes out what can never be finished (terminals without a text, rules without an end) and checks
+// the limits. Nothing left is unsatisfiable.
+FormResult<Rules> finished_rules(Rules rules);
+
+}  // namespace skein::grammar

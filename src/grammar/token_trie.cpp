@@ -1,0 +1,115 @@
+#include "grammar/token_trie.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+
+#include "grammar/char_set.h"
+
+namespace skein::grammar {
+namespace {
+
+// Slices by length: a string that may have 20 more bytes takes the first two as they are.
+constexpr std::array<uint32_t, 4> kSliceBytes = {4, 10, 30, 128};
+
+// Text that a JSON string holds without escapes.
+bool is_plain(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    uint32_t c = 0;
+    if (!next_code_point(text, at, c) || c < 0x20 || c == '"' || c == '\\') return false;
+  }
+  return true;
+}
+
+// `sorted` has the tokens of a slice by their bytes; each stands for all with the same bytes.
+std::vector<TokenTrie::Node> trie_of(const std::vector<std::string>& tokens,
+                                     const std::vector<TokenId>& sorted) {
+  struct Open {
+    uint32_t node;
+    uint32_t from, to, depth;
+  };
+  std::vector<TokenTrie::Node> nodes{{0, kNoToken, 0, 0, 0}};
+  std::vector<Open> open{{0, 0, static_cast<uint32_t>(sorted.size()), 0}};
+  const auto byte_at = [&](uint32_t i, uint32_t depth) {
+    return static_cast<uint8_t>(tokens[static_cast<size_t>(sorted[i])][depth]);
+  };
+  while (!open.empty()) {
+    const Open at = open.back();
+    open.pop_back();
+    nodes[at.node].first_child = static_cast<uint32_t>(nodes.size());
+    const size_t first_open = open.size();
+    for (uint32_t i = at.from; i < at.to;) {
+      uint32_t end = i + 1;
+      while (end < at.to && byte_at(end, at.depth) == byte_at(i, at.depth)) ++end;
+      TokenId token = kNoToken;
+      uint32_t rest = i;
+      if (tokens[static_cast<size_t>(sorted[i])].size() == at.depth + 1) token = sorted[rest++];
+      if (rest < end) {
+        open.push_back({static_cast<uint32_t>(nodes.size()), rest, end, at.depth + 1});
+      }
+      nodes.push_back({0, token, byte_at(i, at.depth), 0, 0});
+      ++nodes[at.node].children;
+      i = end;
+    }
+    std::reverse(open.begin() + static_cast<std::ptrdiff_t>(first_open), open.end());
+  }
+  return nodes;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string> tokens) {
+  std::shared_ptr<TokenTrie> trie(new TokenTrie);
+  trie->same_.assign(tokens.size(), kNoToken);
+  std::vector<TokenId> sorted;
+  std::array<bool, 256> starts{};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].empty()) continue;
+    if (tokens[i].size() == 1) starts[static_cast<uint8_t>(tokens[i][0])] = true;
+    sorted.push_back(static_cast<TokenId>(i));
+    trie->longest_ = std::max(trie->longest_, static_cast<uint32_t>(tokens[i].size()));
+  }
+  for (uint32_t b = 0; b < 256; ++b) {
+    if (starts[b] || b == 0xC0 || b == 0xC1 || b >= 0xF5) continue;  // those are in no UTF-8
+    return unimplemented("no token of this vocabulary is the byte 0x{:02x} alone", b);
+  }
+  std::sort(sorted.begin(), sorted.end(), [&](TokenId a, TokenId b) {
+    const int order = tokens[static_cast<size_t>(a)].compare(tokens[static_cast<size_t>(b)]);
+    return order != 0 ? order < 0 : a < b;
+  });
+  std::vector<TokenId> different;
+  for (const TokenId token : sorted) {
+    if (!different.empty() &&
+        tokens[static_cast<size_t>(different.back())] == tokens[static_cast<size_t>(token)]) {
+      trie->same_[static_cast<size_t>(token)] =
+          trie->same_[static_cast<size_t>(different.back())];  // behind the first one
+      trie->same_[static_cast<size_t>(different.back())] = token;
+    } else {
+      different.push_back(token);
+    }
+  }
+  std::array<std::vector<TokenId>, kSliceBytes.size() + 1> parts;
+  for (const TokenId token : different) {
+    const std::string& bytes = tokens[static_cast<size_t>(token)];
+    size_t slice = kSliceBytes.size();
+    if (is_plain(bytes)) {
+      slice = 0;
+      while (slice < kSliceBytes.size() && bytes.size() > kSliceBytes[slice]) ++slice;
+    }
+    parts[slice].push_back(token);
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Slice slice{i < kSliceBytes.size() ? kSliceBytes[i] : 0,
+                TokenMask(static_cast<uint32_t>(tokens.size())), trie_of(tokens, parts[i])};
+    for (TokenId token : parts[i]) {
+      for (; token != kNoToken; token = trie->same_[static_cast<size_t>(token)]) {
+        slice.mask.set(token);
+      }
+    }
+    trie->slices_.push_back(std::move(slice));
+  }
+  trie->tokens_ = std::move(tokens);
+  return std::shared_ptr<const TokenTrie>(trie);
+}
+
+}  // namespace skein::grammar
