@@ -39,6 +39,7 @@ void add_backup(CLI::App& app, CommandResult& result);
 void add_bench(CLI::App& app, CommandResult& result);
 void add_chat(CLI::App& app, CommandResult& result);
 void add_eval(CLI::App& app, CommandResult& result);
+void add_grammar(CLI::App& app, CommandResult& result);
 void add_inspect(CLI::App& app, CommandResult& result);
 void add_keys(CLI::App& app, CommandResult& result);
 void add_render(CLI::App& app, CommandResult& result);

@@ -6,7 +6,6 @@
 #include <unordered_map>
 
 #include "grammar/char_set.h"
-#include "grammar/decimal.h"
 
 namespace skein::grammar {
 
@@ -271,31 +270,6 @@ JsonId JsonDocument::follow(JsonId id, std::string_view pointer) const {
     }
   }
   return id;
-}
-
-bool JsonDocument::equal(JsonId a, JsonId b) const {
-  const Node &x = nodes_[a], &y = nodes_[b];
-  if (x.type != y.type) return false;
-  switch (x.type) {
-    case Type::kNumber: {
-      const auto v = Decimal::parse(x.text), w = Decimal::parse(y.text);
-      return v && w ? *v == *w : x.text == y.text;
-    }
-    case Type::kString:
-      return x.text == y.text;
-    case Type::kArray:
-      return x.items.size() == y.items.size() &&
-             std::equal(x.items.begin(), x.items.end(), y.items.begin(),
-                        [&](JsonId i, JsonId j) { return equal(i, j); });
-    case Type::kObject:
-      return x.members.size() == y.members.size() &&
-             std::all_of(x.members.begin(), x.members.end(), [&](const auto& m) {
-               const JsonId other = member(b, m.first);
-               return other != kNoJson && equal(m.second, other);
-             });
-    default:
-      return true;
-  }
 }
 
 }  // namespace skein::grammar

@@ -39,7 +39,6 @@ class JsonDocument {
   JsonId member(JsonId id, std::string_view name) const;  // kNoJson where there is none
   std::string pointer(JsonId id) const;                   // "" is the root
   JsonId follow(JsonId from, std::string_view pointer) const;
-  bool equal(JsonId a, JsonId b) const;  // by value
 
  private:
   friend class JsonReader;

@@ -1,7 +1,6 @@
 #include "grammar/regex.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 
 namespace skein::grammar {
 namespace {

@@ -82,7 +82,6 @@ class RegexStore {
   uint64_t bytes() const;
   const std::vector<ByteSet>& sets() const { return sets_; }
   const std::string& literal_bytes() const { return text_; }
-  std::string to_string(ExprId e) const;  // for tests and messages about our own rules
 
   // Everything made after `mark` is forgotten.
   struct Mark {

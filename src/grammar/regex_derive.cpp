@@ -1,7 +1,6 @@
 // Derivatives of expressions, and the questions about languages that are answered by walking them.
 #include <algorithm>
 #include <deque>
-#include <fmt/format.h>
 #include <unordered_set>
 
 #include "grammar/regex.h"
@@ -309,40 +308,6 @@ ExprId RegexStore::clamp(ExprId e, uint32_t bytes) {
     return either(std::move(parts));
   }
   return e;
-}
-
-std::string RegexStore::to_string(ExprId e) const {
-  const Node& node = nodes_[e];
-  switch (node.kind) {
-    case Kind::kNothing:
-      return "∅";
-    case Kind::kEmpty:
-      return "ε";
-    case Kind::kAnything:
-      return "Σ*";
-    case Kind::kClass:
-      return fmt::format("[{}]", sets_[node.a].size());
-    case Kind::kLiteral:
-      return text_.substr(node.a, node.b);
-    case Kind::kConcat:
-      return to_string(node.a) + "." + to_string(node.b);
-    case Kind::kNot:
-      return "~(" + to_string(node.a) + ")";
-    case Kind::kRepeat:
-      return fmt::format("({}){{{},{}}}", to_string(node.a), node.b,
-                         node.c == kUnbounded ? "" : std::to_string(node.c));
-    case Kind::kMultiple:
-      return fmt::format("<{} mod {}>", node.b, node.a);
-    case Kind::kOr:
-    case Kind::kAnd:
-      break;
-  }
-  std::string text = "(";
-  for (const ExprId part : list(node)) {
-    if (text.size() > 1) text += node.kind == Kind::kOr ? "|" : "&";
-    text += to_string(part);
-  }
-  return text + ")";
 }
 
 }  // namespace skein::grammar
