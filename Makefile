@@ -14,6 +14,7 @@ BATCHED_BENCH ?=
 LARGE  ?=
 ROUNDS ?= 3
 JOBS   ?= $(shell nproc)
+CUDA   ?=
 
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
@@ -23,9 +24,9 @@ SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tes
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-build: ## install what is missing and leave the release binary at build/skein
+build: ## install what is missing and leave the release binary at build/skein (CUDA=1: with the GPU's part, CUDA=0: without)
 	@tools/setup.sh build
-	@cmake --preset release -DSKEIN_TESTS=OFF >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@$(cuda)cmake --preset release -DSKEIN_TESTS=OFF $(cuda_option) >$(call log,configure) || { cat $(call log,configure); exit 1; }
 	@cmake --build --preset release --target skein -j $(JOBS)
 
 test: ## install what is missing, build everything and run every test
@@ -143,4 +144,7 @@ clean: ## remove the build tree
 
 serve_test = tools/get_model.sh >/dev/null && \
 	SKEIN_TEST_FULL=1 SKEIN_TEST_BINARY=build/skein python3 -B tests/apps/serve_$(1)_test.py $(2)
+# The GPU's part is built where nvcc is, unless somebody insists: then nvcc is fetched.
+cuda_option = $(if $(CUDA),-DSKEIN_CUDA=$(if $(filter 0,$(CUDA)),OFF,ON))
+cuda = $(if $(filter-out 0,$(CUDA)),nvcc=$$(tools/cuda_toolkit.sh) && export CUDACXX=$$nvcc && )
 log = $(shell mkdir -p build && echo build/$(1).log)

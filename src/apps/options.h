@@ -21,12 +21,13 @@ struct ModelFlags {
   std::string model;
   std::string precision = "default";
   std::string kv_dtype = "auto";
+  std::string device = "cpu";
   std::string isa;           // empty: the best there is
   uint32_t threads = 0;      // 0: one per usable core
   uint32_t max_context = 0;  // 0: the model's own
 };
 
-// --model, --precision, --kv-dtype, --cpu-isa, --threads, --max-context.
+// --model, --precision, --kv-dtype, --device, --cpu-isa, --threads, --max-context.
 void add_model_options(CLI::App& command, ModelFlags& flags);
 
 // The options of a load that the flags ask for, without limits.

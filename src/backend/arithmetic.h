@@ -44,6 +44,13 @@
 #include <cstddef>
 #include <cstdint>
 
+// The CUDA backend compiles this file for its device: there is one definition, not two.
+#if defined(__CUDACC__)
+#define SKEIN_DEVICE __device__
+#else
+#define SKEIN_DEVICE
+#endif
+
 namespace skein::arithmetic {
 
 inline constexpr size_t kLanes = 16;
@@ -58,41 +65,43 @@ constexpr float kLog2E = 1.44269504088896341F;
 constexpr float kRound = 0x1.8p23F;
 constexpr float kLn2High = 0.693359375F;  // few bits: n * kLn2High is exact
 constexpr float kLn2Low = -2.12194440e-4F;
-constexpr float kExpCoefficients[] = {1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F,
-                                      4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F};
+SKEIN_DEVICE constexpr float kExpCoefficients[] = {1.9875691500e-4F, 1.3981999507e-3F,
+                                                   8.3334519073e-3F, 4.1665795894e-2F,
+                                                   1.6666665459e-1F, 5.0000001201e-1F};
 constexpr float kExpLowest = -87.33F;  // below it the result would be next to subnormal: 0
 constexpr float kExpHighest = 88.72283F;
 
 // tanh: an odd polynomial (Cephes' coefficients) below kTanhSmall, 1 - 2 / (exp(2x) + 1) above.
 constexpr float kTanhSmall = 0.625F;
-constexpr float kTanhCoefficients[] = {-5.70498872745e-3F, 2.06390887954e-2F, -5.37397155531e-2F,
-                                       1.33314422036e-1F, -3.33332819422e-1F};
+SKEIN_DEVICE constexpr float kTanhCoefficients[] = {-5.70498872745e-3F, 2.06390887954e-2F,
+                                                    -5.37397155531e-2F, 1.33314422036e-1F,
+                                                    -3.33332819422e-1F};
 
 // gelu, tanh form: x * sigmoid(2u), which is x / 2 * (1 + tanh(u)), u = sqrt(2/pi) * (x + c * x^3).
 constexpr float kGeluTwice = 1.5957691216057308F;  // 2 * sqrt(2 / pi)
 constexpr float kGeluCube = 0.044715F;
 
-inline float fma(float a, float b, float c) {
+SKEIN_DEVICE inline float fma(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
 
 // The second where one is NaN, as the machines do it.
-inline float larger(float a, float b) {
+SKEIN_DEVICE inline float larger(float a, float b) {
   return a > b ? a : b;
 }
-inline float smaller(float a, float b) {
+SKEIN_DEVICE inline float smaller(float a, float b) {
   return a < b ? a : b;
 }
 
-inline float float_of_bits(uint32_t bits) {
+SKEIN_DEVICE inline float float_of_bits(uint32_t bits) {
   return __builtin_bit_cast(float, bits);
 }
-inline uint32_t bits_of_float(float x) {
+SKEIN_DEVICE inline uint32_t bits_of_float(float x) {
   return __builtin_bit_cast(uint32_t, x);
 }
 
 // Within 1 ulp. 0 below kExpLowest, +inf above kExpHighest.
-inline float exp(float x) {
+SKEIN_DEVICE inline float exp(float x) {
   const float shifted = fma(x, kLog2E, kRound);
   const float n = shifted - kRound;
   const float r = fma(n, -kLn2Low, fma(n, -kLn2High, x));
@@ -105,7 +114,7 @@ inline float exp(float x) {
 }
 
 // Within 2 ulp.
-inline float tanh(float x) {
+SKEIN_DEVICE inline float tanh(float x) {
   const float magnitude = float_of_bits(bits_of_float(x) & 0x7fffffffU);
   if (magnitude < kTanhSmall) {
     const float square = x * x;
@@ -117,21 +126,21 @@ inline float tanh(float x) {
   return float_of_bits(bits_of_float(y) | (bits_of_float(x) & 0x80000000U));
 }
 
-inline float sigmoid(float x) {
+SKEIN_DEVICE inline float sigmoid(float x) {
   return 1.0F / (1.0F + exp(-x));
 }
 
-inline float silu(float x) {
+SKEIN_DEVICE inline float silu(float x) {
   return x / (1.0F + exp(-x));
 }
 
-inline float gelu_tanh(float x) {
+SKEIN_DEVICE inline float gelu_tanh(float x) {
   const float twice = (kGeluTwice * x) * fma(kGeluCube * x, x, 1.0F);
   return x / (1.0F + exp(-twice));
 }
 
 // softcap 0 means none.
-inline float cap(float x, float softcap) {
+SKEIN_DEVICE inline float cap(float x, float softcap) {
   return softcap == 0.0F ? x : softcap * tanh(x / softcap);
 }
 
@@ -140,7 +149,7 @@ struct Lanes {
   float lane[kLanes] = {};
 
   // The fixed tree.
-  float sum() const {
+  SKEIN_DEVICE float sum() const {
     float t[kLanes];
     for (size_t l = 0; l < kLanes; ++l) t[l] = lane[l];
     for (size_t half = kLanes / 2; half > 0; half /= 2) {
@@ -152,7 +161,7 @@ struct Lanes {
 
 // The sum over k < count of a(k) * b(k).
 template <class A, class B>
-float sum_of_products(size_t count, const A& a, const B& b) {
+SKEIN_DEVICE float sum_of_products(size_t count, const A& a, const B& b) {
   Lanes lanes;
   for (size_t k = 0; k < count; ++k) {
     lanes.lane[k % kLanes] = fma(a(k), b(k), lanes.lane[k % kLanes]);
@@ -165,7 +174,7 @@ float sum_of_products(size_t count, const A& a, const B& b) {
 
 // The sum over k < count of a(k).
 template <class A>
-float sum_of(size_t count, const A& a) {
+SKEIN_DEVICE float sum_of(size_t count, const A& a) {
   Lanes lanes;
   for (size_t k = 0; k < count; ++k) lanes.lane[k % kLanes] = lanes.lane[k % kLanes] + a(k);
   for (size_t k = count; k % kLanes != 0; ++k) {
@@ -174,7 +183,7 @@ float sum_of(size_t count, const A& a) {
   return lanes.sum();
 }
 
-inline float dot(const float* a, const float* b, size_t count) {
+SKEIN_DEVICE inline float dot(const float* a, const float* b, size_t count) {
   return sum_of_products(
       count, [&](size_t k) { return a[k]; }, [&](size_t k) { return b[k]; });
 }
@@ -194,7 +203,7 @@ struct Int8Scale {
   float inverse = 0;  // 0: all integers are 0
 };
 
-inline Int8Scale int8_scale(const float* x, size_t count) {
+SKEIN_DEVICE inline Int8Scale int8_scale(const float* x, size_t count) {
   uint32_t largest = 0;
   for (size_t k = 0; k < count; ++k) {
     const uint32_t magnitude = bits_of_float(x[k]) & 0x7fffffffU;
@@ -206,7 +215,7 @@ inline Int8Scale int8_scale(const float* x, size_t count) {
 }
 
 // To the nearest, even among equals.
-inline int8_t to_int8(float x, float inverse) {
+SKEIN_DEVICE inline int8_t to_int8(float x, float inverse) {
   if (inverse == 0.0F) return 0;
   return static_cast<int8_t>((x * inverse + kRound) - kRound);
 }
@@ -216,7 +225,7 @@ struct QuantizedGroup {
   float scale = 0;
 };
 
-inline QuantizedGroup quantize_group(const float* x) {
+SKEIN_DEVICE inline QuantizedGroup quantize_group(const float* x) {
   const Int8Scale scale = int8_scale(x, kGroup);
   QuantizedGroup group;
   group.scale = scale.scale;
@@ -230,16 +239,16 @@ constexpr int32_t kDotBiasBits = 0x4b400000;
 
 // dot * scale, rounded once: scales have 11 bits at most, so that kDotBias * scale is exact. NaN
 // where it is too large for a float.
-inline float product_of_dot(int32_t dot, float scale) {
+SKEIN_DEVICE inline float product_of_dot(int32_t dot, float scale) {
   return fma(kDotBias + static_cast<float>(dot), scale, -kDotBias * scale);
 }
 
-inline float float_of_bf16(uint16_t bits) {
+SKEIN_DEVICE inline float float_of_bf16(uint16_t bits) {
   return float_of_bits(uint32_t{bits} << 16);
 }
 
 // To the nearest, even among equals. Subnormals become zero, as everywhere; a NaN stays one.
-inline uint16_t round_to_bf16(float x) {
+SKEIN_DEVICE inline uint16_t round_to_bf16(float x) {
   const uint32_t bits = bits_of_float(x);
   const uint32_t magnitude = bits & 0x7fffffffU;
   if (magnitude > kInfinityBits) return static_cast<uint16_t>(bits >> 16 | 0x40);
@@ -251,7 +260,7 @@ inline uint16_t round_to_bf16(float x) {
 // the mean square of the row's `count` elements, whose squares are summed as above. So at most
 // every second group has one.
 constexpr float kRestSquare = 64.0F;
-inline bool has_residual(float largest, float square_sum, size_t count) {
+SKEIN_DEVICE inline bool has_residual(float largest, float square_sum, size_t count) {
   return largest * largest * static_cast<float>(count) > kRestSquare * square_sum;
 }
 
@@ -261,7 +270,7 @@ struct CosSin {
 
 // In double and rounded once: within 1 ulp for |angle| below 2^20, which is a million positions.
 // The quarter turn is in three parts, of which two have few bits, so that n times them is exact.
-inline CosSin cos_sin(float angle) {
+SKEIN_DEVICE inline CosSin cos_sin(float angle) {
   constexpr double kQuarter[] = {1.57079632673412561417, 6.07710050630396597660e-11,
                                  2.02226624879595063154e-21};
   constexpr double kRoundDouble = 0x1.8p52;

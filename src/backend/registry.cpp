@@ -23,9 +23,18 @@ constexpr Entry kBackends[] = {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options, ComputePool& pool) {
+  if (options.device == "auto") {
+    if (!options.isa) {
+      auto cuda = make_cuda(options, pool);
+      if (cuda.ok()) return cuda;
+    }
+    return make_cpu(options, pool);
+  }
+  const std::string_view device = options.device;
+  const std::string_view name = device.starts_with("cuda:") ? device.substr(0, 4) : device;
   std::string names;
   for (const Entry& entry : kBackends) {
-    if (entry.name == options.device) return entry.make(options, pool);
+    if (entry.name == name) return entry.make(options, pool);
     names.append(names.empty() ? "" : ", ").append(entry.name);
   }
   return invalid_argument("'{}' is no backend; there are {}", options.device, names);

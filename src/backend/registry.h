@@ -12,7 +12,9 @@
 namespace skein {
 
 struct BackendOptions {
-  std::string device = "cpu";  // a name of registry.def
+  // A name of registry.def; cuda:1 is the second of its kind. auto: cuda where it can do what is
+  // asked, else cpu.
+  std::string device = "cpu";
   Precision precision = Precision::kDefault;
   // The instruction set of the CPU backend: scalar, avx2, avx512 or amx; the best that the machine
   // has if absent.

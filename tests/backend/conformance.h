@@ -25,6 +25,7 @@ struct BackendUnderTest {
   float tolerance = 0;
   bool computes_on_host = true;
   bool is_emulated = false;  // slow
+  bool has_f32_only = false;
 };
 
 inline BackendUnderTest cpu_under_test(CpuIsa isa) {
@@ -48,10 +49,23 @@ inline BackendUnderTest registered(const std::string& name, float tolerance = 0)
   return backend;
 }
 
+inline BackendUnderTest cuda_under_test() {
+  BackendUnderTest cuda = registered("cuda");
+  cuda.computes_on_host = false;
+  cuda.has_f32_only = true;
+  return cuda;
+}
+
+inline bool has_cuda() {
+  ComputePool pool(1);
+  return make_backend({.device = "cuda", .precision = Precision::kF32}, pool).ok();
+}
+
 // All of them. A new backend is a line here.
 inline std::vector<BackendUnderTest> backends_under_test() {
   std::vector<BackendUnderTest> backends;
   for (const CpuIsa isa : testable_isas()) backends.push_back(cpu_under_test(isa));
+  if (has_cuda()) backends.push_back(cuda_under_test());
   return backends;
 }
 
@@ -69,7 +83,9 @@ inline std::vector<BackendParam> backend_params() {
   std::vector<BackendParam> params;
   for (const BackendUnderTest& backend : backends_under_test()) {
     if (backend.is_emulated) continue;
-    for (const size_t threads : {1, 2, 3}) params.push_back({backend, threads});
+    for (const size_t threads : {1, 2, 3}) {
+      if (threads == 1 || backend.computes_on_host) params.push_back({backend, threads});
+    }
   }
   return params;
 }
@@ -78,6 +94,7 @@ inline std::vector<BackendParam> backend_params() {
 inline std::vector<BackendParam> backend_params_of_every_precision() {
   std::vector<BackendParam> params = backend_params();
   for (const BackendUnderTest& backend : backends_under_test()) {
+    if (backend.has_f32_only) continue;
     for (const size_t threads : {1, 3}) {
       params.push_back({backend, threads, Precision::kDefault});
       params.push_back({backend, threads, Precision::kHigh});

@@ -11,6 +11,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/reference/reference_backend.h"
+#include "backend/registry.h"
 #include "base/compute_pool.h"
 #include "format/weight_source.h"
 #include "model/decoder.h"
@@ -28,7 +29,7 @@ class Runner {
   static constexpr uint32_t kRows = 160;
   static constexpr uint32_t kBlocks = 64;
 
-  enum class Arithmetic : uint8_t { kCpu, kCpuThreads, kReference };
+  enum class Arithmetic : uint8_t { kCpu, kCpuThreads, kReference, kCuda };
 
   Runner(const std::string& path, Precision precision, Arithmetic arithmetic = Arithmetic::kCpu)
       : Runner(path, precision, default_kv_type(precision), arithmetic) {}
@@ -102,6 +103,8 @@ class Runner {
     source_ = std::make_unique<WeightSource>(std::move(source));
     if (arithmetic == Arithmetic::kReference) {
       backend_ = make_reference_backend(precision);
+    } else if (arithmetic == Arithmetic::kCuda) {
+      SKEIN_ASSIGN(backend_, make_backend({.device = "cuda", .precision = precision}, threads_));
     } else {
       SKEIN_ASSIGN(const CpuIsa isa, choose_isa(std::nullopt));
       backend_ = make_cpu_backend(threads_, isa, precision);

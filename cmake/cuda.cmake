@@ -1,0 +1,30 @@
+# SKEIN_CUDA: AUTO builds the CUDA backend where nvcc is, ON insists, OFF leaves it out. Sets SKEIN_HAS_CUDA.
+# nvcc is looked for where CMake does: CUDACXX, PATH, /usr/local/cuda (tools/cuda_toolkit.sh fetches one).
+set(SKEIN_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
+set(SKEIN_HAS_CUDA OFF)
+if(SKEIN_CUDA STREQUAL "AUTO" AND (SKEIN_SANITIZE OR SKEIN_FUZZ))
+  return() # what sanitizers look at is the host's
+endif()
+if(SKEIN_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    # Hopper is what was measured; others get the same kernels from PTX, by their driver.
+    set(CMAKE_CUDA_ARCHITECTURES 90-real 75-virtual)
+    enable_language(CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake 3.25 does not know what nvcc 13 can do
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    set(CMAKE_CUDA_EXTENSIONS OFF)
+    find_package(CUDAToolkit REQUIRED)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.9)
+      set(SKEIN_HAS_CUDA ON)
+    endif()
+  endif()
+  if(NOT SKEIN_HAS_CUDA AND NOT SKEIN_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "SKEIN_CUDA=${SKEIN_CUDA}: no nvcc of 12.9 or newer was found (make build CUDA=1 fetches one)")
+  endif()
+  message(STATUS "CUDA backend: ${SKEIN_HAS_CUDA} (nvcc ${CMAKE_CUDA_COMPILER_VERSION})")
+endif()

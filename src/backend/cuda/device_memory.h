@@ -1,0 +1,50 @@
+// Memory of a CUDA device, and of the host where the device reaches it. What cannot be had is a
+// Status; what fails later is a CudaError, after which the device is lost to the process.
+#pragma once
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <stdexcept>
+#include <utility>
+
+#include "backend/memory.h"
+#include "base/status.h"
+
+namespace skein::cuda {
+
+class CudaError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// CudaError with the driver's own words, unless all is well.
+void check(cudaError_t error, const char* what);
+
+// As Backend::allocate, of the current device. kResourceExhausted with the size and what is left.
+Result<Buffer> allocate_device(size_t bytes);
+
+// Floats that grow, on the device. What was in them is lost when they do.
+class Scratch {
+ public:
+  float* take(size_t floats);
+
+ private:
+  Buffer memory_;
+};
+
+// Page-locked memory of the host that grows likewise; whoever grows it has waited for what uses it.
+class Pinned {
+ public:
+  Pinned() = default;
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  ~Pinned();
+
+  std::byte* take(size_t bytes);
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace skein::cuda

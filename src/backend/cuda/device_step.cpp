@@ -1,0 +1,60 @@
+#include "backend/cuda/device_step.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "backend/host/memory.h"
+
+namespace skein::cuda {
+
+DeviceStep::DeviceStep() {
+  check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "cudaEventCreate");
+}
+
+DeviceStep::~DeviceStep() {
+  static_cast<void>(cudaEventSynchronize(copied_));
+  static_cast<void>(cudaEventDestroy(copied_));
+}
+
+Step DeviceStep::begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
+                       std::span<const uint32_t> logit_rows, cudaStream_t stream) {
+  Step step = host_.begin(tokens, sequences, logit_rows);
+  size_t blocks = 0;
+  for (const Sequence& sequence : sequences) blocks += sequence.blocks.size();
+  const size_t rows = tokens.size(), words = 4 * rows + logit_rows.size() + blocks;
+  check(cudaEventSynchronize(copied_), "a step before");
+  auto* const record = reinterpret_cast<uint32_t*>(pinned_.take(words * sizeof(uint32_t)));
+  pack(record);
+  auto* const device = reinterpret_cast<uint32_t*>(device_.take(words));
+  check(cudaMemcpyAsync(device, record, words * sizeof(uint32_t), cudaMemcpyHostToDevice, stream),
+        "upload of a step");
+  check(cudaEventRecord(copied_, stream), "upload of a step");
+  view_ = {reinterpret_cast<const int32_t*>(device),
+           device + rows,
+           device + 2 * rows,
+           device + 3 * rows,
+           device + 4 * rows,
+           device + 4 * rows + logit_rows.size()};
+  step.own = this;
+  return step;
+}
+
+// In the order of StepView.
+void DeviceStep::pack(uint32_t* record) const {
+  const size_t rows = host_.tokens.size();
+  for (const TokenId token : host_.tokens) *record++ = std::bit_cast<uint32_t>(token);
+  record = std::copy(host_.positions.begin(), host_.positions.end(), record);
+  uint32_t *writes = record, *first_blocks = record + rows;
+  uint32_t first = 0;
+  for (const Sequence& sequence : host_.sequences) {
+    writes = std::fill_n(writes, sequence.rows, sequence.writes_kv ? 1 : 0);
+    first_blocks = std::fill_n(first_blocks, sequence.rows, first);
+    first += static_cast<uint32_t>(sequence.blocks.size());
+  }
+  record = std::copy(host_.logit_rows.begin(), host_.logit_rows.end(), first_blocks);
+  for (const Sequence& sequence : host_.sequences) {
+    for (const BlockId block : sequence.blocks) *record++ = block.value;
+  }
+}
+
+}  // namespace skein::cuda

@@ -1,0 +1,42 @@
+// DeviceStep: a step as the device has it, one record that goes there in one copy. The host keeps
+// what ops check their shapes with.
+#pragma once
+
+#include <span>
+
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/kernels.h"
+#include "backend/host/step.h"
+
+namespace skein::cuda {
+
+class DeviceStep {
+ public:
+  DeviceStep();
+  ~DeviceStep();
+  DeviceStep(const DeviceStep&) = delete;
+  DeviceStep& operator=(const DeviceStep&) = delete;
+
+  // As Backend::begin. The copy is queued; ops that were queued before still see the step of
+  // theirs.
+  Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
+             std::span<const uint32_t> logit_rows, cudaStream_t stream);
+
+  const HostStep& host() const { return host_; }
+  const StepView& view() const { return view_; }
+
+ private:
+  void pack(uint32_t* record) const;
+
+  HostStep host_;
+  StepView view_;
+  Pinned pinned_;
+  Scratch device_;
+  cudaEvent_t copied_ = nullptr;  // the record has left pinned_
+};
+
+inline const DeviceStep& device_step(const Step& step) {
+  return *static_cast<const DeviceStep*>(step.own);
+}
+
+}  // namespace skein::cuda

@@ -1,0 +1,62 @@
+// What kernels share: how elements and rows become threads, and the tree that ends a sum.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "backend/arithmetic.h"
+#include "backend/cuda/kernels.h"
+
+namespace skein::cuda {
+
+inline constexpr uint32_t kThreads = 256;
+inline constexpr uint32_t kWarp = 32;
+inline constexpr uint32_t kMostGridRows = 65535;  // what a grid's second dimension can be
+inline constexpr uint32_t kLaneThreads = arithmetic::kLanes;
+
+__device__ inline float* row_at(const DeviceRows& x, uint32_t row) {
+  return x.data + row * x.stride;
+}
+
+// Lanes::sum() of 16 threads side by side, of which each has one lane; all of a warp have to call
+// it. Each gets the sum: which of two summands is the first makes no difference to it.
+__device__ inline float sum_of_lanes(float lane) {
+  for (uint32_t half = kLaneThreads / 2; half > 0; half /= 2) {
+    lane = lane + __shfl_xor_sync(0xffffffffU, lane, half);
+  }
+  return lane;
+}
+
+__host__ __device__ constexpr uint32_t groups_of(uint32_t count, uint32_t each) {
+  return (count + each - 1) / each;
+}
+
+template <class Fn>
+__global__ void for_each_element(uint32_t rows, uint32_t width, Fn fn) {
+  const uint32_t k = blockIdx.x * kThreads + threadIdx.x;
+  if (k >= width) return;
+  for (uint32_t row = blockIdx.y; row < rows; row += gridDim.y) fn(row, k);
+}
+
+// fn(row, k) by a thread of its own for every element of [rows, width].
+template <class Fn>
+void launch_elements(uint32_t rows, uint32_t width, cudaStream_t stream, const Fn& fn) {
+  if (rows == 0 || width == 0) return;
+  const dim3 grid(groups_of(width, kThreads), std::min(rows, kMostGridRows));
+  for_each_element<<<grid, kThreads, 0, stream>>>(rows, width, fn);
+}
+
+template <class Fn>
+__global__ void for_each_warp(uint32_t items, Fn fn) {
+  const uint32_t item = (blockIdx.x * kThreads + threadIdx.x) / kWarp;
+  if (item < items) fn(item, threadIdx.x % kWarp);
+}
+
+// fn(item, thread) by a warp for every item.
+template <class Fn>
+void launch_warps(uint32_t items, cudaStream_t stream, const Fn& fn) {
+  if (items == 0) return;
+  for_each_warp<<<groups_of(items, kThreads / kWarp), kThreads, 0, stream>>>(items, fn);
+}
+
+}  // namespace skein::cuda

@@ -1,0 +1,139 @@
+// Ops on rows alone: norms, activations, angles, logits, gathering.
+#include "backend/cuda/launch.cuh"
+
+namespace skein::cuda {
+namespace {
+
+using arithmetic::fma;
+using arithmetic::larger;
+using arithmetic::smaller;
+
+__device__ float activated(const ActivationParams& params, float gate, float up) {
+  switch (params.kind) {
+    case Activation::kSiluGated:
+      return arithmetic::silu(gate) * up;
+    case Activation::kGeluTanhGated:
+      return arithmetic::gelu_tanh(gate) * up;
+    case Activation::kGeluTanh:
+      return arithmetic::gelu_tanh(gate);
+    case Activation::kSwigluClamped:
+      gate = smaller(params.limit, gate);
+      up = larger(-params.limit, smaller(params.limit, up));
+      return (gate * arithmetic::sigmoid(params.alpha * gate)) * (up + 1.0F);
+  }
+  return 0;
+}
+
+// One part of a row by a warp, both halves of which have the same 16 lanes.
+__device__ void norm_part(const float* x, uint32_t width, const DeviceNorm& params,
+                          const float* weight, const float* bias, float* out, uint32_t thread) {
+  const auto count = static_cast<float>(width);
+  const uint32_t padded = groups_of(width, kLaneThreads) * kLaneThreads;
+  const bool centers = params.kind == NormKind::kLayer;
+  float mean = 0;
+  if (centers) {
+    float lane = 0;
+    for (uint32_t k = thread % kLaneThreads; k < padded; k += kLaneThreads) {
+      lane = lane + (k < width ? x[k] : 0.0F);
+    }
+    mean = sum_of_lanes(lane) / count;
+  }
+  float lane = 0;
+  for (uint32_t k = thread % kLaneThreads; k < padded; k += kLaneThreads) {
+    const float y = k >= width ? 0.0F : centers ? x[k] - mean : x[k];
+    lane = fma(y, y, lane);
+  }
+  const float variance = sum_of_lanes(lane) / count;
+  const float scale = 1.0F / sqrtf(variance + params.epsilon);
+  for (uint32_t k = thread; k < width; k += kWarp) {
+    float y = (centers ? x[k] - mean : x[k]) * scale;
+    if (weight != nullptr) y = y * weight[k];
+    if (bias != nullptr) y = y + bias[k];
+    out[k] = y;
+  }
+}
+
+}  // namespace
+
+void embed(const DeviceMatrix& table, const StepView& step, float scale, DeviceRows out,
+           cudaStream_t stream) {
+  launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t k) {
+    row_at(out, row)[k] = scale * table.weights[step.tokens[row] * table.stride + k];
+  });
+}
+
+void norm(DeviceRows x, const DeviceNorm& params, DeviceRows out, cudaStream_t stream) {
+  const uint32_t width = x.width / params.parts;
+  launch_warps(x.rows * params.parts, stream, [=] __device__(uint32_t item, uint32_t thread) {
+    const uint32_t row = item / params.parts, first = item % params.parts * width;
+    const uint32_t own = params.weight_per_part ? first : 0;
+    norm_part(row_at(x, row) + first, width, params,
+              params.weight == nullptr ? nullptr : params.weight + own,
+              params.bias == nullptr ? nullptr : params.bias + own, row_at(out, row) + first,
+              thread);
+  });
+}
+
+void add(DeviceRows x, DeviceRows delta, float scale, cudaStream_t stream) {
+  launch_elements(x.rows, x.width, stream, [=] __device__(uint32_t row, uint32_t k) {
+    row_at(x, row)[k] = fma(scale, row_at(delta, row)[k], row_at(x, row)[k]);
+  });
+}
+
+void activate(DeviceRows x, const ActivationParams& params, DeviceRows out, cudaStream_t stream) {
+  launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t k) {
+    const float* const in = row_at(x, row);
+    const float up = params.kind == Activation::kGeluTanh ? 0.0F : in[out.width + k];
+    row_at(out, row)[k] = activated(params, in[k], up);
+  });
+}
+
+void rope_angles(const StepView& step, const float* frequencies, float magnitude, DeviceRows out,
+                 cudaStream_t stream) {
+  const uint32_t half = out.width / 2;
+  launch_elements(out.rows, half, stream, [=] __device__(uint32_t row, uint32_t j) {
+    const auto position = static_cast<float>(step.positions[row]);
+    const arithmetic::CosSin angle = arithmetic::cos_sin(position * frequencies[j]);
+    row_at(out, row)[j] = angle.cos * magnitude;
+    row_at(out, row)[half + j] = angle.sin * magnitude;
+  });
+}
+
+void turn(DeviceRows x, uint32_t heads, RopeLayout layout, DeviceRows angles, cudaStream_t stream) {
+  const uint32_t half = angles.width / 2, head_dim = x.width / heads;
+  if (half == 0) return;
+  launch_elements(x.rows, heads * half, stream, [=] __device__(uint32_t row, uint32_t pair) {
+    const uint32_t j = pair % half;
+    float* const head = row_at(x, row) + pair / half * head_dim;
+    float& a = layout == RopeLayout::kHalves ? head[j] : head[2 * j];
+    float& b = layout == RopeLayout::kHalves ? head[half + j] : head[2 * j + 1];
+    const float cos = row_at(angles, row)[j], sin = row_at(angles, row)[half + j];
+    const float turned = fma(a, cos, -(b * sin));
+    b = fma(b, cos, a * sin);
+    a = turned;
+  });
+}
+
+void combine(DeviceRows x, const DeviceRoutes& routes, DeviceRows out, cudaStream_t stream) {
+  launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t k) {
+    float sum = 0;
+    for (uint32_t j = row * routes.used; j < (row + 1) * routes.used; ++j) {
+      sum = fma(routes.weights[j], row_at(x, j)[k], sum);
+    }
+    row_at(out, row)[k] = sum;
+  });
+}
+
+void gather(DeviceRows x, const StepView& step, DeviceRows out, cudaStream_t stream) {
+  launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t k) {
+    row_at(out, row)[k] = row_at(x, step.logit_rows[row])[k];
+  });
+}
+
+void finish_logits(DeviceRows x, float scale, float softcap, cudaStream_t stream) {
+  launch_elements(x.rows, x.width, stream, [=] __device__(uint32_t row, uint32_t k) {
+    row_at(x, row)[k] = arithmetic::cap(row_at(x, row)[k] * scale, softcap);
+  });
+}
+
+}  // namespace skein::cuda

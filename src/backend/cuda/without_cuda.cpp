@@ -1,0 +1,10 @@
+// What stands in for the CUDA backend in a build without it.
+#include "backend/registry.h"
+
+namespace skein {
+
+Result<std::unique_ptr<Backend>> make_cuda(const BackendOptions&, ComputePool&) {
+  return unimplemented("this skein was built without CUDA (make build CUDA=1 builds it)");
+}
+
+}  // namespace skein
