@@ -48,10 +48,9 @@ run() {
   suite backend_conformance_test '*cuda*'
   suite model_cuda_test '*'
   if [ -x "$out/gpu_ops" ]; then "$out/gpu_ops" 2>&1 || failed=1; fi
-  if [ -x "$out/skein" ]; then
-    for device in cpu cuda; do
-      "$out/skein" run --model build/goldens/llama --precision f32 --device $device -p 1 -n 8 --temperature 0 2>&1 | tail -3
-    done
+  if [ -x "$out/skein" ]; then  # a whole engine on the device, with random weights
+    "$out/skein" bench --dummy-weights build/goldens/llama/config.json --dummy-quant F16 --device cuda --precision f32 --kv-dtype f32 \
+      --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1 8 --no-single --no-limits 2>&1 || failed=1
   fi
   echo "gpu_check: $([ $failed -eq 0 ] && echo all passed || echo FAILED)"
   return $failed
