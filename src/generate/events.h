@@ -4,8 +4,8 @@
 //
 // An event kind exists when something produces it. Reasoning, the begin of a tool call and its
 // arguments will be alternatives of AnswerEvent of their own, made by a parser that stands in
-// EventReader behind the assembler and comes before the end; users visit every alternative, so the
-// compiler names those that have to learn a new one.
+// EventReader behind the assembler and comes before the end. AnswerJob, libskein and apps/answer
+// ask for the alternatives that they know: whoever adds one adds it there.
 #pragma once
 
 #include <cstdint>

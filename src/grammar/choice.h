@@ -1,4 +1,4 @@
-// The simplest forms: one of some texts, a text that matches a regular expression, any JSON object.
+// The simplest forms: one of some texts, or a text that matches a regular expression.
 #pragma once
 
 #include <string>

@@ -7,7 +7,9 @@
 //
 // Masks are pure functions of the grammar, the text so far and the vocabulary: caches change only
 // the time. Their sizes are bounded; when the automaton outgrows its budget it is forgotten, and
-// matchers read their text again.
+// matchers read their text again. A form that needs more work than a mask may take makes its
+// matcher fail (mask() is nullptr), and no other. Matchers of one grammar may be on different
+// threads.
 #pragma once
 
 #include <cstdint>

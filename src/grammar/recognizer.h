@@ -5,8 +5,8 @@
 // A state is a list of frames: a row, and what of its terminals has been read since. Where a
 // terminal may end, the row is advanced and a new frame stands beside the old one; there is no
 // longest match, so a grammar means exactly what it says. A rule in last place takes the place of
-// its parent (it completes what the parent would), so that lists do not grow rows. See Matcher for
-// how distinct texts get into a state.
+// its parent (it completes what the parent would), so that lists do not grow rows. Distinct
+// texts are added to a state by CompiledGrammar::exact_step.
 #pragma once
 
 #include <cstdint>

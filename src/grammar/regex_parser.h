@@ -1,4 +1,4 @@
-// ECMA-262 patterns, as JSON Schema, GBNF's neighbours and APIs write them, to expressions.
+// ECMA-262 patterns, as JSON Schema, Lark and clients write them, to expressions.
 //
 // A look-ahead is an intersection with the rest of the text, an anchor a condition on what is
 // around it. What is not regular, or needs tables that are not here, is refused by name: back

@@ -39,8 +39,8 @@ class TokenMask {
 
 class TokenTrie {
  public:
-  // The bytes of every token, by id; empty for one that no form may use. Fails where a byte is the
-  // beginning of no token: a form could then stop in the middle.
+  // The bytes of every token, by id; empty for one that no form may use. Fails where a byte of
+  // UTF-8 is no token by itself: a form could then stop in the middle.
   static Result<std::shared_ptr<const TokenTrie>> make(std::vector<std::string> tokens);
 
   struct Node {
@@ -51,7 +51,9 @@ class TokenTrie {
     uint16_t children;
   };
   struct Slice {
-    uint32_t longest;         // bytes of its longest token; 0: the tokens that are in no slice
+    // Bytes that a token of it may have; 0: the last slice, of tokens that are not plain text or
+    // are longer.
+    uint32_t longest;
     TokenMask mask;           // its tokens
     std::vector<Node> nodes;  // nodes[0] is the root
   };

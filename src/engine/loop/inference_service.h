@@ -1,5 +1,5 @@
-// InferenceService: one loaded model that answers requests, as its owner holds it: a ServiceLoop,
-// its thread and its watchdog. BatchInferenceEngine is the one that serves; DirectService is what
+// InferenceService: one loaded model that answers requests, as its owner holds it, with its
+// thread and its watchdog. BatchInferenceEngine is the one that serves; DirectService is what
 // it degrades to.
 //
 //   SKEIN_ASSIGN(RequestHandle request, service.submit(std::move(wanted), on_ready));
@@ -92,8 +92,8 @@ struct ServiceOptions {
 };
 
 // All services have this in common: ids, places in the queue, streams, deadlines, the state and the
-// end. How requests are served is the heir's. Besides its owner its thread and the handles of its
-// requests hold it, so that a thread which hangs in a step for ever finds its things in place.
+// end. How requests are served is the derived class's. Its thread and the handles of its requests
+// hold it too, so that a thread that hangs in a step for ever finds its things in place.
 class InferenceService : public RequestCanceller,
                          public std::enable_shared_from_this<InferenceService> {
  public:

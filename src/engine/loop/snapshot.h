@@ -52,8 +52,8 @@ struct EngineSnapshot {
   DoublingBuckets step_tokens;
   DoublingBuckets step_rows;
   uint64_t finished[kFinishReasons] = {};  // by FinishReason
-  uint64_t reruns = 0;                     // steps that threw and were run again row by row
-  uint64_t faults = 0;                     // rows that ended with an error
+  uint64_t reruns = 0;                     // steps that threw and were run again in pieces
+  uint64_t faults = 0;                     // segments that ended with an error
   uint64_t stalled_readers = 0;            // requests that were cut because nobody read
 };
 

@@ -1,9 +1,9 @@
 // StepWatch: ends requests that a step keeps waiting.
 //
-// A loop looks at deadlines itself between two steps. While a step keeps it from that, look(),
-// which a watchdog calls, ends whose own deadline passes, and once the step is over its time
-// everything that is live: the service hangs until the loop says that it does not. What such a step
-// brings later finds its streams ended, and nothing follows an end.
+// Between two steps a loop looks at deadlines itself. While a step keeps it from that, a watchdog
+// calls look(): it ends every request whose deadline has passed and, once the step is over its
+// time, everything that is live. The service then counts as hung until the loop says otherwise.
+// What such a step brings later finds its streams ended, and nothing follows an end.
 //
 // Any thread may call any member.
 #pragma once

@@ -1,6 +1,7 @@
 // AnswerJob: one request from its parsed body to the last byte of its answer.
 //
-//   begin      on a worker: the model is acquired, and where it is loaded the rest is done at once
+//   begin      on a worker, or on the thread of batches: the model is acquired; a worker goes on at
+//              once where it is loaded
 //   submit     on a worker: the prompts are made, one engine request per choice is submitted
 //   advance    on the delivery thread: events become bytes, until all choices have ended
 //

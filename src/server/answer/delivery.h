@@ -70,8 +70,8 @@ class AnswerSink {
   // A line of a batch: nobody waits for it, and it never asks for a stream.
   virtual bool is_background() const = 0;
 
-  // Called before all else, on the thread that begins the answer. `hung_up` is called when nobody
-  // wants it any more, by any thread.
+  // Called once, when the answer is opened, on the thread that begins it. `hung_up` is called when
+  // nobody wants it any more, by any thread.
   virtual void on_hangup(std::function<void()> hung_up) = 0;
 
   // A stream begins; `ready` as http::Responder::on_ready. Nothing leaves before the first write or

@@ -34,7 +34,8 @@ struct RequestExplanation {
 class LiveRequest {
  public:
   virtual ~LiveRequest() = default;
-  // `done` is called once, on a worker, when the engine has said what it is doing; nobody waits.
+  // `done` is called once: at once while the model loads, else on a worker, or by the engine where
+  // no worker is free. It must be quick.
   virtual void explain(std::function<void(RequestExplanation)> done) = 0;
   virtual void cancel() = 0;
 };

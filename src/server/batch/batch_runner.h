@@ -6,8 +6,8 @@
 //   }
 //
 // Everything that must survive is in the store; what is here is what this process does about it.
-// After a kill -9 a new runner goes on: lines with a result keep it, the others are handed out
-// again, those that were running alone (batch_store.h).
+// After a kill -9 a new runner goes on: lines with a result keep it, and the others are handed
+// out again; those that ran at the kill run one at a time (batch_store.h).
 //
 // The runner sleeps until something happens: a batch was made, changed or cancelled (the store
 // tells), a line has ended, a file was checked, the server drains; or until what it waits for is

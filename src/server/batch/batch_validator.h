@@ -2,7 +2,7 @@
 // takes seconds, in which neither other batches nor a server that stops may wait.
 //
 // The lines go into the database piece by piece, and the batch begins with the last of them. A
-// process that dies before has validated nothing: the next one discards those lines and starts
+// process that dies before that has validated nothing: the next one discards the lines and starts
 // over.
 //
 // Thread-safety: offer() and stop() on one thread.

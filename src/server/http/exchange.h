@@ -1,4 +1,5 @@
 // One request being answered: where the threads that answer it meet the I/O thread that writes.
+// It ends once, by the first answer or end that counts; callbacks are called without its lock.
 // Internal to http/.
 #pragma once
 
@@ -48,7 +49,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
            std::string_view account)
       : wakeups_(std::move(wakeups)), outbox_limit_(outbox_limit), memory_(memory, account) {}
 
-  // These do what Responder says of them, on any thread.
+  // What a Responder does, on any thread; its finish() is end(true), its abort() end(false), and
+  // when its last copy goes that is abandon().
   bool send(Response response);
   bool start(StreamHead head);
   WriteResult write(std::string_view bytes);

@@ -1,6 +1,6 @@
 // An HTTP/1.1 server: bytes of many clients in, checked requests out, answers back.
 //
-//   HttpServer server(options, application);
+//   HttpServer server(options, application, workers, memory);
 //   SKEIN_TRY(server.start());
 //   ...
 //   server.stop(30s);

@@ -1,10 +1,10 @@
 // Who has a place among the connections of a server, and who gives way when there is none left.
 // Internal to http/.
 //
-// A place is put to use while a request is being answered; until a whole one has come, its client
-// waits. Clients that wait are limited per address, and when all places are taken those go that
-// have waited longest, before them those that have sent nothing: otherwise some silent sockets
-// would shut everybody else out.
+// A place serves while its request is answered; until a whole request has come, its client waits.
+// Waiting clients are limited per address. When all places are taken, those that have sent nothing
+// give way first, and among equals whoever has waited longest: otherwise a few silent sockets would
+// shut everybody else out.
 //
 // Thread-safety: any thread may call anything; a Place is used by one at a time.
 #pragma once

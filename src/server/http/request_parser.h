@@ -1,7 +1,7 @@
 // HTTP/1 requests from untrusted bytes: their heads, and their bodies out of their framing.
 //
-// Strict: whatever two readers could
-// understand differently is refused, so nothing can be smuggled past a proxy in front of us.
+// Strict: whatever two readers could understand differently is refused, so nothing can be smuggled
+// past a proxy in front of us.
 //
 // Refused with 400: a bare CR or LF, obs-fold, space before a colon, control characters, versions
 // other than 1.0 and 1.1, targets that are neither /path, http://host/path nor OPTIONS *, not
