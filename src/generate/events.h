@@ -74,8 +74,6 @@ class EventReader {
 
   // No more tokens are wanted.
   bool stopped() const { return ended_ || text_.stopped(); }
-  // That were taken, the one that completed a stop text included.
-  uint64_t tokens() const { return text_.tokens(); }
 
  private:
   EventReader(TextAssembler text, ReadOptions options)
@@ -113,7 +111,6 @@ class Completion {
   void cancel();
 
   RequestId id() const { return request_.id(); }
-  uint64_t tokens() const { return reader_.tokens(); }
 
  private:
   void read(std::vector<AnswerEvent>& events);

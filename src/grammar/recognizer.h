@@ -57,7 +57,6 @@ class Recognizer {
   bool begins_all(StateId state, ExprId words, ExprId once, uint32_t longest);
 
   uint32_t state_cost(StateId state) const { return states_[state].cost; }
-  uint32_t state_count() const { return static_cast<uint32_t>(states_.size()); }
   RegexStore& regex() { return *rules_.regex; }
   // A row outgrew its limit, or the expressions did: the states after it cannot be trusted.
   bool failed() const { return failed_ || rules_.regex->full() || rules_.regex->question_failed(); }

@@ -86,7 +86,6 @@ class FormTable {
   FormId both(FormId a, FormId b);
   FormId negation(FormId a);
   const Form& at(FormId id) const { return forms_[id]; }
-  uint32_t size() const { return static_cast<uint32_t>(forms_.size()); }
 
  private:
   FormId intern(Form form);

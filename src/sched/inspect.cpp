@@ -14,7 +14,6 @@ SchedulerStats ContinuousBatchingScheduler::stats() const {
   for (const BatchRequest* request : batch_) {
     ++(request->status == RequestStatus::RUNNING ? stats.running : stats.prefilling);
   }
-  stats.steps_in_flight = in_flight_count_;
   stats.pool_blocks = kv_.capacity();
   stats.held_blocks = kv_.capacity() - kv_.available();
   stats.cached_blocks = kv_.cached_blocks();

@@ -79,7 +79,6 @@ struct SchedulerStats {
   TimeUs oldest_arrival[kPriorities] = {kNever, kNever, kNever};  // of those; kNever: nobody waits
   uint32_t prefilling = 0;
   uint32_t running = 0;  // decoding
-  uint32_t steps_in_flight = 0;
   uint32_t pool_blocks = 0;
   uint32_t held_blocks = 0;
   uint32_t cached_blocks = 0;

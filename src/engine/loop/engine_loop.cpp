@@ -242,8 +242,6 @@ void BatchInferenceEngine::commit(Step& step, TimeUs ended) {
   }
   scheduler_->commit(step.result, ended, effects_);
   counters_.last_step_us = step.result.elapsed_us;
-  counters_.last_step_rows = static_cast<uint32_t>(segments.size());
-  counters_.last_step_tokens = step.plan.tokens;
   counters_.step_us.add(static_cast<uint64_t>(step.result.elapsed_us));
   counters_.step_rows.add(segments.size());
   counters_.step_tokens.add(step.plan.tokens);

@@ -45,8 +45,6 @@ struct EngineSnapshot {
 
   uint64_t loop_time_us = 0;   // from plan to delivery, of all steps together
   uint64_t model_time_us = 0;  // of that, in the model: not in plan, build, sample, commit, deliver
-  uint32_t last_step_tokens = 0;
-  uint32_t last_step_rows = 0;
   TimeUs last_step_us = 0;
   DoublingBuckets step_us{.first = 8};
   DoublingBuckets step_tokens;

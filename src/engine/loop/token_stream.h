@@ -30,8 +30,6 @@ struct StreamChunk {
   std::vector<TokenLogprob> logprobs;
   uint32_t computed_tokens = 0;  // of the prompt, so far
   std::optional<GenerationEnd> end;
-
-  bool empty() const { return tokens.empty() && !end; }
 };
 
 class TokenStream {

@@ -61,8 +61,6 @@ class DirectInference {
   Result<DirectOutcome> generate(const DirectRequest& request, const OnToken& on_token,
                                  const std::atomic<bool>* cancel = nullptr);
 
-  uint64_t kv_bytes() const { return cache_->bytes(); }
-
   // When the pass over the model began that is under way; kNever between two. Any thread may ask.
   TimeUs step_started() const { return step_started_.load(std::memory_order_relaxed); }
 
