@@ -143,12 +143,12 @@ class Builder:
         return text
 
     def same_file(self, path):
-        mine, theirs = (self.build / path), (BUILD / path)
-        if not path.startswith("/") and str(os.path.normpath(theirs)).startswith(str(BUILD)):
-            if path in self.changed:
+        real = pathlib.Path(os.path.normpath(BUILD / path))
+        if BUILD in real.parents:
+            name = str(real.relative_to(BUILD))
+            if name in self.changed:
                 return False
-            return path.endswith(".gch") or self.plain(mine.read_text()) == self.plain(theirs.read_text())
-        real = pathlib.Path(os.path.normpath(theirs))
+            return name.endswith(".gch") or self.plain((self.build / name).read_text()) == self.plain(real.read_text())
         if ROOT not in real.parents:
             return True  # the system's
         mine = self.copy / real.relative_to(ROOT)

@@ -107,14 +107,19 @@ void InferenceService::set_state(EngineState state) {
 void InferenceService::start_threads(const char* name) {
   watchdog_ =
       std::make_unique<Watchdog>(watch_interval_us(options_.step_timeout_us), [this] { watch(); });
-  thread_ = std::thread([self = shared_from_this(), name] {
-    // By the thread itself: for another it is a write to /proc, which a sandbox refuses.
-    pthread_setname_np(pthread_self(), name);
-    self->serve();
-    const std::lock_guard lock(self->stopped_mutex_);
-    self->stopped_ = true;
-    self->stopped_changed_.notify_all();
-  });
+  try {
+    thread_ = std::thread([self = shared_from_this(), name] {
+      // By the thread itself: for another it is a write to /proc, which a sandbox refuses.
+      pthread_setname_np(pthread_self(), name);
+      self->serve();
+      const std::lock_guard lock(self->stopped_mutex_);
+      self->stopped_ = true;
+      self->stopped_changed_.notify_all();
+    });
+  } catch (...) {
+    watchdog_.reset();  // it must not look at a service that is being destroyed
+    throw;
+  }
   self_ = shared_from_this();
 }
 

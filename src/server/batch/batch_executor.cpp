@@ -124,7 +124,10 @@ void BatchExecutor::run() {
       continue;
     }
     // They would keep a server that drains from its end, and the next one runs them.
-    if (context_.draining) runner_->forget_running();
+    if (context_.draining) {
+      runner_->forget_running();
+      continue;
+    }
     for (const BatchLine& line : *lines) begin(line);
   }
 }

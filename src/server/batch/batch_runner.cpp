@@ -258,11 +258,13 @@ bool BatchRunner::is_resting(const InProgress& batch) {
   return true;
 }
 
+// Lines that cannot be read count as well, so that a damaged input holds up nobody.
 Status BatchRunner::fill(size_t n, std::vector<BatchLine>& lines) {
-  while (lines.size() < n) {
-    const std::vector<LineShare> shares = share(n - lines.size());
+  for (size_t taken = 0; taken < n;) {
+    const std::vector<LineShare> shares = share(n - taken);
     if (shares.empty()) return {};
     SKEIN_ASSIGN(const std::vector<LinePlace> places, store_.batches().claim_lines(epoch_, shares));
+    taken += places.size();
     std::map<int64_t, int64_t> claimed;
     for (const LinePlace& place : places) {
       ++claimed[place.id.batch];

@@ -107,6 +107,26 @@ Result<int64_t> settle_death(Database& db, int64_t now_s) {
   return epoch;
 }
 
+// A server of an older skein that runs on the folder would find its tables changed under it.
+Status migrate_state(Database& db, const StoreOptions& options) {
+  SKEIN_TRY(check_version(db));
+  SKEIN_ASSIGN(const int64_t version, db.integer(db.dialect().version));
+  const bool is_older = version > 0 && version < static_cast<int64_t>(db.dialect().schema.size());
+  OwnedFd lock;
+  if (is_older && !options.is_server) {
+    auto taken = lock_state_dir(options.state_dir);
+    if (!taken.ok()) {
+      return unavailable(
+          "the database has version {}, which is older than this skein's, and a server is using "
+          "it; "
+          "restart the server with this skein first",
+          version);
+    }
+    lock = std::move(*taken);
+  }
+  return migrate(db);
+}
+
 int64_t system_time_s() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::seconds>(since).count();
@@ -153,7 +173,7 @@ Result<Store::Opened> Store::open_database(const StoreOptions& options) {
   SKEIN_ASSIGN(std::unique_ptr<SqliteDatabase> db,
                SqliteDatabase::open(options.state_dir + kDatabase, options.busy_timeout_ms));
   if (options.is_server) SKEIN_TRY(db->check_integrity());
-  if (const Status status = migrate(*db); !status.ok()) {
+  if (const Status status = migrate_state(*db, options); !status.ok()) {
     return Status(status.code(),
                   fmt::format("state folder {}: {}", options.state_dir, status.message()));
   }

@@ -1,9 +1,11 @@
 // State folders of earlier versions, and copies of state folders.
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sstream>
+#include <sys/file.h>
 #include <thread>
 
 #include "format/test_folder.h"
@@ -113,6 +115,23 @@ TEST_F(MigrationTest, WhatRanWhenAServerOfVersion3DiedIsStillKnown) {
   EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM batch_lines WHERE epoch IS NOT NULL"), 0);
   run_all_lines(*store);
   EXPECT_EQ(batch_of(*store, kBatch, {kOwner})->completed_lines, 4U);
+}
+
+TEST_F(MigrationTest, AToolLeavesTheFolderOfAnOlderServerThatRunsAlone) {
+  write_old_state();
+  const StoreOptions tool{.state_dir = state(), .is_server = false};
+  {
+    const OwnedFd server(::open((state() + "/server.lock").c_str(), O_RDWR | O_CREAT, 0600));
+    ASSERT_EQ(::flock(server.get(), LOCK_EX | LOCK_NB), 0);
+    const auto refused = Store::open(tool);
+    EXPECT_EQ(refused.status().code(), Code::kUnavailable);
+    EXPECT_THAT(refused.status().message(), HasSubstr("restart the server"));
+  }
+  {
+    const auto db = SqliteDatabase::open(state() + "/skein.db", 1000);
+    EXPECT_EQ(*(*db)->integer((*db)->dialect().version), 2);
+  }
+  EXPECT_TRUE(Store::open(tool).ok());
 }
 
 TEST_F(MigrationTest, AFolderOfANewerVersionIsRefusedByName) {
