@@ -74,6 +74,8 @@ class EventReader {
 
   // No more tokens are wanted.
   bool stopped() const { return ended_ || text_.stopped(); }
+  // Tokens that were taken, the one that completed a stop text included.
+  uint64_t tokens() const { return text_.tokens(); }
 
  private:
   EventReader(TextAssembler text, ReadOptions options)

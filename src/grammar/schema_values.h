@@ -86,6 +86,7 @@ class FormTable {
   FormId both(FormId a, FormId b);
   FormId negation(FormId a);
   const Form& at(FormId id) const { return forms_[id]; }
+  uint32_t size() const { return static_cast<uint32_t>(forms_.size()); }
 
  private:
   FormId intern(Form form);
