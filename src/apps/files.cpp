@@ -16,7 +16,7 @@ std::string environment(const char* name) {
 }
 
 std::string cache_folder() {
-  if (const std::string cache = environment("XDG_CACHE_HOME"); !cache.empty()) return cache;
+  if (std::string cache = environment("XDG_CACHE_HOME"); !cache.empty()) return cache;
   const std::string home = environment("HOME");
   return home.empty() ? "" : home + "/.cache";
 }

@@ -268,11 +268,13 @@ std::string results_table(const std::vector<BenchmarkResult>& results, TableStyl
     return std::none_of(results.begin(), results.end(), column.wanted);
   });
   std::vector<std::string> header;
+  header.reserve(columns.size());
   for (const ResultColumn& column : columns) header.push_back(column.header);
   if (header.empty()) return "no results\n";
   TextTable table(std::move(header));
   for (const BenchmarkResult& result : results) {
     std::vector<std::string> cells;
+    cells.reserve(columns.size());
     for (const ResultColumn& column : columns) cells.push_back(column.cell(result));
     table.add(std::move(cells));
   }

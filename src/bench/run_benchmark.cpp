@@ -147,6 +147,7 @@ std::vector<Level> levels_of(const BenchOptions& options) {
 // The rounds of one level to the one that counts.
 BenchmarkResult median_of(const std::vector<BenchmarkResult>& rounds) {
   std::vector<double> speeds;
+  speeds.reserve(rounds.size());
   for (const BenchmarkResult& round : rounds) speeds.push_back(round.tokens_per_second);
   return rounds[median_index(speeds)];
 }

@@ -121,8 +121,8 @@ Result<LinearTensors> Resolver::linear(const LinearNames& names, uint32_t layer,
   for (size_t i = 0; i < names.modules.size(); ++i) {
     const std::string module = expand(names.modules[i], layer);
     const uint64_t rows = fused ? total : outputs[i];
-    SKEIN_ASSIGN(WeightView weight, take_matrix(module, {rows, inputs}));
-    out.parts.push_back(std::move(weight));
+    SKEIN_ASSIGN(const WeightView weight, take_matrix(module, {rows, inputs}));
+    out.parts.push_back(weight);
     const std::string bias_name = module + ".bias";
     const bool wanted = names.bias == Bias::kRequired ||
                         (names.bias == Bias::kIfThere &&
@@ -217,16 +217,17 @@ Result<ExpertTensors> Resolver::projection(std::span<const std::string> modules,
   for (const std::string& module : modules) {
     if (out.packing == ExpertPacking::kSeparate) {
       for (uint32_t e = 0; e < count; ++e) {
-        SKEIN_ASSIGN(WeightView weight, take_matrix(expand(module, layer, e), {outputs, inputs}));
-        out.experts[e].push_back(std::move(weight));
+        SKEIN_ASSIGN(const WeightView weight,
+                     take_matrix(expand(module, layer, e), {outputs, inputs}));
+        out.experts[e].push_back(weight);
       }
       continue;
     }
     const std::string name = expand(module, layer);
     SKEIN_ASSIGN(const WeightView all, take_matrix(name, {count, outputs, inputs}));
     for (uint32_t e = 0; e < count; ++e) {
-      SKEIN_ASSIGN(WeightView part, part_of(all, e));
-      out.experts[e].push_back(std::move(part));
+      SKEIN_ASSIGN(const WeightView part, part_of(all, e));
+      out.experts[e].push_back(part);
     }
     if (!names_.experts.biases) continue;
     SKEIN_ASSIGN(const TensorView bias, take_floats(name + ".bias", {count, outputs}));
@@ -274,11 +275,12 @@ Status Resolver::check_left_overs() const {
 
 Result<ModelTensors> Resolver::resolve() {
   ModelTensors out;
-  SKEIN_ASSIGN(WeightView embedding, take_matrix(names_.embedding, {spec_.vocab, spec_.hidden}));
-  out.embedding.parts.push_back(std::move(embedding));
+  SKEIN_ASSIGN(const WeightView embedding,
+               take_matrix(names_.embedding, {spec_.vocab, spec_.hidden}));
+  out.embedding.parts.push_back(embedding);
   if (!spec_.tied_head) {
-    SKEIN_ASSIGN(WeightView head, take_matrix(names_.head, {spec_.vocab, spec_.hidden}));
-    out.head.parts.push_back(std::move(head));
+    SKEIN_ASSIGN(const WeightView head, take_matrix(names_.head, {spec_.vocab, spec_.hidden}));
+    out.head.parts.push_back(head);
   }
   SKEIN_ASSIGN(out.final_norm, norm(names_.final_norm, 0, spec_.hidden));
   out.layers.resize(spec_.layers.size());

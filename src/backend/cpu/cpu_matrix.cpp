@@ -56,7 +56,7 @@ void pack_part(const PackedPart& part, const WeightView& view, Workers& workers,
 
 }  // namespace
 
-CpuMatrix::CpuMatrix(WeightParts parts, const KernelTable& kernels)
+CpuMatrix::CpuMatrix(const WeightParts& parts, const KernelTable& kernels)
     : Matrix(parts.outputs(), parts.inputs(), parts.bytes(), /*reads_views=*/true),
       views_(parts.parts().begin(), parts.parts().end()) {
   for (size_t i = 0; i < views_.size(); ++i) {

@@ -18,7 +18,7 @@ namespace skein::cpu {
 class CpuMatrix final : public Matrix {
  public:
   // One that reads the views themselves.
-  CpuMatrix(WeightParts parts, const KernelTable& kernels);
+  CpuMatrix(const WeightParts& parts, const KernelTable& kernels);
   // One that is packed, into memory of the arena, which must outlive it, some megabytes of the
   // views at a time.
   static Result<std::unique_ptr<CpuMatrix>> pack(const WeightParts& parts, Precision precision,

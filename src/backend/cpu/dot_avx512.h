@@ -24,8 +24,9 @@ struct DotAvx512 : VecAvx512 {
   static W high_nibbles(W w) { return low_nibbles(_mm512_srli_epi16(w, 4)); }
   template <int kShift>
   static W bits(W w, uint8_t mask) {
-    const W shifted = kShift < 0 ? _mm512_slli_epi16(w, kShift < 0 ? -kShift : 0)
-                                 : _mm512_srli_epi16(w, kShift < 0 ? 0 : kShift);
+    W shifted = w;
+    if constexpr (kShift < 0) shifted = _mm512_slli_epi16(w, -kShift);
+    if constexpr (kShift > 0) shifted = _mm512_srli_epi16(w, kShift);
     return _mm512_and_si512(shifted, _mm512_set1_epi8(static_cast<char>(mask)));
   }
   static W either(W a, W b) { return _mm512_or_si512(a, b); }

@@ -285,7 +285,8 @@ class ReferenceBackend final : public HostBackend {
     const uint32_t slot = position % kBlockTokens, dim = cache.head_dim;
     for (uint32_t head = 0; head < cache.heads; ++head) {
       std::byte* const to = cache.head(blocks[position / kBlockTokens], head);
-      const float *const key = k + head * dim, *const value = v + head * dim;
+      const size_t first = size_t{head} * dim;
+      const float *const key = k + first, *const value = v + first;
       arithmetic::Int8Scale key_scale, value_scale;
       if (cache.type == KvType::kInt8) {
         key_scale = arithmetic::int8_scale(key, dim);

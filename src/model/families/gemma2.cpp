@@ -41,7 +41,8 @@ ModelDescription gemma2_from_gguf(const GgufConfig& config) {
   ModelSpec& spec = gemma.spec;
   set_gemma2(spec);
   if (spec.layers.size() == kLayersOf27B) {
-    spec.attention_scale = 1 / std::sqrt(static_cast<float>(spec.hidden / spec.heads));
+    const uint32_t width = spec.hidden / spec.heads;
+    spec.attention_scale = 1 / std::sqrt(static_cast<float>(width));
   }
   spec.attention_softcap = static_cast<float>(config.number_or("attn_logit_softcapping", 50));
   spec.logit_softcap = static_cast<float>(config.number_or("final_logit_softcapping", 30));

@@ -90,7 +90,8 @@ ModelDescription gemma3_from_gguf(const GgufConfig& config) {
   ModelSpec& spec = gemma.spec;
   set_gemma3(spec);
   if (spec.layers.size() == kLayersOf27B) {
-    spec.attention_scale = 1 / std::sqrt(static_cast<float>(spec.hidden / spec.heads));
+    const uint32_t width = spec.hidden / spec.heads;
+    spec.attention_scale = 1 / std::sqrt(static_cast<float>(width));
   }
   spec.logit_softcap = static_cast<float>(config.number_or("final_logit_softcapping", 0));
   const uint32_t window = config.count("attention.sliding_window");

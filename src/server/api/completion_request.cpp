@@ -33,11 +33,10 @@ void read_prompts(const Fields& fields, std::vector<Prompt>& prompts) {
     return read_prompt_ids(*prompt, "prompt", fields.problem(), prompts);
   }
   fields.for_each("prompt", kMaxPrompts, [&](const json::Value& item, const std::string& path) {
-    if (item.type() != prompt->front().type()) {
-      fields.problem() = invalid_field(path, std::string(kPromptForms));
-    } else if (item.is_string()) {
+    const bool alike = item.type() == prompt->front().type();
+    if (alike && item.is_string()) {
       prompts.emplace_back(item.get<std::string>());
-    } else if (item.is_array()) {
+    } else if (alike && item.is_array()) {
       read_prompt_ids(item, path, fields.problem(), prompts);
     } else {
       fields.problem() = invalid_field(path, std::string(kPromptForms));

@@ -14,7 +14,7 @@ using api::Problem;
 
 constexpr size_t kMaxMetadata = 16;
 constexpr size_t kMaxMetadataValue = 512;
-constexpr int64_t kMaxWindowHours = 24 * 14;
+constexpr int64_t kMaxWindowHours = int64_t{24} * 14;
 constexpr size_t kMaxCustomIdBytes = 512;
 
 // "24h" or "14d".

@@ -190,6 +190,7 @@ bool BatchRunner::give_back() {
   }
   if (returned.empty()) return true;
   std::vector<LineId> ids;
+  ids.reserve(returned.size());
   for (const auto& [id, rests_until_us] : returned) ids.push_back(id);
   const Status status = store_.batches().return_lines(epoch_, ids);
   if (!status.ok()) {

@@ -311,11 +311,9 @@ void BodyDecoder::take_size(char c) {
   if (const int digit = hex_digit(c); digit >= 0) {
     if (++digits_ > kMaxSizeDigits) return fail(413, kTooLarge);
     left_ = left_ * 16 + static_cast<uint64_t>(digit);
-  } else if (digits_ == 0) {
-    fail(400, kBadChunk);
-  } else if (c == '\r') {
+  } else if (digits_ > 0 && c == '\r') {
     state_ = State::kSizeLf;
-  } else if (c == ';') {
+  } else if (digits_ > 0 && c == ';') {
     state_ = State::kExtensionName;
     length_ = 0;
   } else {

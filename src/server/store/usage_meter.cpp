@@ -20,7 +20,7 @@ Status UsageMeter::flush(Database& db) {
     sums.swap(sums_);
   }
   if (sums.empty()) return {};
-  const Status status = db.transaction([&] { return write(db, sums); });
+  Status status = db.transaction([&] { return write(db, sums); });
   if (status.ok()) return status;
   for (const auto& [owner, counts] : sums) add(owner, counts);
   return status;

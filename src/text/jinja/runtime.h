@@ -110,7 +110,8 @@ class Bound {
   const Value& operator[](size_t i) const { return values_[i]; }
   bool is_true(size_t i) const { return given_[i] && truthy(values_[i]); }
   Value value_or(size_t i, Value otherwise) const {
-    return given_[i] ? values_[i] : std::move(otherwise);
+    if (given_[i]) return values_[i];
+    return otherwise;
   }
   // An argument that must be an integer, or `otherwise` where there is none.
   Result<int64_t> int_or(size_t i, int64_t otherwise, std::string_view what) const {
