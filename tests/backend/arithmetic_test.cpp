@@ -11,12 +11,13 @@
 #include "backend/host/flush_denormals.h"
 #include "backend/same_bits.h"
 #include "base/rng.h"
+#include "base/special_floats.h"
 
 namespace skein {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
 
 // The distance of `got` from `want` in units of the last place of `want` as a float.
 double ulps(float got, double want) {

@@ -4,11 +4,12 @@
 #include <array>
 
 #include "backend/arithmetic.h"
+#include "base/special_floats.h"
 
 namespace skein {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kNan;
 
 // A ragged batch: decodes beside chunks, one row that does not write, one sequence without rows.
 TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {

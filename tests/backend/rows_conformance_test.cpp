@@ -3,11 +3,12 @@
 #include <cstring>
 
 #include "backend/conformance.h"
+#include "base/special_floats.h"
 
 namespace skein {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+using testing::kInf;
 constexpr size_t kRowCounts[] = {0, 1, 3, 40};
 constexpr size_t kWidths[] = {1, 15, 16, 31, 64, 100, 577};
 

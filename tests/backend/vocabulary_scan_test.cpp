@@ -13,12 +13,13 @@
 #include "backend/isas.h"
 #include "backend/same_bits.h"
 #include "base/rng.h"
+#include "base/special_floats.h"
 
 namespace skein {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
 
 std::vector<float> logits(size_t count, uint64_t seed) {
   std::vector<float> values(count);

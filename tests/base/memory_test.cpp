@@ -7,9 +7,9 @@
 namespace skein {
 namespace {
 
-class Root : public testing::RootFolder {
+class MachineRoot : public testing::RootFolder {
  public:
-  Root() {
+  MachineRoot() {
     write("proc/meminfo",
           "MemTotal:       24681284 kB\nMemFree:          100 kB\n"
           "MemAvailable:   1000 kB\nBuffers:          77 kB\n");
@@ -18,14 +18,14 @@ class Root : public testing::RootFolder {
 };
 
 TEST(Memory, IsWhatTheMachineHasAvailable) {
-  const Root root;
+  const MachineRoot root;
   EXPECT_EQ(root.available(), 1'024'000u);
   root.write("proc/self/cgroup", "0::/\n");
   EXPECT_EQ(root.available(), 1'024'000u);
 }
 
 TEST(Memory, IsWhatTheGroupLeavesWithoutItsFileCache) {
-  const Root root;
+  const MachineRoot root;
   root.write("proc/self/cgroup", "0::/a/b\n");
   root.write("sys/fs/cgroup/a/b/memory.max", "900000\n");
   root.write("sys/fs/cgroup/a/b/memory.current", "700000\n");
@@ -42,7 +42,7 @@ TEST(Memory, IsWhatTheGroupLeavesWithoutItsFileCache) {
 }
 
 TEST(Memory, OfAContainerThatDoesNotSeeItsPath) {
-  const Root root;
+  const MachineRoot root;
   root.write("proc/self/cgroup", "0::/docker/0123\n");
   root.write("sys/fs/cgroup/memory.max", "600000\n");
   root.write("sys/fs/cgroup/memory.current", "100000\n");
@@ -50,7 +50,7 @@ TEST(Memory, OfAContainerThatDoesNotSeeItsPath) {
 }
 
 TEST(Memory, OfVersion1) {
-  const Root root;
+  const MachineRoot root;
   root.write("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/1\n");
   root.write("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "500000\n");
   root.write("sys/fs/cgroup/memory/docker/1/memory.usage_in_bytes", "400000\n");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <span>
@@ -12,6 +13,9 @@
 #include "engine/sampling/sampling_params.h"
 
 namespace skein::testing {
+
+// The logit of a token that cannot be drawn.
+inline constexpr float kOut = -std::numeric_limits<float>::infinity();
 
 using Distribution = std::map<TokenId, double>;  // only what can be drawn; sums to 1
 

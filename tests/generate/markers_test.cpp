@@ -23,14 +23,13 @@
 namespace skein {
 namespace {
 
-using Json = OrderedJson;
 using Texts = std::vector<std::string>;
 using ::testing::Contains;
 using ::testing::Not;
 
-Json models() {
+OrderedJson models() {
   std::ifstream in(SKEIN_SOURCE_DIR "/tests/generate/added_tokens.json");
-  return Json::parse(in);
+  return OrderedJson::parse(in);
 }
 
 // The 256 bytes as byte-level pieces, and the model's added tokens behind them.
@@ -56,51 +55,51 @@ struct Chat {
   }
   const Tokenizer& tokenizer() const { return loaded.tokenizer; }
   std::vector<TokenId> ids(const std::string& user) const {
-    const Json context = {{"messages", {{{"role", "user"}, {"content", user}}}},
-                          {"tools", nullptr},
-                          {"add_generation_prompt", true}};
+    const OrderedJson context = {{"messages", {{{"role", "user"}, {"content", user}}}},
+                                 {"tools", nullptr},
+                                 {"add_generation_prompt", true}};
     return encode_prompt(tokenizer(), chat.render(context, {}).value()).value();
   }
 };
 
 // `normalized`: as files say it of tokens that are looked for behind the normalizer.
-Chat open_folder(const Json& model, bool normalized = false) {
+Chat open_folder(const OrderedJson& model, bool normalized = false) {
   const testing::TestFolder folder;
   folder.write("model.safetensors",
                testing::safetensors_bytes(
                    R"({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})", 4));
   folder.write("config.json", R"({"model_type": "llama"})");
-  Json vocabulary = Json::object();
+  OrderedJson vocabulary = OrderedJson::object();
   for (const std::string& piece : byte_pieces()) vocabulary[piece] = vocabulary.size();
-  Json added = Json::array();
+  OrderedJson added = OrderedJson::array();
   for (const char* list : {"special", "plain", "typed"}) {
-    for (const Json& text : model.at(list)) {
+    for (const OrderedJson& text : model.at(list)) {
       added.push_back({{"id", 256 + added.size()},
                        {"content", text},
                        {"special", std::string_view(list) == "special"},
                        {"normalized", normalized}});
     }
   }
-  const Json tokenizer = {
+  const OrderedJson tokenizer = {
       {"added_tokens", added},
       {"normalizer", {{"type", "NFC"}}},
       {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
       {"decoder", {{"type", "ByteLevel"}}},
-      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}};
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", OrderedJson::array()}}}};
   folder.write("tokenizer.json", tokenizer.dump());
-  Json config = {{"chat_template", model.at("template")}, {"eos_token", model.at("eos")}};
+  OrderedJson config = {{"chat_template", model.at("template")}, {"eos_token", model.at("eos")}};
   if (model.contains("bos")) config["bos_token"] = model.at("bos");
   folder.write("tokenizer_config.json", config.dump());
   return Chat::open(folder.path());
 }
 
-Chat open_gguf(const Json& model) {
+Chat open_gguf(const OrderedJson& model) {
   constexpr int32_t kNormal = 1, kControl = 3, kUserDefined = 4;
   Texts tokens = byte_pieces();
   std::vector<int32_t> types(tokens.size(), kNormal);
   testing::GgufWriter file;
   for (const char* list : {"special", "plain", "typed"}) {
-    for (const Json& text : model.at(list)) {
+    for (const OrderedJson& text : model.at(list)) {
       if (text == model.value("bos", "")) {
         file.u32("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(tokens.size()));
       }
@@ -122,7 +121,7 @@ Chat open_gguf(const Json& model) {
   return Chat::open(folder.write("m.gguf", file.build()));
 }
 
-void check(const Json& model, const Chat& chat) {
+void check(const OrderedJson& model, const Chat& chat) {
   const Tokenizer& tokenizer = chat.tokenizer();
   const auto harmless = chat.ids("hello");
   for (const char* list : {"special", "plain"}) {
@@ -156,9 +155,9 @@ void check(const Json& model, const Chat& chat) {
 }
 
 TEST(Markers, OfRealModelsCannotBeTyped) {
-  const Json all = models();
+  const OrderedJson all = models();
   ASSERT_GE(all.size(), 10u);
-  for (const Json& model : all) {
+  for (const OrderedJson& model : all) {
     SCOPED_TRACE(model.at("model"));
     check(model, open_folder(model));
     check(model, open_gguf(model));
@@ -167,7 +166,7 @@ TEST(Markers, OfRealModelsCannotBeTyped) {
 
 // Tokens that are looked for behind the normalizer, beside a user's text in one stretch.
 TEST(Markers, AreTheTemplatesBehindANormalizerToo) {
-  Json model = models().at(0);
+  OrderedJson model = models().at(0);
   const Chat chat = open_folder(model, true);
   const auto harmless = chat.ids("你好");
   for (const std::string text : model.at("prints")) {

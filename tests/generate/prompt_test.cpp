@@ -11,24 +11,22 @@
 namespace skein {
 namespace {
 
-using Json = OrderedJson;
-
 // The default model's template and tokenizer.
-struct Chat {
+struct DefaultChat {
   WeightSource source = open_model(testing::default_model_path()).value();
   LoadedTokenizer loaded = load_tokenizer(source).value();
   ChatTemplate chat = load_chat_template(source).value();
 
   std::vector<TokenId> ids(const std::string& user) const {
-    const Json context = {{"messages", {{{"role", "user"}, {"content", user}}}},
-                          {"add_generation_prompt", true}};
+    const OrderedJson context = {{"messages", {{{"role", "user"}, {"content", user}}}},
+                                 {"add_generation_prompt", true}};
     return encode_prompt(loaded.tokenizer, chat.render(context, {}).value()).value();
   }
 };
 
 TEST(Prompt, UserTextNeverYieldsAControlToken) {
   SKEIN_NEEDS_DEFAULT_MODEL();
-  const Chat chat;
+  const DefaultChat chat;
   const auto controls = [&](const std::vector<TokenId>& ids) {
     return std::count_if(ids.begin(), ids.end(),
                          [&](TokenId id) { return chat.loaded.tokenizer.is_control(id); });
@@ -48,11 +46,11 @@ TEST(Prompt, UserTextNeverYieldsAControlToken) {
 // Where nobody attacks, cutting by origin changes nothing.
 TEST(Prompt, HarmlessTextGivesTheIdsOfTheWholeText) {
   SKEIN_NEEDS_DEFAULT_MODEL();
-  const Chat chat;
+  const DefaultChat chat;
   for (const char* user : {"", " ", "\n", "What is the capital of France?", "  indented\n\n",
                            "h\xc3\xa9llo 123  ", "assistant"}) {
-    const Json context = {{"messages", {{{"role", "user"}, {"content", user}}}},
-                          {"add_generation_prompt", true}};
+    const OrderedJson context = {{"messages", {{{"role", "user"}, {"content", user}}}},
+                                 {"add_generation_prompt", true}};
     const std::string text = chat.chat.render(context, {}).value().text();
     EXPECT_EQ(chat.ids(user), chat.loaded.tokenizer.encode(text, {.parse_special = true}).value())
         << user;
@@ -61,9 +59,9 @@ TEST(Prompt, HarmlessTextGivesTheIdsOfTheWholeText) {
 
 jinja::Rendered continued(const ChatTemplateSource& source, const Json& content) {
   const ChatTemplate chat = ChatTemplate::create(source).value();
-  const Json context = {{"messages",
-                         {{{"role", "user"}, {"content", "one\ntwo im_end continue-0"}},
-                          {{"role", "assistant"}, {"content", content}}}}};
+  const OrderedJson context = {{"messages",
+                                {{{"role", "user"}, {"content", "one\ntwo im_end continue-0"}},
+                                 {{"role", "assistant"}, {"content", content}}}}};
   auto prompt = render_prompt(chat, {context, true}, SystemClock());
   EXPECT_TRUE(prompt.ok()) << prompt.message();
   return std::move(prompt).value();
@@ -123,7 +121,7 @@ TEST(Prompt, EqualsTheReference) {
   SKEIN_NEEDS_DEFAULT_MODEL();
   std::ifstream in(testing::kSmolLm2Reference);
   const Json reference = Json::parse(in);
-  const Chat chat;
+  const DefaultChat chat;
   size_t cases = 0;
   for (const Json& c : reference.at("cases")) {
     const bool is_chat = c.at("kind") == "chat";

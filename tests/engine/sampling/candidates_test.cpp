@@ -19,7 +19,7 @@ namespace {
 using testing::Distribution;
 using testing::slow_distribution;
 
-constexpr float kOut = -std::numeric_limits<float>::infinity();
+using testing::kOut;
 
 double uniform(Rng& rng) {
   return static_cast<double>(rng.next() >> 11) * 0x1p-53;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/special_floats.h"
 #include "engine/scans.h"
 #include "engine/slow_sampling.h"
 #include "sim/allocation_hooks.h"
@@ -19,8 +20,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr float kOut = -std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
+using testing::kOut;
 
 std::vector<float> bell_row(size_t size, uint64_t seed) {
   Rng rng(seed);
@@ -334,7 +336,6 @@ TEST_F(SamplerTest, LogprobsAreThoseOfTheRawLogits) {
 }
 
 TEST_F(SamplerTest, ALogitThatIsNoNumberIsNamedWhereItCounts) {
-  const float kInf = std::numeric_limits<float>::infinity();
   SamplingParams filtered;
   filtered.top_k = 2;
   for (const SamplingParams& params : {greedy(), SamplingParams(), filtered}) {

@@ -6,12 +6,14 @@
 #include <limits>
 #include <string>
 
+#include "base/special_floats.h"
+
 namespace skein {
 namespace {
 
 constexpr uint32_t kVocab = 100;
-const float kNan = std::numeric_limits<float>::quiet_NaN();
-const float kInf = std::numeric_limits<float>::infinity();
+using testing::kInf;
+using testing::kNan;
 
 struct Case {
   const char* message;  // a part of it: the field, the value, the range
