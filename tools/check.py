@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build/check"
 JOBS = os.environ.get("JOBS") or str(os.cpu_count())
 FIRST = "16423c8"  # what is compared with while there is no release
+FUZZ_INPUTS = 3000  # to each target: its corpus and changed copies of it
 FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
               "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
@@ -170,8 +171,8 @@ def sanitized_servers(preset, names):
 
 
 def check_fuzz():
-    """Every input of every corpus again; `make fuzz` looks for new ones."""
-    in_parallel([[f"build/asan/fuzz/{target}", f"fuzz/corpus/{target.removesuffix('_fuzz')}"] for target in fuzz_targets()],
+    """Every input of every corpus again, and changed copies of them; `make fuzz` looks for new ones with the help of coverage."""
+    in_parallel([[f"build/asan/fuzz/{target}", "--inputs", FUZZ_INPUTS, f"fuzz/corpus/{target.removesuffix('_fuzz')}"] for target in fuzz_targets()],
                 env=SANITIZERS)
 
 
