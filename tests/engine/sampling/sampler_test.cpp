@@ -20,9 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using testing::kInf;
-using testing::kNan;
-using testing::kOut;
+using testing::kInf, testing::kNan, testing::kOut;
 
 std::vector<float> bell_row(size_t size, uint64_t seed) {
   Rng rng(seed);
