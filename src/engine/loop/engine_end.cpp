@@ -50,12 +50,15 @@ void BatchInferenceEngine::fail(const Status& why) {
   counters_.state = EngineState::kFailed;
   publish();
   // From here on nobody can submit. What came between the last step and now has sent nothing
-  // either.
+  // either; who gave up meanwhile is not served by the next one.
+  failover_.begin();
   mailbox_.close();
   mailbox_.drain(messages_);
   for (Message& message : messages_) {
     if (Submission* submit = std::get_if<Submission>(&message)) {
       silent.push_back(std::move(*submit));
+    } else if (const Cancel* cancel = std::get_if<Cancel>(&message)) {
+      failover_.cancel(cancel->id, cancel->reason);
     }
   }
   explanations_.refuse(unavailable("the engine has failed"));

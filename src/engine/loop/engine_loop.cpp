@@ -44,7 +44,7 @@ BatchInferenceEngine::BatchInferenceEngine(std::unique_ptr<StepRunner> runner,
                                            EngineOptions options, const Clock& clock)
     : InferenceService(options, options.scheduler.max_batch, 1, clock),
       mailbox_(mailbox_capacity(scheduler->config())),
-      failover_(std::move(options.hand_over)),
+      failover_(std::move(options.hand_over), mailbox_capacity(scheduler->config())),
       scheduler_(std::move(scheduler)),
       steps_(std::move(runner), scheduler_->config().depth, scheduler_->config().max_batch) {
   const uint32_t batch = scheduler_->config().max_batch;

@@ -173,5 +173,38 @@ TEST_F(EngineTest, LostRunnerHandsOverWhatHasSentNothing) {
   EXPECT_FALSE(taken[0].stream->ended());
 }
 
+struct CancelledRequests final : RequestCanceller {
+  void cancel(RequestId id, FinishReason reason) override { told.emplace_back(id, reason); }
+  std::vector<std::pair<RequestId, FinishReason>> told;
+};
+
+TEST_F(EngineTest, CancelsReachWhoeverTookTheRequestsOfALostRunner) {
+  options_.scheduler.max_batch = 1;
+  const auto successor = std::make_shared<CancelledRequests>();
+  RequestHandle waits;
+  RequestHandle hurries;
+  options_.hand_over = [&](const std::vector<Submission>& silent, const Status&) {
+    EXPECT_EQ(silent.size(), 3U);
+    hurries.cancel(FinishReason::kStop);  // the mailbox is closed, and there is no successor yet
+    return successor;
+  };
+  start();
+  hang(true);
+  auto runs = engine_->submit(request(4, 3), {});
+  wait_for_step(1);
+  waits = engine_->submit(request(4, 3), {}).value();
+  hurries = engine_->submit(request(4, 3), {}).value();
+  waits.cancel(FinishReason::kClient);  // lies in the mailbox when the runner is lost
+  {
+    const std::lock_guard lock(model_->mutex);
+    model_->lost = true;
+  }
+  hang(false);
+  EXPECT_TRUE(engine_->stop(20 * kUsPerSecond));
+  EXPECT_THAT(successor->told,
+              ::testing::ElementsAre(std::pair(waits.id(), FinishReason::kClient),
+                                     std::pair(hurries.id(), FinishReason::kStop)));
+}
+
 }  // namespace
 }  // namespace skein
