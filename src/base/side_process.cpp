@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,22 +39,41 @@ Status decode(const std::string& bytes) {
   return code == 0 ? Status() : Status(static_cast<Code>(code), bytes.substr(1));
 }
 
-// One message; empty at the end. It is taken from the channel even where there is no memory for it,
-// so that no answer is ever taken for that to another request.
-std::string read_message(int fd) {
+// A piece of work has a number, which its answer bears too: what comes for an earlier one is not
+// heard. Under this number comes that the process that stands by has died.
+constexpr uint64_t kDeath = 0;
+constexpr char kDied[] = {static_cast<char>(Code::kUnavailable), 'd', 'i', 'e', 'd'};
+
+struct Message {
+  uint64_t number = kDeath;
+  std::string bytes;  // empty: there are no more messages
+};
+
+// It is taken from the channel even where there is no memory for it, so that no answer is ever
+// taken for that to another request.
+Message read_message(int fd, int flags = 0) {
   char bytes[kMessageBytes];
+  uint64_t number = 0;
+  iovec parts[] = {{&number, sizeof(number)}, {bytes, sizeof(bytes)}};
+  msghdr message = {};
+  message.msg_iov = parts;
+  message.msg_iovlen = std::size(parts);
   ssize_t count = 0;
-  do count = ::read(fd, bytes, sizeof(bytes));
+  do count = ::recvmsg(fd, &message, flags);
   while (count < 0 && errno == EINTR);
-  return {bytes, static_cast<size_t>(std::max<ssize_t>(count, 0))};
+  const ssize_t size = count - static_cast<ssize_t>(sizeof(number));
+  return {number, {bytes, static_cast<size_t>(std::max<ssize_t>(size, 0))}};
 }
 
 // A message that is lost is a process that nobody hears of again, so short memory is waited for.
-bool send_message(int fd, std::string_view bytes) {
+bool send_message(int fd, uint64_t number, std::string_view bytes) {
+  iovec parts[] = {{&number, sizeof(number)},
+                   {const_cast<char*>(bytes.data()), std::min(bytes.size(), kMessageBytes)}};
+  msghdr message = {};
+  message.msg_iov = parts;
+  message.msg_iovlen = std::size(parts);
   for (int tries = 0; tries < kSendTries; ++tries) {
-    if (::send(fd, bytes.data(), std::min(bytes.size(), kMessageBytes), MSG_NOSIGNAL) >= 0) {
-      return true;
-    }
+    if (::sendmsg(fd, &message, MSG_NOSIGNAL) >= 0) return true;
     if (errno == EPIPE) return false;
     ::usleep(kSendPauseUs);
   }
@@ -87,7 +107,7 @@ Status guarded_work(const SideProcess::Options& options, const std::string& inpu
   limit(RLIMIT_FSIZE, 0, 0);
   limit(RLIMIT_CORE, 0, 0);
   const std::string bytes = encode(guarded_work(options, input));
-  ::_exit(send_message(answer, bytes) ? 0 : 1);
+  ::_exit(send_message(answer, 0, bytes) ? 0 : 1);
 }
 
 Status status_of_death(const std::string& input, int status, uint64_t cpu_seconds) {
@@ -117,7 +137,7 @@ Status do_one(const SideProcess::Options& options, const std::string& input, int
   }
   const int error = errno;
   ::close(pair[1]);
-  const std::string answer = child < 0 ? "" : read_message(pair[0]);
+  const std::string answer = child < 0 ? "" : read_message(pair[0]).bytes;
   ::close(pair[0]);
   if (child < 0) {
     return unavailable("{}: no process to read it: {}", input, std::strerror(error));
@@ -131,24 +151,47 @@ Status do_one(const SideProcess::Options& options, const std::string& input, int
 
 // One request; false at the end of them.
 bool serve_one(const SideProcess::Options& options, int channel) {
+  uint64_t number = kDeath;
   try {
-    const std::string input = read_message(channel);
-    return !input.empty() && send_message(channel, encode(do_one(options, input, channel)));
+    const Message input = read_message(channel);
+    number = input.number;
+    return !input.bytes.empty() &&
+           send_message(channel, number, encode(do_one(options, input.bytes, channel)));
   } catch (const std::bad_alloc&) {  // the answer must not need any either
     constexpr char kAnswer[] = {
         static_cast<char>(Code::kResourceExhausted), 'n', 'o', ' ', 'm', 'e', 'm', 'o', 'r', 'y'};
-    return send_message(channel, std::string_view(kAnswer, sizeof(kAnswer)));
+    return send_message(channel, number, std::string_view(kAnswer, sizeof(kAnswer)));
   }
 }
 
-[[noreturn]] void stand_by(const SideProcess::Options& options, int channel) noexcept {
+[[noreturn]] void stand_by(const SideProcess::Options& options, int channel,
+                           bool is_first) noexcept {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const Status prepared = options.prepare ? options.prepare() : ok_status();
+  if (is_first && !send_message(channel, kDeath, encode(prepared))) ::_exit(1);
+  if (!prepared.ok()) ::_exit(is_first ? 0 : 1);
+  while (serve_one(options, channel)) {
+  }
+  ::_exit(0);
+}
+
+// Sees to it that a process stands by. It reads nothing and holds nothing, so that nothing of what
+// ends the other one can end it.
+[[noreturn]] void keep_standing(const SideProcess::Options& options, int channel) noexcept {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NAME, options.name.c_str());
-  // They come to all processes of a terminal; this one ends when its channel does.
+  // They come to all processes of a terminal; these end when their channel does.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_IGN);
-  const Status prepared = options.prepare ? options.prepare() : ok_status();
-  if (!send_message(channel, encode(prepared)) || !prepared.ok()) ::_exit(1);
-  while (serve_one(options, channel)) {
+  for (int starts = 0; starts <= options.max_restarts; ++starts) {
+    const pid_t child = ::fork();
+    if (child == 0) stand_by(options, channel, starts == 0);
+    int status = 0;
+    while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) break;
+    // Whoever waits for an answer of it waits in vain.
+    if (starts < options.max_restarts && !send_message(channel, kDeath, {kDied, sizeof(kDied)}))
+      break;
   }
   ::_exit(0);
 }
@@ -163,7 +206,7 @@ Result<std::unique_ptr<SideProcess>> SideProcess::start(const Options& options) 
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::close(pair[0]);
-    stand_by(options, pair[1]);
+    keep_standing(options, pair[1]);
   }
   const int error = errno;
   ::close(pair[1]);
@@ -172,7 +215,7 @@ Result<std::unique_ptr<SideProcess>> SideProcess::start(const Options& options) 
     return unavailable("{}: cannot be started: {}", options.name, std::strerror(error));
   }
   std::unique_ptr<SideProcess> side(new SideProcess(pair[0], pid));
-  const std::string prepared = read_message(pair[0]);
+  const std::string prepared = read_message(pair[0]).bytes;
   if (prepared.empty()) return internal_error("{}: ended while it started", options.name);
   SKEIN_TRY(decode(prepared));
   return side;
@@ -186,11 +229,23 @@ SideProcess::~SideProcess() {
 
 Status SideProcess::run(const std::string& input) {
   const std::lock_guard lock(mutex_);
-  std::string answer;
-  if (send_message(channel_, input)) answer = read_message(channel_);
-  if (!answer.empty()) return decode(answer);
-  return unavailable("{}: the process that reads such files is gone; start the server again",
-                     input);
+  // Deaths since the last time, which concern nobody.
+  while (!read_message(channel_, MSG_DONTWAIT).bytes.empty()) {
+  }
+  const uint64_t number = ++last_;
+  const bool sent = send_message(channel_, number, input);
+  Message answer;
+  do answer = sent ? read_message(channel_) : Message{};
+  while (answer.number != number && answer.number != kDeath);
+  if (answer.bytes.empty()) {
+    return unavailable("{}: the process that reads such files is gone; start the server again",
+                       input);
+  }
+  if (answer.number == kDeath) {
+    return unavailable("{}: the process that reads such files died and is started anew; try again",
+                       input);
+  }
+  return decode(answer.bytes);
 }
 
 }  // namespace skein

@@ -4,8 +4,9 @@
 //   Status status = checker->run(path);   // what check_file(path) gave, or how its process died
 //
 // start() forks a process that stands by; run() has it fork once more, so that each piece of work
-// starts from the same state and takes nothing with it when it crashes, loops or eats memory. The
-// process ends with this one.
+// starts from the same state and takes nothing with it when it crashes, loops or eats memory. Where
+// the one that stands by dies all the same (the out-of-memory killer may choose it), a process that
+// does nothing else forks another one, a bounded number of times. All of them end with this one.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ class SideProcess {
     std::function<Status()> prepare;                       // once, in the process that stands by
     std::function<Status(const std::string& input)> work;  // in a process of its own
     Limits limits{};
+    int max_restarts = 64;  // of the process that stands by
   };
 
   // Call it before there are other threads: locks that they hold would stay locked in a fork. Fails
@@ -39,14 +41,15 @@ class SideProcess {
   SideProcess& operator=(const SideProcess&) = delete;
 
   // Waits for the work. kDataLoss: its process was ended by a signal, which the message names;
-  // kResourceExhausted: it needed more than its memory; kUnavailable: the process that stands by is
-  // gone. Inputs and messages are cut at 8 KiB. Any thread; one piece of work at a time.
+  // kResourceExhausted: it needed more than its memory; kUnavailable: the process that stands by
+  // died. Inputs and messages are cut at 8 KiB. Any thread; one piece of work at a time.
   Status run(const std::string& input);
 
  private:
   SideProcess(int channel, int pid) : channel_(channel), pid_(pid) {}
 
   std::mutex mutex_;
+  uint64_t last_ = 0;  // mutex_; number of the latest piece of work
   const int channel_;
   const int pid_;
 };

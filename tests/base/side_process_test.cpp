@@ -120,19 +120,40 @@ TEST(SideProcessStartTest, FailsWhereItCannotBePrepared) {
   EXPECT_THAT(side.message(), HasSubstr("no rights to drop"));
 }
 
-TEST(SideProcessStartTest, SaysWhenTheProcessThatStandsByIsGone) {
-  // Its work ends its parent, which is the process that stands by.
-  const auto side =
-      SideProcess::start({.name = "skein-test", .prepare = {}, .work = [](const auto&) {
-                            ::kill(::getppid(), SIGKILL);
-                            return ok_status();
-                          }});
+// Their parent is the process that stands by.
+Status end_parent(const std::string& how) {
+  if (how == "kill") ::kill(::getppid(), SIGKILL);
+  if (how == "parent") return out_of_range("{}", ::getppid());
+  return ok_status();
+}
+
+TEST(SideProcessStartTest, TheProcessThatStandsByIsStartedAnewSoManyTimes) {
+  const auto side = SideProcess::start(
+      {.name = "skein-test", .prepare = {}, .work = end_parent, .max_restarts = 2});
   ASSERT_TRUE(side.ok());
   for (int turn = 0; turn < 2; ++turn) {
-    const Status status = (*side)->run("file");
+    const Status status = (*side)->run("kill");
     EXPECT_EQ(status.code(), Code::kUnavailable) << status.message();
-    EXPECT_THAT(status.message(), HasSubstr("file: the process that reads such files is gone"));
+    EXPECT_THAT(status.message(), HasSubstr("kill: the process that reads such files died"));
+    EXPECT_TRUE((*side)->run("fine").ok());
   }
+  for (const char* how : {"kill", "fine"}) {
+    const Status status = (*side)->run(how);
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status.message();
+    EXPECT_THAT(status.message(), HasSubstr("is gone; start the server again"));
+  }
+}
+
+TEST(SideProcessStartTest, ADeathWithoutWorkCostsNoWork) {
+  const auto side = SideProcess::start({.name = "skein-test", .prepare = {}, .work = end_parent});
+  ASSERT_TRUE(side.ok());
+  const std::string first = (*side)->run("parent").message();
+  ASSERT_EQ(::kill(std::stoi(first), SIGKILL), 0);
+  while (::kill(std::stoi(first), 0) == 0) ::usleep(1000);  // until it was reaped
+  ::usleep(100'000);                                        // and told
+  const Status second = (*side)->run("parent");
+  EXPECT_EQ(second.code(), Code::kOutOfRange) << second.message();
+  EXPECT_NE(second.message(), first);
 }
 
 }  // namespace
