@@ -17,10 +17,6 @@ namespace {
 constexpr TimeUs kMinRestUs = 1 * kUsPerSecond;
 constexpr TimeUs kMaxRestUs = 30 * kUsPerSecond;
 
-LineResult failed_line(const api::Error& error) {
-  return {error.status, "", api::error_body(api::Dialect::kOpenAi, error)};
-}
-
 // The engine has no room for it, or the key has used up its minute: nothing that the line can help.
 // One that asks for more than the key's whole minute is told no time to come again.
 bool may_pass(const api::Error& error) {
@@ -94,7 +90,12 @@ class LineSink final : public AnswerSink {
 BatchExecutor::BatchExecutor(ServerContext& context, size_t max_running)
     : context_(context),
       max_running_(max_running),
-      runner_(std::make_shared<BatchRunner>(context.store, context.clock)) {}
+      runner_(
+          std::make_shared<BatchRunner>(context.store, context.clock, [&models = context.models] {
+            std::vector<std::string> ids;
+            for (const ModelStatus& model : models.models()) ids.push_back(model.config.id);
+            return ids;
+          })) {}
 
 void BatchExecutor::start() {
   thread_ = std::thread([this] {

@@ -28,7 +28,7 @@ class InputReader {
       too_many_ = true;
       return;
     }
-    InputLine line{number_, "", offset, text.size(), {}};
+    InputLine line{number_, "", offset, text.size(), {}, ""};
     const std::optional<LineProblem> problem =
         whole ? check(text, line) : LineProblem{"line_too_long", "The line is too long."};
     if (!problem) {
@@ -66,6 +66,7 @@ class InputReader {
     ParsedLine parsed = parse_batch_line(text, endpoint_);
     std::optional<LineProblem> broken;
     line.custom_id = std::move(parsed.custom_id);
+    line.model = std::move(parsed.model);
     const auto [first, added] = seen_.try_emplace(line.custom_id, number_);
     if (!added && !line.custom_id.empty()) {
       fail("duplicate_custom_id",

@@ -103,7 +103,8 @@ Status finalize_batch(Store& store, const OpenBatch& batch) {
   SKEIN_TRY(output.sync());
   SKEIN_TRY(errors.sync());
   const int64_t now_s = store.unix_time_s();
-  SKEIN_TRY(store.batches().end(batch, outcome, output.record(now_s), errors.record(now_s)));
+  SKEIN_TRY(store.batches().end(store.epoch(), batch, outcome, output.record(now_s),
+                                errors.record(now_s)));
   output.keep();
   errors.keep();
   return {};

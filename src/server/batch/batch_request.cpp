@@ -100,6 +100,8 @@ ParsedLine parse_batch_line(std::string_view text, std::string_view url) {
     return line;
   }
   line.body = std::move(*body);
+  line.model = text_field(line.body, "model");
+  if (line.model.size() > api::kMaxNameBytes) line.model.clear();  // its run says so
   return line;
 }
 
@@ -108,6 +110,10 @@ LineResult refusal(const LineProblem& problem) {
           fmt::format(R"({{"error":{{"code":"{}","message":"{}","param":null,)"
                       R"("type":"invalid_request_error"}}}})",
                       problem.code, problem.message)};
+}
+
+LineResult failed_line(const api::Error& error) {
+  return {error.status, "", api::error_body(api::Dialect::kOpenAi, error)};
 }
 
 }  // namespace skein

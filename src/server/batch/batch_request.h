@@ -27,6 +27,7 @@ struct LineProblem {
 
 struct ParsedLine {
   std::string custom_id;  // empty: it has none that can be used
+  std::string model;      // that the body names; empty: none
   json::Value body;       // of the request
   std::vector<LineProblem> problems;
 };
@@ -37,5 +38,6 @@ ParsedLine parse_batch_line(std::string_view text, std::string_view url);
 
 // What a line with this problem answers.
 LineResult refusal(const LineProblem& problem);
+LineResult failed_line(const api::Error& error);
 
 }  // namespace skein

@@ -13,7 +13,6 @@ namespace {
 
 constexpr int64_t kDroppedLines = 512;
 constexpr int64_t kMaxSuspects = 4096;  // more than ever run at a time
-constexpr int64_t kCountEveryS = 30;
 // How long a batch (or, when the store fails, all of them) waits after a fault.
 constexpr TimeUs kRetryAfterUs = 2 * kUsPerSecond;
 constexpr const char* kUnreadableLine =
@@ -22,8 +21,13 @@ constexpr const char* kUnreadableLine =
 
 }  // namespace
 
-BatchRunner::BatchRunner(Store& store, const Clock& clock)
-    : store_(store), clock_(clock), epoch_(store.epoch()), validator_(store, [this] { wake(); }) {
+BatchRunner::BatchRunner(Store& store, const Clock& clock, BatchValidator::Models models)
+    : store_(store),
+      clock_(clock),
+      epoch_(store.epoch()),
+      models_(std::move(models)),
+      lifetimes_(store, clock),
+      validator_(store, models_, [this] { wake(); }) {
   store_.batches().watch([this] { wake(); });
 }
 
@@ -51,15 +55,42 @@ void BatchRunner::close() {
   changed_.notify_all();
 }
 
+// A server that took over has begun a new epoch. What this one still does would be refused; the
+// lines that run here are the other one's to run.
+bool BatchRunner::has_lost_epoch(const Status& status) {
+  if (lost_ || status.code() != Code::kNotFound) return lost_;
+  lost_ = store_.batches().renew(epoch_, {}).code() == Code::kNotFound;
+  if (!lost_) return false;
+  log_error("batches: epoch {} has ended, so another server has taken them over; none runs here",
+            epoch_);
+  due_us_ = kNever;
+  in_progress_.clear();
+  cancel_running([](const LineId&) { return true; });
+  const std::lock_guard lock(mutex_);
+  returned_.clear();
+  return true;
+}
+
 Result<std::vector<BatchLine>> BatchRunner::next_lines(size_t n) {
+  if (lost_) {
+    due_us_ = kNever;
+    return std::vector<BatchLine>();
+  }
   due_us_ = clock_.now() + kRetryAfterUs;  // where the store cannot be read
   SKEIN_ASSIGN(std::vector<OpenBatch> open, store_.batches().open_batches());
   due_us_ = kNever;
   forget_ended(open);
-  count_time(open);
-  for (const OpenBatch& batch : open) advance(batch);
+  if (const Status counted = lifetimes_.count(open); counted.ok()) {
+    look_again_at(lifetimes_.next_count_us());
+  } else if (!has_lost_epoch(counted)) {
+    log_warning("batches: {}", counted.message());
+    look_again_at(clock_.now() + kRetryAfterUs);
+  }
+  for (const OpenBatch& batch : open) {
+    if (!lost_) advance(batch);
+  }
   std::vector<BatchLine> lines;
-  if (give_back()) hand_out(n, lines);
+  if (!lost_ && give_back()) hand_out(n, lines);
   return lines;
 }
 
@@ -92,46 +123,6 @@ void BatchRunner::cancel_running(const Which& which) {
   }
 }
 
-// Adds what has passed to the batches that have not ended, now and then.
-void BatchRunner::count_time(std::vector<OpenBatch>& open) {
-  std::map<int64_t, TimeUs> counted;
-  std::map<int64_t, int64_t> served_s;
-  for (const OpenBatch& batch : open) {
-    const BatchStatus status = batch.record.status;
-    if (status != BatchStatus::kValidating && status != BatchStatus::kInProgress) continue;
-    const auto known = counted_until_us_.find(batch.seq);
-    const TimeUs until = known == counted_until_us_.end() ? clock_.now() : known->second;
-    counted[batch.seq] = until;
-    const int64_t passed_s = (clock_.now() - until) / kUsPerSecond;
-    if (passed_s >= kCountEveryS) served_s[batch.seq] = passed_s;
-  }
-  counted_until_us_ = std::move(counted);
-  const Status renewed = served_s.empty() ? Status{} : store_.batches().renew(epoch_, served_s);
-  if (!renewed.ok()) {
-    log_warning("batches: {}", renewed.message());
-    return look_again_at(clock_.now() + kRetryAfterUs);
-  }
-  for (OpenBatch& batch : open) {
-    const auto served = served_s.find(batch.seq);
-    if (served == served_s.end()) continue;
-    batch.served_s += served->second;
-    counted_until_us_[batch.seq] += served->second * kUsPerSecond;
-  }
-  for (const auto& [seq, until] : counted_until_us_) {
-    look_again_at(until + kCountEveryS * kUsPerSecond);
-  }
-}
-
-bool BatchRunner::is_expired(const OpenBatch& batch) {
-  const int64_t lifetime_s =
-      batch.record.expires_at_s - batch.record.at_s(BatchStatus::kValidating);
-  const auto counted = counted_until_us_.find(batch.seq);
-  const TimeUs from_us = counted == counted_until_us_.end() ? clock_.now() : counted->second;
-  const TimeUs ends_us = from_us + (lifetime_s - batch.served_s) * kUsPerSecond;
-  look_again_at(ends_us);
-  return clock_.now() >= ends_us;
-}
-
 void BatchRunner::advance(const OpenBatch& batch) {
   const auto retry = retry_at_us_.find(batch.seq);
   if (retry != retry_at_us_.end() && clock_.now() < retry->second) {
@@ -142,6 +133,7 @@ void BatchRunner::advance(const OpenBatch& batch) {
     retry_at_us_.erase(batch.seq);
     return;
   }
+  if (has_lost_epoch(status)) return;
   log_warning("batch {} is {} and cannot go on for now: {}", batch.record.id,
               name_of(batch.record.status), status.message());
   retry_at_us_[batch.seq] = clock_.now() + kRetryAfterUs;
@@ -152,7 +144,9 @@ Status BatchRunner::take_step(const OpenBatch& batch) {
   const BatchRecord& record = batch.record;
   const bool is_served =
       record.status == BatchStatus::kValidating || record.status == BatchStatus::kInProgress;
-  const bool expired = is_served && is_expired(batch);
+  const TimeUs ends_us = is_served ? lifetimes_.end_us(batch) : kNever;
+  look_again_at(ends_us);
+  const bool expired = clock_.now() >= ends_us;
   const bool all_ended = record.status == BatchStatus::kInProgress &&
                          record.completed_lines + record.failed_lines == record.total_lines;
   if (is_served && !expired && !all_ended) {
@@ -160,11 +154,11 @@ Status BatchRunner::take_step(const OpenBatch& batch) {
   }
   look_again_at(clock_.now());  // the next step follows this one
   if (is_served) {
-    return store_.batches().finalize(batch.seq,
+    return store_.batches().finalize(epoch_, batch.seq,
                                      expired ? BatchStatus::kExpired : BatchStatus::kCompleted);
   }
   if (is_live(record.status)) return finalize_batch(store_, batch);
-  return store_.batches().drop_lines(batch.seq, kDroppedLines);
+  return store_.batches().drop_lines(epoch_, batch.seq, kDroppedLines);
 }
 
 Status BatchRunner::join(const OpenBatch& batch) {
@@ -225,19 +219,30 @@ void BatchRunner::hand_out(size_t n, std::vector<BatchLine>& lines) {
     if (!in_progress_.empty()) look_again_at(clock_.now() + kRetryAfterUs);
     return;
   }
+  ask_models();
   // Suspects run alone: they wait for what runs, and nothing else begins before them.
   const auto suspect = hand_out_suspect(idle, lines);
   const Status claimed = suspect.ok() && !*suspect ? fill(n, lines) : suspect.status();
-  if (claimed.ok()) return;
+  if (claimed.ok() || has_lost_epoch(claimed)) return;
   log_warning("batches: no line begins for now: {}", claimed.message());
   not_before_us_ = clock_.now() + kRetryAfterUs;
   look_again_at(not_before_us_);
 }
 
+// A model that has come may be what lines wait for.
+void BatchRunner::ask_models() {
+  std::vector<std::string> models = models_();
+  if (models == known_models_) return;
+  known_models_ = std::move(models);
+  has_suspects_ = true;
+  for (auto& [seq, batch] : in_progress_) batch.exhausted = false;
+}
+
 // Whether there is a suspect whose turn it is; hands it out when it may run.
 Result<bool> BatchRunner::hand_out_suspect(bool may_run, std::vector<BatchLine>& lines) {
   if (!has_suspects_) return false;
-  SKEIN_ASSIGN(const std::vector<LinePlace> suspects, store_.batches().suspect_lines(kMaxSuspects));
+  SKEIN_ASSIGN(const std::vector<LinePlace> suspects,
+               store_.batches().suspect_lines(known_models_, kMaxSuspects));
   if (suspects.empty() && may_run) has_suspects_ = false;  // none of them runs either
   for (const LinePlace& suspect : suspects) {
     const auto batch = in_progress_.find(suspect.id.batch);
@@ -264,7 +269,8 @@ Status BatchRunner::fill(size_t n, std::vector<BatchLine>& lines) {
   for (size_t taken = 0; taken < n;) {
     const std::vector<LineShare> shares = share(n - taken);
     if (shares.empty()) return {};
-    SKEIN_ASSIGN(const std::vector<LinePlace> places, store_.batches().claim_lines(epoch_, shares));
+    SKEIN_ASSIGN(const std::vector<LinePlace> places,
+                 store_.batches().claim_lines(epoch_, shares, known_models_));
     taken += places.size();
     std::map<int64_t, int64_t> claimed;
     for (const LinePlace& place : places) {

@@ -14,9 +14,8 @@
 // due: the end of a rest, a retry, the end of a batch's lifetime. Where there is no batch, nothing
 // is due.
 //
-// A batch expires when a server has run for its lifetime since it was made: time is taken from the
-// clock, which no calendar moves, and written down about twice a minute. Time in which no server
-// runs is not counted.
+// A server whose epoch has ended (batch_store.h) has been replaced by another one: its runner
+// cancels what runs, without a result, and does nothing any more.
 //
 // Invariants: (1) a line is handed out once in the life of a runner unless return_line() gave it
 // back or its result could not be stored; (2) a line has at most one result, ever; (3) lines come
@@ -39,6 +38,7 @@
 
 #include "base/clock.h"
 #include "server/answer/live_requests.h"
+#include "server/batch/batch_lifetimes.h"
 #include "server/batch/batch_validator.h"
 #include "server/store/store.h"
 
@@ -55,8 +55,8 @@ struct BatchLine {
 
 class BatchRunner {
  public:
-  // Both outlive stop().
-  BatchRunner(Store& store, const Clock& clock);
+  // Both outlive stop(). Lines that name another model than these are left to other servers.
+  BatchRunner(Store& store, const Clock& clock, BatchValidator::Models models);
   ~BatchRunner() { stop(); }
 
   // Waits until there may be something to do. False: close() was called.
@@ -102,9 +102,9 @@ class BatchRunner {
   };
 
   void look_again_at(TimeUs at_us) { due_us_ = std::min(due_us_, at_us); }
+  bool has_lost_epoch(const Status& status);  // whether that is why a step failed
+  void ask_models();
   void forget_ended(const std::vector<OpenBatch>& open);
-  void count_time(std::vector<OpenBatch>& open);
-  bool is_expired(const OpenBatch& batch);
   void advance(const OpenBatch& batch);
   Status take_step(const OpenBatch& batch);
   Status join(const OpenBatch& batch);
@@ -121,11 +121,14 @@ class BatchRunner {
   Store& store_;
   const Clock& clock_;
   const int64_t epoch_;
-  std::map<int64_t, InProgress> in_progress_;   // by seq: oldest first
-  std::map<int64_t, TimeUs> retry_at_us_;       // batches whose last step failed
-  std::map<int64_t, TimeUs> counted_until_us_;  // up to when served_s counts
-  bool has_suspects_ = true;                    // there may be lines that were there at a death
-  TimeUs not_before_us_ = 0;                    // no line is handed out: the store had a fault
+  const BatchValidator::Models models_;
+  std::vector<std::string> known_models_;
+  bool lost_ = false;  // the epoch has ended
+  BatchLifetimes lifetimes_;
+  std::map<int64_t, InProgress> in_progress_;  // by seq: oldest first
+  std::map<int64_t, TimeUs> retry_at_us_;      // batches whose last step failed
+  bool has_suspects_ = true;                   // there may be lines that were there at a death
+  TimeUs not_before_us_ = 0;                   // no line is handed out: the store had a fault
   TimeUs due_us_ = 0;
   std::string last_owner_;
 

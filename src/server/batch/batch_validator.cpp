@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <utility>
+
+#include "server/batch/batch_request.h"
 
 namespace skein {
 namespace {
@@ -53,7 +56,7 @@ void BatchValidator::run() {
       status = unavailable("{}", error.what());
     }
     lock.lock();
-    // kNotFound: it was cancelled meanwhile.
+    // kNotFound: it was cancelled meanwhile, or is another server's now.
     if (!status.ok() && status.code() != Code::kNotFound) failures_[batch.record.id] = status;
     batch_.reset();
     lock.unlock();
@@ -65,26 +68,35 @@ void BatchValidator::run() {
 Status BatchValidator::validate(const OpenBatch& batch) {
   const auto file = store_.file_folder().open(batch.record.input_file);
   if (file.status().code() == Code::kDataLoss) {
-    return store_.batches().fail(batch.seq, {{"input_file_missing", "The input file is gone.", 0}});
+    return store_.batches().fail(store_.epoch(), batch.seq,
+                                 {{"input_file_missing", "The input file is gone.", 0}});
   }
   SKEIN_TRY(file.status());
-  SKEIN_ASSIGN(const BatchInput input,
+  SKEIN_ASSIGN(BatchInput input,
                read_batch_input(*file, batch.record.endpoint, [this] { return stopping(); }));
-  if (!input.errors.empty()) return store_.batches().fail(batch.seq, input.errors);
+  if (!input.errors.empty()) {
+    return store_.batches().fail(store_.epoch(), batch.seq, input.errors);
+  }
+  std::set<std::string> served = {""};  // one that names none gets the server's own
+  for (std::string& id : models_()) served.insert(std::move(id));
+  for (InputLine& line : input.lines) {
+    if (line.refusal.status_code != 0 || served.contains(line.model)) continue;
+    line.refusal = failed_line(api::model_not_found(line.model));
+  }
   return insert(batch.seq, input.lines);
 }
 
 Status BatchValidator::insert(int64_t batch, std::span<const InputLine> lines) {
   for (int64_t left = kPieceLines; left == kPieceLines;) {
     if (stopping()) return unavailable("the server stops");
-    SKEIN_ASSIGN(left, store_.batches().discard_lines(batch, kPieceLines));
+    SKEIN_ASSIGN(left, store_.batches().discard_lines(store_.epoch(), batch, kPieceLines));
   }
   for (; !lines.empty(); lines = lines.subspan(std::min<size_t>(kPieceLines, lines.size()))) {
     if (stopping()) return unavailable("the server stops");
     SKEIN_TRY(store_.batches().insert_lines(
-        batch, lines.first(std::min<size_t>(kPieceLines, lines.size()))));
+        store_.epoch(), batch, lines.first(std::min<size_t>(kPieceLines, lines.size()))));
   }
-  return store_.batches().begin(batch);
+  return store_.batches().begin(store_.epoch(), batch);
 }
 
 }  // namespace skein

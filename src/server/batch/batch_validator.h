@@ -3,7 +3,8 @@
 //
 // The lines go into the database piece by piece, and the batch begins with the last of them. A
 // process that dies before that has validated nothing: the next one discards the lines and starts
-// over.
+// over. A line that names a model which nobody serves has its result at once; one whose model goes
+// later waits for a server that has it.
 //
 // Thread-safety: offer() and stop() on one thread.
 #pragma once
@@ -17,6 +18,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "server/batch/batch_input.h"
 #include "server/store/store.h"
@@ -25,9 +27,12 @@ namespace skein {
 
 class BatchValidator {
  public:
+  // The models that this server has, by their ids; any thread may ask.
+  using Models = std::function<std::vector<std::string>()>;
+
   // The store outlives it. `done` is called on its thread after each batch.
-  BatchValidator(Store& store, std::function<void()> done)
-      : store_(store), done_(std::move(done)) {}
+  BatchValidator(Store& store, Models models, std::function<void()> done)
+      : store_(store), models_(std::move(models)), done_(std::move(done)) {}
   ~BatchValidator() { stop(); }
 
   // A batch that is validating: it is taken when nothing else is being done. Whether it begins or
@@ -43,6 +48,7 @@ class BatchValidator {
   bool stopping();
 
   Store& store_;
+  const Models models_;
   const std::function<void()> done_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,5 +1,6 @@
 // BatchStore: lines and epochs.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/log.h"
@@ -12,21 +13,28 @@ constexpr const char* kDeleteLines =
     "DELETE FROM batch_lines WHERE batch = $1 AND line <= (SELECT max(line) FROM (SELECT line FROM "
     "batch_lines WHERE batch = $1 ORDER BY line LIMIT $2) AS piece)";
 
-// What nobody has, was at no death and has no result; none for an epoch that has ended.
+// What nobody has, was at no death, has no result and can be run here.
 constexpr const char* kClaimLines = R"sql(
 UPDATE batch_lines SET epoch = $1
 WHERE batch = $2
   AND line IN (SELECT line FROM batch_lines
                WHERE batch = $2 AND status_code IS NULL AND epoch IS NULL AND deaths = 0
-               ORDER BY line LIMIT $3{})
-  AND EXISTS (SELECT 1 FROM nodes WHERE epoch = $1)
+                 AND (model IS NULL OR model {1})
+               ORDER BY line LIMIT $3{0})
 RETURNING batch, line, first_byte, bytes
 )sql";
 
 constexpr const char* kClaimSuspect = R"sql(
 UPDATE batch_lines SET epoch = $1, alone = 1
 WHERE batch = $2 AND line = $3 AND status_code IS NULL AND epoch IS NULL
-  AND EXISTS (SELECT 1 FROM nodes WHERE epoch = $1)
+)sql";
+
+constexpr const char* kSuspectLines = R"sql(
+SELECT l.batch, l.line, l.first_byte, l.bytes
+FROM batch_lines l JOIN batches b ON b.seq = l.batch
+WHERE l.deaths != 0 AND l.status_code IS NULL AND l.epoch IS NULL AND b.status = 'in_progress'
+  AND (l.model IS NULL OR l.model {})
+ORDER BY l.batch, l.line LIMIT $1
 )sql";
 
 constexpr const char* kFinishLine = R"sql(
@@ -45,14 +53,16 @@ Status insert_line(Database& db, int64_t batch, const InputLine& line) {
   const LineResult& refusal = line.refusal;
   const bool refused = refusal.status_code != 0;
   const auto value = [refused](SqlValue v) { return refused ? v : SqlValue{}; };
+  const auto text = [](const std::string& v) {
+    return v.empty() ? SqlValue{} : SqlValue{std::string_view(v)};
+  };
   return db.exec(
       "INSERT INTO batch_lines (batch, line, custom_id, first_byte, bytes, status_code, "
-      "request_id, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-      {batch, line.line,
-       line.custom_id.empty() ? SqlValue{} : SqlValue{std::string_view(line.custom_id)},
-       static_cast<int64_t>(line.offset), static_cast<int64_t>(line.bytes),
-       value(static_cast<int64_t>(refusal.status_code)),
-       value(std::string_view(refusal.request_id)), value(std::string_view(refusal.body))});
+      "request_id, body, model) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+      {batch, line.line, text(line.custom_id), static_cast<int64_t>(line.offset),
+       static_cast<int64_t>(line.bytes), value(static_cast<int64_t>(refusal.status_code)),
+       value(std::string_view(refusal.request_id)), value(std::string_view(refusal.body)),
+       text(line.model)});
 }
 
 LinePlace place_of(const Cursor& row) {
@@ -61,9 +71,21 @@ LinePlace place_of(const Cursor& row) {
           static_cast<uint64_t>(row.integer(3))};
 }
 
-Result<std::vector<LinePlace>> claim_share(Database& db, int64_t epoch, const LineShare& share) {
-  auto claimed = db.list<LinePlace>(fmt::format(kClaimLines, db.dialect().skip_locked),
-                                    {epoch, share.batch, share.lines}, place_of);
+// The parameter of SqlDialect::one_of.
+std::string json_list(const std::vector<std::string>& texts) {
+  using Json = nlohmann::json;
+  return Json(texts).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string one_of(const Database& db, const char* parameter) {
+  return fmt::format(fmt::runtime(db.dialect().one_of), parameter);
+}
+
+Result<std::vector<LinePlace>> claim_share(Database& db, int64_t epoch, const LineShare& share,
+                                           const std::string& models) {
+  auto claimed =
+      db.list<LinePlace>(fmt::format(kClaimLines, db.dialect().skip_locked, one_of(db, "$4")),
+                         {epoch, share.batch, share.lines, models}, place_of);
   if (claimed.ok()) {  // they are returned in no order
     std::sort(claimed->begin(), claimed->end(),
               [](const LinePlace& a, const LinePlace& b) { return a.id < b.id; });
@@ -144,15 +166,23 @@ Result<int64_t> begin_epoch(Database& db, bool died, int64_t now_s) {
   return db.integer("INSERT INTO nodes (renewed_at) VALUES ($1) RETURNING epoch", {now_s});
 }
 
-Result<int64_t> BatchStore::discard_lines(int64_t batch, int64_t limit) {
+Status check_epoch(Database& db, int64_t epoch) {
+  SKEIN_ASSIGN(const int64_t lives,
+               db.integer("SELECT count(*) FROM nodes WHERE epoch = $1", {epoch}));
+  return lives == 1 ? Status{} : not_found("the epoch {} has ended", epoch);
+}
+
+Result<int64_t> BatchStore::discard_lines(int64_t epoch, int64_t batch, int64_t limit) {
   return thread_.write_and_wait<int64_t>([=](Database& db) -> Result<int64_t> {
+    SKEIN_TRY(check_epoch(db, epoch));
     SKEIN_TRY(check_validating(db, batch));
     return db.run(kDeleteLines, {batch, limit});
   });
 }
 
-Status BatchStore::insert_lines(int64_t batch, std::span<const InputLine> lines) {
+Status BatchStore::insert_lines(int64_t epoch, int64_t batch, std::span<const InputLine> lines) {
   return thread_.write_and_wait([=](Database& db) -> Status {
+    SKEIN_TRY(check_epoch(db, epoch));
     SKEIN_TRY(check_validating(db, batch));
     for (const InputLine& line : lines) SKEIN_TRY(insert_line(db, batch, line));
     return {};
@@ -160,14 +190,16 @@ Status BatchStore::insert_lines(int64_t batch, std::span<const InputLine> lines)
 }
 
 Result<std::vector<LinePlace>> BatchStore::claim_lines(int64_t epoch,
-                                                       std::span<const LineShare> shares) {
+                                                       std::span<const LineShare> shares,
+                                                       const std::vector<std::string>& models) {
   using Places = std::vector<LinePlace>;
   return await<Places>([&](Done<Places> done) {
     thread_.write<Places>(
-        [epoch, shares](Database& db) -> Result<Places> {
+        [epoch, shares, models = json_list(models)](Database& db) -> Result<Places> {
+          SKEIN_TRY(check_epoch(db, epoch));
           Places all;
           for (const LineShare& share : shares) {
-            SKEIN_ASSIGN(const Places claimed, claim_share(db, epoch, share));
+            SKEIN_ASSIGN(const Places claimed, claim_share(db, epoch, share, models));
             all.insert(all.end(), claimed.begin(), claimed.end());
           }
           return all;
@@ -177,21 +209,20 @@ Result<std::vector<LinePlace>> BatchStore::claim_lines(int64_t epoch,
   });
 }
 
-Result<std::vector<LinePlace>> BatchStore::suspect_lines(int64_t limit) {
-  return thread_.read_and_wait<std::vector<LinePlace>>([limit](Database& db) {
-    return db.list<LinePlace>(
-        "SELECT l.batch, l.line, l.first_byte, l.bytes FROM batch_lines l JOIN batches b ON b.seq "
-        "= "
-        "l.batch WHERE l.deaths != 0 AND l.status_code IS NULL AND l.epoch IS NULL AND b.status = "
-        "'in_progress' ORDER BY l.batch, l.line LIMIT $1",
-        {limit}, place_of);
-  });
+Result<std::vector<LinePlace>> BatchStore::suspect_lines(const std::vector<std::string>& models,
+                                                         int64_t limit) {
+  return thread_.read_and_wait<std::vector<LinePlace>>(
+      [limit, models = json_list(models)](Database& db) {
+        return db.list<LinePlace>(fmt::format(kSuspectLines, one_of(db, "$2")), {limit, models},
+                                  place_of);
+      });
 }
 
 Status BatchStore::claim_suspect(int64_t epoch, const LineId& line) {
   return await_status([&](DoneStatus done) {
     thread_.write(
         [epoch, line](Database& db) -> Status {
+          SKEIN_TRY(check_epoch(db, epoch));
           SKEIN_ASSIGN(const int64_t changed,
                        db.run(kClaimSuspect, {epoch, line.batch, line.line}));
           return changed == 1 ? Status{} : not_found("line {} is not to be had", line.line);
@@ -226,9 +257,8 @@ Status BatchStore::return_all_lines(int64_t epoch) {
 
 Status BatchStore::renew(int64_t epoch, const std::map<int64_t, int64_t>& served_s) {
   return thread_.write_and_wait([&, epoch, now_s = now_s_()](Database& db) -> Status {
-    SKEIN_ASSIGN(const int64_t changed,
-                 db.run("UPDATE nodes SET renewed_at = $1 WHERE epoch = $2", {now_s, epoch}));
-    if (changed != 1) return not_found("the epoch {} has ended", epoch);
+    SKEIN_TRY(check_epoch(db, epoch));
+    SKEIN_TRY(db.exec("UPDATE nodes SET renewed_at = $1 WHERE epoch = $2", {now_s, epoch}));
     for (const auto& [batch, seconds] : served_s) {
       SKEIN_TRY(
           db.exec("UPDATE batches SET served_s = served_s + $1 WHERE seq = $2", {seconds, batch}));
@@ -251,8 +281,9 @@ Result<std::vector<OutputLine>> BatchStore::output_lines(int64_t batch, int64_t 
   });
 }
 
-Status BatchStore::drop_lines(int64_t batch, int64_t limit) {
+Status BatchStore::drop_lines(int64_t epoch, int64_t batch, int64_t limit) {
   return thread_.write_and_wait([=](Database& db) -> Status {
+    SKEIN_TRY(check_epoch(db, epoch));
     SKEIN_ASSIGN(const int64_t dropped, db.run(kDeleteLines, {batch, limit}));
     if (dropped == limit) return {};
     return db.exec("UPDATE batches SET open = 0 WHERE seq = $1", {batch});

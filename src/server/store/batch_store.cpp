@@ -172,13 +172,6 @@ void BatchStore::cancel(std::string id, Scope scope, Done<BatchRecord> done) {
       job_of(cancel_batch, std::move(id), std::move(scope), now_s_()), std::move(done));
 }
 
-void BatchStore::watch(std::function<void()> listener) {
-  (void)thread_.read_and_wait<bool>([&](Database&) {
-    listener_ = std::move(listener);
-    return true;
-  });
-}
-
 Result<std::vector<OpenBatch>> BatchStore::open_batches() {
   return thread_.read_and_wait<std::vector<OpenBatch>>([](Database& db) {
     return db.list<OpenBatch>(
@@ -193,8 +186,9 @@ Result<std::vector<OpenBatch>> BatchStore::open_batches() {
   });
 }
 
-Status BatchStore::begin(int64_t batch) {
-  return thread_.write_and_wait([batch, now_s = now_s_()](Database& db) -> Status {
+Status BatchStore::begin(int64_t epoch, int64_t batch) {
+  return thread_.write_and_wait([epoch, batch, now_s = now_s_()](Database& db) -> Status {
+    SKEIN_TRY(check_epoch(db, epoch));
     SKEIN_ASSIGN(const bool moved,
                  move_batch(db, batch, "'validating'", BatchStatus::kInProgress, now_s));
     if (!moved) return {};
@@ -205,8 +199,9 @@ Status BatchStore::begin(int64_t batch) {
   });
 }
 
-Status BatchStore::fail(int64_t batch, const std::vector<BatchError>& errors) {
-  return thread_.write_and_wait([batch, &errors, now_s = now_s_()](Database& db) -> Status {
+Status BatchStore::fail(int64_t epoch, int64_t batch, const std::vector<BatchError>& errors) {
+  return thread_.write_and_wait([epoch, batch, &errors, now_s = now_s_()](Database& db) -> Status {
+    SKEIN_TRY(check_epoch(db, epoch));
     SKEIN_ASSIGN(const bool moved,
                  move_batch(db, batch, "'validating'", BatchStatus::kFailed, now_s));
     if (!moved) return {};
@@ -220,8 +215,9 @@ Status BatchStore::fail(int64_t batch, const std::vector<BatchError>& errors) {
   });
 }
 
-Status BatchStore::finalize(int64_t batch, BatchStatus outcome) {
-  return thread_.write_and_wait([batch, outcome, now_s = now_s_()](Database& db) -> Status {
+Status BatchStore::finalize(int64_t epoch, int64_t batch, BatchStatus outcome) {
+  return thread_.write_and_wait([epoch, batch, outcome, now_s = now_s_()](Database& db) -> Status {
+    SKEIN_TRY(check_epoch(db, epoch));
     SKEIN_ASSIGN(const bool moved, move_batch(db, batch, "'validating', 'in_progress'",
                                               BatchStatus::kFinalizing, now_s));
     if (!moved) return {};
@@ -229,9 +225,10 @@ Status BatchStore::finalize(int64_t batch, BatchStatus outcome) {
   });
 }
 
-Status BatchStore::end(const OpenBatch& batch, BatchStatus outcome, const FileRecord& output,
-                       const FileRecord& errors) {
+Status BatchStore::end(int64_t epoch, const OpenBatch& batch, BatchStatus outcome,
+                       const FileRecord& output, const FileRecord& errors) {
   return thread_.write_and_wait([&, now_s = now_s_()](Database& db) -> Status {
+    SKEIN_TRY(check_epoch(db, epoch));
     SKEIN_ASSIGN(const bool moved,
                  move_batch(db, batch.seq, "'finalizing', 'cancelling'", outcome, now_s));
     if (!moved) return not_found("the batch '{}' has ended", batch.record.id);

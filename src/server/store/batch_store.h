@@ -4,8 +4,9 @@
 //
 // A line runs on the server that has claimed it. A server has a new epoch from each start on; the
 // epoch stands in the lines it has claimed, and is the fence: a result that comes under another
-// epoch than the line's is refused. Claims that a server finds when it starts are of one that died
-// (an orderly stop gives them back). A line that was claimed at a death runs alone from then on,
+// epoch than the line's is refused, and so is every step of a batch by a server whose epoch has
+// ended. Claims that a server finds when it starts are of one that died (an orderly stop gives them
+// back). A line that was claimed at a death runs alone from then on,
 // one at a time: that tells the line that kills servers from those that stood beside it. A line
 // that was alone at two deaths, or was there at three, fails.
 //
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -68,6 +70,7 @@ struct InputLine {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   LineResult refusal;  // status_code 0: to be run
+  std::string model;   // empty: none by name, so that any server can run it
 };
 
 // Where a line stands in the input of its batch.
@@ -105,25 +108,34 @@ class BatchStore {
   void cancel(std::string id, Scope scope, Done<BatchRecord> done);
 
   // `listener` is called on the store's thread after every commit that changed a batch, by this
-  // process or by another. An empty one ends it: after that, none is being called.
-  void watch(std::function<void()> listener);
+  // process or by another. An empty one ends it: after that, none is being called. The listener
+  // must not call this.
+  void watch(std::function<void()> listener) {
+    const std::lock_guard lock(listener_mutex_);
+    listener_ = std::move(listener);
+  }
 
   Result<std::vector<OpenBatch>> open_batches();  // oldest first
 
+  // From here on every verb with an epoch answers kNotFound when that has ended, and does nothing.
+
   // While validating. kNotFound: the batch has left that status. A server that died in the middle
   // leaves lines behind; discard_lines() removes up to `limit` of them and says how many.
-  Result<int64_t> discard_lines(int64_t batch, int64_t limit);
-  Status insert_lines(int64_t batch, std::span<const InputLine> lines);
+  Result<int64_t> discard_lines(int64_t epoch, int64_t batch, int64_t limit);
+  Status insert_lines(int64_t epoch, int64_t batch, std::span<const InputLine> lines);
   // validating -> in_progress, when all its lines are in.
-  Status begin(int64_t batch);
+  Status begin(int64_t epoch, int64_t batch);
   // validating -> failed
-  Status fail(int64_t batch, const std::vector<BatchError>& errors);
+  Status fail(int64_t epoch, int64_t batch, const std::vector<BatchError>& errors);
 
   // Claims up to so many lines of each batch that nobody has and that were at no death, in the
-  // order of the input. None where the epoch has ended.
-  Result<std::vector<LinePlace>> claim_lines(int64_t epoch, std::span<const LineShare> shares);
-  // Lines that were claimed at a death and nobody has now; oldest first.
-  Result<std::vector<LinePlace>> suspect_lines(int64_t limit);
+  // order of the input. Lines that name another model than these are left to other servers.
+  Result<std::vector<LinePlace>> claim_lines(int64_t epoch, std::span<const LineShare> shares,
+                                             const std::vector<std::string>& models);
+  // Lines that were claimed at a death and nobody has now, as far as a server with these models can
+  // run them; oldest first.
+  Result<std::vector<LinePlace>> suspect_lines(const std::vector<std::string>& models,
+                                               int64_t limit);
   // Claims one of them, to be run alone. kNotFound: it is not to be had.
   Status claim_suspect(int64_t epoch, const LineId& line);
   // The one and only result of a line that this epoch has. kAlreadyExists: it has one. kNotFound:
@@ -133,34 +145,37 @@ class BatchStore {
   Status return_lines(int64_t epoch, std::span<const LineId> lines);
   Status return_all_lines(int64_t epoch);
   // The epoch goes on, and each of these batches was served for so many seconds more of its
-  // lifetime. kNotFound: the epoch has ended.
+  // lifetime.
   Status renew(int64_t epoch, const std::map<int64_t, int64_t>& served_s);
 
   // validating, in_progress -> finalizing, on the way to completed or expired
-  Status finalize(int64_t batch, BatchStatus outcome);
+  Status finalize(int64_t epoch, int64_t batch, BatchStatus outcome);
   // Up to `limit` lines after line `after`, with and without results.
   Result<std::vector<OutputLine>> output_lines(int64_t batch, int64_t after, int64_t limit);
   // finalizing, cancelling -> outcome, together with the files' rows: it happens once however often
   // it is tried. kNotFound: it has happened.
-  Status end(const OpenBatch& batch, BatchStatus outcome, const FileRecord& output,
+  Status end(int64_t epoch, const OpenBatch& batch, BatchStatus outcome, const FileRecord& output,
              const FileRecord& errors);
   // Removes up to `limit` lines of a batch that has ended, which is no longer open with the last.
-  Status drop_lines(int64_t batch, int64_t limit);
+  Status drop_lines(int64_t epoch, int64_t batch, int64_t limit);
 
  private:
   friend class Store;
-  void tell() const {  // on the store's thread
+  void tell() {  // on the store's thread
+    const std::lock_guard lock(listener_mutex_);
     if (listener_) listener_();
   }
 
   StoreThread& thread_;
   const std::function<int64_t()> now_s_;
-  std::function<void()> listener_;  // the store's thread's
+  std::mutex listener_mutex_;
+  std::function<void()> listener_;
 };
 
 // On the store's thread.
 Status cancel_batches_of(Database& db, const std::string& owner, int64_t now_s);
 Result<bool> is_input_of_live_batch(Database& db, const std::string& file);
+Status check_epoch(Database& db, int64_t epoch);  // kNotFound: it has ended
 
 // When a server starts, which is alone on its database: all earlier epochs end. Counts a death for
 // every line that one of them has (unless `died` is false: the machine itself was started anew),

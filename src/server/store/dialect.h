@@ -17,6 +17,8 @@ struct SqlDialect {
   // Behind the choice of lines to claim: passes over those that another server is claiming just
   // now.
   std::string skip_locked;
+  // Whether a text is in the list that a parameter holds as a JSON array; {} is the parameter.
+  std::string one_of;
 };
 
 }  // namespace skein

@@ -31,7 +31,7 @@ class AttemptsTest : public ::testing::Test {
     store_ = testing::open_store({.state_dir = folder_ / "state",
                                   .group_window_us = 0,
                                   .unix_time_s = [this] { return now_s_.load(); }});
-    runner_ = std::make_unique<BatchRunner>(*store_, clock_);
+    runner_ = std::make_unique<BatchRunner>(*store_, clock_, testing::no_models);
   }
   // An orderly stop and a new start.
   void restart() {

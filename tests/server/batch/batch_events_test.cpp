@@ -44,7 +44,7 @@ class BatchEventsTest : public ::testing::Test {
  protected:
   BatchEventsTest()
       : store_(testing::open_state(folder_ / "state")),
-        runner_(std::make_unique<BatchRunner>(*store_, clock_)) {
+        runner_(std::make_unique<BatchRunner>(*store_, clock_, testing::no_models)) {
     settle();
   }
 

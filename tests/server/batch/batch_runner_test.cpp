@@ -3,12 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
-#include "format/test_folder.h"
-#include "server/store/store_helpers.h"
+#include "server/batch/batch_fixture.h"
 
 namespace skein {
 namespace {
@@ -24,68 +21,6 @@ using testing::integer_of;
 using testing::sql;
 using testing::upload;
 using Json = nlohmann::json;
-
-class BatchTest : public ::testing::Test {
- protected:
-  BatchTest() { reopen(); }
-
-  // As after a restart: memory is gone, the database is not.
-  void reopen() {
-    runner_.reset();
-    store_.reset();
-    store_ = testing::open_store({.state_dir = folder_ / "state",
-                                  .group_window_us = 0,
-                                  .unix_time_s = [this] { return now_s_.load(); }});
-    runner_ = std::make_unique<BatchRunner>(*store_, clock_);
-  }
-  std::vector<BatchLine> lines(size_t n) {
-    auto work = runner_->next_lines(n);
-    SKEIN_CHECK(work.ok(), "{}", work.message());
-    return std::move(*work);
-  }
-
-  // A batch that has passed validation, when `text` is good.
-  std::string start(const std::string& owner, const std::string& text) {
-    const auto file = upload(*store_, owner, text);
-    SKEIN_CHECK(file.ok(), "{}", file.message());
-    const auto batch = create_batch_of(*store_, owner, file->id);
-    SKEIN_CHECK(batch.ok(), "{}", batch.message());
-    EXPECT_EQ(batch->status, BatchStatus::kValidating);
-    while (status(batch->id) == "validating") lines(0);
-    return batch->id;
-  }
-  BatchRecord get(const std::string& id) { return *batch_of(*store_, id, {"", true}); }
-  std::string status(const std::string& id) { return std::string(name_of(get(id).status)); }
-  void settle() {
-    for (int i = 0; i < 4; ++i) lines(0);
-  }
-  std::vector<Json> jsonl(const std::string& file) {
-    std::vector<Json> all;
-    std::istringstream text(*content_of(*store_, file, {"", true}));
-    for (std::string one; std::getline(text, one);) all.push_back(Json::parse(one));
-    return all;
-  }
-
-  testing::TestFolder folder_;
-  std::atomic<int64_t> now_s_{1'000'000};
-  ManualClock clock_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<BatchRunner> runner_;
-};
-
-class FakeRequest final : public LiveRequest {
- public:
-  void explain(std::function<void(RequestExplanation)>) override {}
-  void cancel() override { cancelled = true; }
-
-  std::atomic<bool> cancelled{false};
-};
-
-std::vector<int64_t> numbers(const std::vector<BatchLine>& lines) {
-  std::vector<int64_t> all;
-  for (const BatchLine& line : lines) all.push_back(line.id.line);
-  return all;
-}
 
 TEST_F(BatchTest, RunsFromCreatedToCompleted) {
   const std::string id = start("a", input_of(5));

@@ -25,7 +25,7 @@ using testing::integer_of;
 using testing::open_state;
 using testing::upload;
 
-constexpr int kVersion = 4;
+constexpr int kVersion = 5;
 constexpr const char* kOwner = "0123456789abcdef";
 constexpr const char* kFile = "file-000102030405060708090a0b";
 constexpr const char* kBatch = "batch_00112233445566778899aabbccddeeff";
@@ -52,7 +52,7 @@ class MigrationTest : public ::testing::Test {
   }
   static void run_all_lines(Store& store) {
     const SystemClock clock;
-    BatchRunner runner(store, clock);
+    BatchRunner runner(store, clock, testing::no_models);
     for (int i = 0; i < 100; ++i) {
       const auto work = runner.next_lines(4);
       SKEIN_CHECK(work.ok(), "{}", work.message());

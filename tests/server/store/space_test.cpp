@@ -85,7 +85,7 @@ TEST_F(SpaceTest, OutputsOfBatchesCountAndAreNeverRefused) {
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(create_batch_of(*store, "a", file->id).ok());
   const SystemClock clock;
-  BatchRunner runner(*store, clock);
+  BatchRunner runner(*store, clock, testing::no_models);
   std::vector<BatchLine> lines;
   while (lines.empty()) lines = *runner.next_lines(1);
   ASSERT_TRUE(testing::finish(runner, lines[0], 200, "{}").ok());

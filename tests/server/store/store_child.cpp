@@ -31,7 +31,7 @@ void say(const std::string& text) {
 int run_lines(const std::string& dir) {
   const auto store = testing::open_store({.state_dir = dir});
   const SystemClock clock;
-  BatchRunner runner(*store, clock);
+  BatchRunner runner(*store, clock, testing::no_models);
   for (;;) {
     const auto work = runner.next_lines(8);
     SKEIN_CHECK(work.ok(), "{}", work.message());
@@ -55,7 +55,7 @@ int run_lines(const std::string& dir) {
 int run_mixed(const std::string& dir) {
   const auto store = testing::open_store({.state_dir = dir, .group_window_us = kUsPerMs});
   ManualClock clock;
-  BatchRunner runner(*store, clock);
+  BatchRunner runner(*store, clock, testing::no_models);
   for (int i = 0;; ++i) {
     const std::string owner = std::to_string(::getpid());
     const auto file = upload(*store, owner, input_of(50));
@@ -88,7 +88,7 @@ KeyRecord key_named(const std::string& name) {
 int run_scripted(const std::string& dir) {
   const auto store = testing::open_store({.state_dir = dir, .group_window_us = 0});
   const SystemClock clock;
-  BatchRunner runner(*store, clock);
+  BatchRunner runner(*store, clock, testing::no_models);
   for (int round = 0; round < 4; ++round) {
     const std::string name = fmt::format("k{}", round);
     SKEIN_CHECK(await<KeyRecord>([&](Done<KeyRecord> done) {
@@ -136,7 +136,7 @@ int run_full(const std::string& dir) {
   std::signal(SIGXFSZ, SIG_IGN);
   const auto store = testing::open_store({.state_dir = dir, .group_window_us = 0});
   ManualClock clock;
-  BatchRunner runner(*store, clock);
+  BatchRunner runner(*store, clock, testing::no_models);
   const auto file = upload(*store, "a", input_of(300));
   const std::string batch = create_batch_of(*store, "a", file->id)->id;
   while (batch_of(*store, batch, {"a"})->status == BatchStatus::kValidating) {

@@ -65,6 +65,11 @@ inline Status finish(BatchRunner& runner, const BatchLine& line, int32_t status_
   });
 }
 
+// The models of a server that has none by name; lines that name none run anyway.
+inline std::vector<std::string> no_models() {
+  return {};
+}
+
 // Runs a statement on the store's own connection.
 inline Status sql(Store& store, const std::string& text) {
   return await_status([&](DoneStatus done) {

@@ -124,6 +124,13 @@ CREATE INDEX claimed_lines ON batch_lines (epoch) WHERE epoch IS NOT NULL;
 CREATE INDEX free_lines ON batch_lines (batch, line)
   WHERE status_code IS NULL AND epoch IS NULL AND deaths = 0;
 )sql",
+    // 5: which model a line asks for
+    R"sql(
+ALTER TABLE batch_lines ADD COLUMN model TEXT;  -- NULL: none by name
+DROP INDEX free_lines;
+CREATE INDEX free_lines ON batch_lines (batch, line, model)
+  WHERE status_code IS NULL AND epoch IS NULL AND deaths = 0;
+)sql",
 };
 
 }  // namespace
@@ -133,7 +140,8 @@ const SqlDialect& sqlite_dialect() {
                                   .version = "PRAGMA user_version",
                                   .set_version = "PRAGMA user_version = ",
                                   .begin = "BEGIN IMMEDIATE",
-                                  .skip_locked = ""};  // a writer is alone
+                                  .skip_locked = "",  // a writer is alone
+                                  .one_of = "IN (SELECT value FROM json_each({}))"};
   return dialect;
 }
 
