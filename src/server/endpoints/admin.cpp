@@ -124,14 +124,14 @@ Done<KeyRecord> shows_key(const Call& call, const http::Responder& responder, st
 
 // Answers about a key that this server refuses already although the store did not take it.
 void send_unwritten(const Call& call, const http::Responder& responder, const Status& status,
-                    std::string_view what) {
+                    std::string_view what, std::string_view next) {
   api::Error error = store_error(status);
   if (error.status < 500) return send_error(call, responder, error);
   log_error("{} {}: {}", call.route->method, call.route->pattern, status.message());
   error.message = fmt::format(
       "{} is refused by this server from now on, but that could not be written: after a restart it "
-      "would be valid again. {} Then do this again.",
-      what, error.message);
+      "would be valid again. {} {}",
+      what, error.message, next);
   send_error(call, responder, error);
 }
 
@@ -253,14 +253,16 @@ void rotate_key(ServerContext& context, Call& call, const http::Responder& respo
       [call, responder,
        show = shows_key(call, responder, std::move(secret))](const Result<KeyRecord>& key) {
         if (key.ok()) return show(key);
-        send_unwritten(call, responder, key.status(), "The old secret");
+        send_unwritten(call, responder, key.status(), "The old secret", "Then do this again.");
       });
 }
 
 void revoke_key(ServerContext& context, Call& call, const http::Responder& responder) {
   context.keys.bar(call.id, KeyRing::Bar::kKey);
   context.store.keys().revoke(call.id, [call, responder](const Result<KeyRecord>& key) {
-    if (!key.ok()) return send_unwritten(call, responder, key.status(), "The key");
+    if (!key.ok())
+      return send_unwritten(call, responder, key.status(), "The key",
+                            "Until then the server tries again by itself.");
     answer(responder, json_of(*key));
   });
 }

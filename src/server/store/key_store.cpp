@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kIdDigits = 16;
+constexpr size_t kMaxUnwritten = 1024;  // revokes that wait for storage
 
 #define SKEIN_KEY_COLUMNS                                                                 \
   "id, name, tier, models, requests_per_minute, tokens_per_minute, admin, salt, digest, " \
@@ -192,13 +193,57 @@ void KeyStore::list(Done<std::vector<KeyRecord>> done) {
 }
 
 void KeyStore::revoke(std::string name_or_id, Done<KeyRecord> done) {
-  thread_.write_freeing<KeyRecord>(job_of(revoke_key, std::move(name_or_id), now_s_()),
-                                   std::move(done));
+  const int64_t now_s = now_s_();
+  thread_.write_freeing<KeyRecord>(
+      job_of(revoke_key, name_or_id, now_s),
+      [this, name_or_id, now_s, done = std::move(done)](Result<KeyRecord> revoked) {
+        note_revoke(name_or_id, now_s, revoked);
+        done(std::move(revoked));
+      });
+}
+
+void KeyStore::note_revoke(const std::string& name_or_id, int64_t at_s,
+                           const Result<KeyRecord>& revoked) {
+  const std::lock_guard lock(mutex_);
+  if (revoked.ok() || revoked.status().code() == Code::kNotFound) {
+    unwritten_.erase(name_or_id);
+  } else if (unwritten_.size() < kMaxUnwritten) {
+    unwritten_.emplace(name_or_id, at_s);
+  }
+}
+
+bool KeyStore::retry_revokes(Database& db) {
+  std::map<std::string, int64_t> unwritten;
+  {
+    const std::lock_guard lock(mutex_);
+    unwritten = unwritten_;
+  }
+  bool any = false;
+  for (const auto& [name_or_id, at_s] : unwritten) {
+    Result<KeyRecord> revoked = internal_error("not tried");
+    const Status written = db.transaction([&]() -> Status {
+      revoked = revoke_key(db, name_or_id, at_s);
+      return revoked.status();
+    });
+    if (revoked.ok() && !written.ok()) revoked = written;
+    note_revoke(name_or_id, at_s, revoked);
+    if (!revoked.ok()) continue;
+    log_info("store: the key '{}' is revoked now, which could not be written before", name_or_id);
+    any = true;
+  }
+  return any;
 }
 
 void KeyStore::rotate(std::string name_or_id, KeyDigest digest, Done<KeyRecord> done) {
   thread_.write_freeing<KeyRecord>(job_of(rotate_key, std::move(name_or_id), digest, now_s_()),
-                                   std::move(done));
+                                   [this, done = std::move(done)](Result<KeyRecord> key) {
+                                     if (key.ok()) {
+                                       const std::lock_guard lock(mutex_);
+                                       unwritten_.erase(key->name);
+                                       unwritten_.erase(key->id);
+                                     }
+                                     done(std::move(key));
+                                   });
 }
 
 void KeyStore::usage(Done<std::vector<OwnerUsage>> done) {

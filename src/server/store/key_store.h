@@ -8,6 +8,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,9 +59,11 @@ class KeyStore {
   // is_model_name(); kAlreadyExists when an active key has the name.
   void add(KeyRecord key, Done<KeyRecord> done);
   void list(Done<std::vector<KeyRecord>> done);
-  // By name or id, active keys only: kNotFound. Its batches that have not ended are cancelled.
+  // By name or id, active keys only: kNotFound. Its batches that have not ended are cancelled. What
+  // storage refuses is told, and tried again until it is written, for as long as this lives.
   void revoke(std::string name_or_id, Done<KeyRecord> done);
-  // The old secret ends with the commit; id, name, limits, files and batches stay.
+  // The old secret ends with the commit; id, name, limits, files and batches stay. A revoke that
+  // could not be written is off with it.
   void rotate(std::string name_or_id, KeyDigest digest, Done<KeyRecord> done);
 
   void usage(Done<std::vector<OwnerUsage>> done);
@@ -69,10 +73,17 @@ class KeyStore {
   // Tells the listener again: what a SIGHUP does.
   void reload(DoneStatus done);
 
+  // On the store's thread, now and then: writes the revokes that could not be. True: some were.
+  bool retry_revokes(Database& db);
+
  private:
+  void note_revoke(const std::string& name_or_id, int64_t at_s, const Result<KeyRecord>& revoked);
+
   StoreThread& thread_;
   KeyWatch& watch_;
   std::function<int64_t()> now_s_;
+  std::mutex mutex_;
+  std::map<std::string, int64_t> unwritten_;  // mutex_; names or ids, and when they were revoked
 };
 
 }  // namespace skein

@@ -239,6 +239,10 @@ StoreThread::Options Store::thread_options(const StoreOptions& options) {
     } else {
       key_watch_.try_again(db);
     }
+    if (keys_.retry_revokes(db)) {
+      key_watch_.keys_changed(db);
+      batches_.tell();
+    }
     quarantine_.remove_left_notes(db);
     space_->measure();
     if (is_server) space_->restore_ballast();

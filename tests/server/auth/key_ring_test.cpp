@@ -182,6 +182,34 @@ TEST_F(KeyRingTest, ARefusedChangeChangesNothing) {
   EXPECT_FALSE(ring_.is_open());
 }
 
+TEST_F(KeyRingTest, ARevokeThatCouldNotBeWrittenIsTriedAgain) {
+  const auto revoked = [this] {
+    return testing::integer_of(*store_, "SELECT count(*) FROM keys WHERE revoked_at IS NOT NULL");
+  };
+  const auto try_revoke = [this](const char* name) {
+    return await<KeyRecord>(
+        [&](Done<KeyRecord> done) { store_->keys().revoke(name, std::move(done)); });
+  };
+  const std::string key = add(*store_, "a");
+  add(*store_, "b");
+  ASSERT_TRUE(testing::sql(*store_,
+                           "CREATE TEMP TRIGGER fault BEFORE UPDATE OF revoked_at ON keys BEGIN "
+                           "SELECT RAISE(FAIL, 'planted by a test'); END")
+                  .ok());
+  for (const char* name : {"a", "b", "nobody"}) EXPECT_FALSE(try_revoke(name).ok());
+  // Whoever gives a key a new secret wants it to be valid.
+  ASSERT_TRUE(await<KeyRecord>([&](Done<KeyRecord> done) {
+                store_->keys().rotate("b", digest_secret(make_secret()), std::move(done));
+              }).ok());
+  EXPECT_EQ(revoked(), 0);
+  ASSERT_TRUE(testing::sql(*store_, "DROP TRIGGER fault").ok());
+  EXPECT_TRUE(soon([&] { return revoked() == 1; }));
+  EXPECT_TRUE(soon([&] { return ring_.authenticate(key) == nullptr; }));
+  EXPECT_EQ(try_revoke("a").status().code(), Code::kNotFound);
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // two ticks of the store
+  EXPECT_EQ(revoked(), 1);
+}
+
 TEST_F(KeyRingTest, ABarredKeyIsRefusedWhateverTheDatabaseSays) {
   const std::string key = add(*store_, "a");
   const std::string id = ring_.authenticate(key)->key_id;
