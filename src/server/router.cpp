@@ -179,8 +179,10 @@ api::Parsed<PrincipalPtr> Router::enter(const Route& route, const http::RequestH
   return who;
 }
 
-std::variant<http::Accepted, http::Response> Router::probe(const http::RequestHead& head) {
+std::variant<http::Accepted, http::Response> Router::probe(const http::RequestHead& head,
+                                                           const std::string& peer) {
   if (const auto error = probe_guard_.check(head, false)) {
+    audit_.refused(error->status, {head.method, head.path, peer}, "");
     return error_response(dialect_of(head.path), *error);
   }
   const RouteMatch match = match_route(head.method, head.path);

@@ -102,7 +102,8 @@ class Router final : public http::Application {
                                        const std::string& peer) override;
   std::variant<http::Accepted, http::Response> admit(const http::RequestHead& head,
                                                      const std::string& peer) override;
-  std::variant<http::Accepted, http::Response> probe(const http::RequestHead& head) override;
+  std::variant<http::Accepted, http::Response> probe(const http::RequestHead& head,
+                                                     const std::string& peer) override;
   void answered(const http::Answered& answer) override;
   http::Response refusal(int status, std::string_view message, std::string_view path) override;
 

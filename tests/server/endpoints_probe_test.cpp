@@ -48,6 +48,15 @@ TEST_F(ProbeTest, HaveAPortOfTheirOwnWithoutAKey) {
   EXPECT_EQ(live_.get("/metrics").status, 401) << "on the usual port it needs one";
 }
 
+TEST_F(ProbeTest, WhoIsRefusedThereHasALineOfTheAuditTrail) {
+  live_.settings.http.probe = {"127.0.0.1", 0};
+  live_.start();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(probe("/metrics", "rebind.evil.example").status, 403);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("audit: refused with 403: GET /metrics from 127.0.0.1"));
+}
+
 TEST_F(ProbeTest, HaveConnectionsOfTheirOwn) {
   live_.settings.http.probe = {"127.0.0.1", 0};
   live_.settings.http.max_connections = 1;

@@ -175,7 +175,7 @@ void Connection::begin_request(const RequestHead& head) {
 }
 
 std::variant<Accepted, Response> Connection::admit(const RequestHead& head) {
-  if (is_probe_) return shared_.application.probe(head);
+  if (is_probe_) return shared_.application.probe(head, peer_);
   if (auto refused = shared_.application.screen(head, peer_)) return std::move(*refused);
   if (auto response = preflight(shared_.options.cors_origins, head)) return std::move(*response);
   return shared_.application.admit(head, peer_);

@@ -124,7 +124,8 @@ class Application {
   virtual std::variant<Accepted, Response> admit(const RequestHead& head,
                                                  const std::string& peer) = 0;
   // The same for what comes to the probe port.
-  virtual std::variant<Accepted, Response> probe(const RequestHead& head) {
+  virtual std::variant<Accepted, Response> probe(const RequestHead& head,
+                                                 const std::string& /*peer*/) {
     return refusal(404, "there is nothing at this URL", head.path);
   }
   // Called once for every answer, before its first byte leaves. On an I/O thread.
