@@ -87,6 +87,11 @@ TEST_F(ProbeTest, AKeyForSomeModelsSeesTheSeriesOfThese) {
   EXPECT_THAT(part, Not(HasSubstr("model_name=\"tiny\"")));
   EXPECT_THAT(part, HasSubstr("model_name=\"org/other\""));
   EXPECT_THAT(part, HasSubstr("skein:model_loads_total"));
+  EXPECT_THAT(part, HasSubstr("skein:budget_used_bytes{budget=\"requests\"} 0\n"));
+  EXPECT_THAT(part, HasSubstr("skein:budget_limit_bytes{budget=\"requests\"} 268435456\n"));
+  EXPECT_THAT(part, HasSubstr("skein:budget_limit_bytes{budget=\"models\"} 2147483648\n"));
+  EXPECT_THAT(part, HasSubstr("skein:budget_limit_bytes{budget=\"files\"} 68719476736\n"));
+  EXPECT_THAT(part, Not(HasSubstr("skein:budget_used_bytes{budget=\"models\"} 0\n")));
 }
 
 }  // namespace

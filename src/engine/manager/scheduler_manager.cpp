@@ -275,6 +275,8 @@ std::vector<ModelStatus> SchedulerManager::models() const {
 ManagerStats SchedulerManager::stats() const {
   const std::lock_guard lock(mutex_);
   ManagerStats stats = stats_;
+  stats.used_bytes = used_bytes();
+  stats.limit_bytes = options_.memory_bytes;
   for (const auto& entry : entries_) {
     if (entry->served) stats.direct_requests += entry->served->direct_requests();
   }

@@ -51,6 +51,8 @@ struct ManagerStats {
   uint64_t failed_loads = 0;
   uint64_t evictions = 0;
   uint64_t direct_requests = 0;  // that batching did not serve, of all models ever loaded
+  uint64_t used_bytes = 0;       // of the memory that all models share
+  uint64_t limit_bytes = 0;
 };
 
 class SchedulerManager;

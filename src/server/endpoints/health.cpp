@@ -25,6 +25,17 @@ http::Response status_response(int status, std::string_view word) {
   return {.status = status, .body = std::string(R"({"status":")").append(word).append("\"}")};
 }
 
+// What has given out how much, as of now.
+void note_budgets(const ServerContext& context) {
+  Metrics& metrics = context.metrics;
+  const ManagerStats models = context.models.stats();
+  const FileBudget& files = context.store.file_budget();
+  metrics.set_state_free_bytes(context.store.space().free_bytes());
+  metrics.set_budget("requests", context.memory.used_bytes(), context.memory.limit_bytes());
+  metrics.set_budget("models", models.used_bytes, models.limit_bytes);
+  metrics.set_budget("files", files.used_bytes(), files.limit_bytes());
+}
+
 // Without the models that the caller may not use.
 std::string metrics_page(const ServerContext& context, const Principal& who) {
   return context.metrics.page(context.models,
@@ -61,7 +72,7 @@ void version(ServerContext& context, Call&, const http::Responder& responder) {
 // server must not wait for the text work of others.
 void metrics(ServerContext& context, Call& call, const http::Responder& responder) {
   const auto scrape = [&context, call, responder] {
-    context.metrics.set_state_free_bytes(context.store.space().free_bytes());
+    note_budgets(context);
     responder.send({.content_type = "text/plain; version=0.0.4; charset=utf-8",
                     .body = metrics_page(context, *call.principal)});
   };

@@ -26,6 +26,7 @@ namespace {
 
 using Bounds = prometheus::Histogram::BucketBoundaries;
 using CounterFamily = prometheus::Family<prometheus::Counter>;
+using GaugeFamily = prometheus::Family<prometheus::Gauge>;
 using HistogramFamily = prometheus::Family<prometheus::Histogram>;
 
 // vLLM's bounds, and finer ones below for small models.
@@ -160,6 +161,9 @@ struct Metrics::Parts {
   CounterFamily& counters(const char* name, const char* help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
   }
+  GaugeFamily& gauges(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+  }
   HistogramFamily& histograms(const char* name, const char* help) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
   }
@@ -196,11 +200,12 @@ struct Metrics::Parts {
       histograms("vllm:request_generation_tokens", "Generated tokens a request.");
 
   prometheus::Gauge& state_free_bytes =
-      prometheus::BuildGauge()
-          .Name("skein:state_free_bytes")
-          .Help("Bytes that are free on the disk of the state folder.")
-          .Register(registry)
+      gauges("skein:state_free_bytes", "Bytes that are free on the disk of the state folder.")
           .Add({});
+
+  GaugeFamily& budget_used =
+      gauges("skein:budget_used_bytes", "Bytes that a budget has given out.");
+  GaugeFamily& budget_limit = gauges("skein:budget_limit_bytes", "Bytes that a budget has in all.");
 
   std::shared_mutex mutex;
   std::map<std::string, Model, std::less<>> models;  // mutex; entries stay for ever
@@ -328,6 +333,12 @@ void Metrics::on_rejected(std::string_view model, Rejection why) {
 
 void Metrics::set_state_free_bytes(uint64_t bytes) {
   parts_->state_free_bytes.Set(static_cast<double>(bytes));
+}
+
+void Metrics::set_budget(const char* budget, uint64_t used_bytes, uint64_t limit_bytes) {
+  const prometheus::Labels labels = {{"budget", budget}};
+  parts_->budget_used.Add(labels).Set(static_cast<double>(used_bytes));
+  if (limit_bytes > 0) parts_->budget_limit.Add(labels).Set(static_cast<double>(limit_bytes));
 }
 
 void Metrics::on_answer(const Route* route, int status) {

@@ -42,6 +42,9 @@ class Metrics {
   // On the disk of the state folder.
   void set_state_free_bytes(uint64_t bytes);
 
+  // Of a budget that all callers share. `limit_bytes` 0: it has none.
+  void set_budget(const char* budget, uint64_t used_bytes, uint64_t limit_bytes);
+
   // An HTTP answer is on its way; `route` null: to what no route serves.
   void on_answer(const Route* route, int status);
 

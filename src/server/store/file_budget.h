@@ -51,6 +51,11 @@ class FileBudget {
   void add(const std::string& owner, const FileUse& use);
   void remove(const std::string& owner, const FileUse& use);
   FileUse use_of(const std::string& owner) const;
+  uint64_t used_bytes() const {  // by all
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+  uint64_t limit_bytes() const { return limits_.bytes; }  // 0: none
 
  private:
   friend class FileClaim;
