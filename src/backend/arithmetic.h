@@ -6,9 +6,9 @@
 // has one lane. Nothing else may be reordered or contracted: the numeric files are compiled with
 // -ffp-contract=off.
 //
-// Products with weights have one of three definitions, chosen by precision and element type when a
-// matrix is made, never by what it is multiplied with (product_type_of in weight_parts.h). The bias
-// is added last in all of them.
+// Products with weights have one of four definitions, chosen by precision, element type and profile
+// (precision.h) when a matrix is made, never by what it is multiplied with (product_type_of in
+// weight_parts.h). The bias is added last in all of them, but for BF16's residuals.
 //   F32   The exact weights in float32 and the activations as they are: a sum as above.
 //   G32   The integers of a quantized file, as weight_groups.h reads them, and activations as
 //         integers of 8 bits with a scale per 32 (quantize_group). For each 32 columns, in order,
@@ -24,6 +24,8 @@
 //         activations can be so much larger than the others of their row that what rounding leaves
 //         of them matters: where a group has one (has_residual), the residuals x - rounded x of the
 //         group, rounded too, make a second sum of the same kind, which is added after the bias.
+//   F16   Weights and activations rounded to float16 with a power of two for each row, added up as
+//         a tensor core does (f16_products.h): in the profile of a device alone.
 //
 // Attention has such sums too: a score over the dimensions in groups of 32, the weighted values
 // over the tokens of each block of 32. Where the cache holds bfloat16, queries and weights are

@@ -31,7 +31,9 @@ Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options, Com
     return make_cpu(options, pool);
   }
   const std::string_view device = options.device;
-  const std::string_view name = device.starts_with("cuda:") ? device.substr(0, 4) : device;
+  // What follows is for the backend to read.
+  const bool has_more = device.starts_with("cuda:") || device.starts_with("reference:");
+  const std::string_view name = has_more ? device.substr(0, device.find(':')) : device;
   std::string names;
   for (const Entry& entry : kBackends) {
     if (entry.name == name) return entry.make(options, pool);

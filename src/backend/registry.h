@@ -12,8 +12,8 @@
 namespace skein {
 
 struct BackendOptions {
-  // A name of registry.def; cuda:1 is the second of its kind. auto: cuda where it can do what is
-  // asked, else cpu.
+  // A name of registry.def; cuda:1 is the second of its kind, reference:hopper the reference in the
+  // profile of that device. auto: cuda where it can do what is asked, else cpu.
   std::string device = "cpu";
   Precision precision = Precision::kDefault;
   // The instruction set of the CPU backend: scalar, avx2, avx512 or amx; the best that the machine

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "backend/f16_products.h"
 #include "tensor/dequantize.h"
 #include "tensor/quant/k_quants.h"
 #include "tensor/quant/legacy.h"
@@ -10,6 +11,7 @@
 namespace skein {
 namespace {
 
+using arithmetic::round_to_f16;
 using Groups = std::span<WeightGroup>;
 
 constexpr size_t kGroup = arithmetic::kGroup;
@@ -21,23 +23,6 @@ constexpr std::array<int8_t, 16> kIq4Table = {-127, -104, -83, -65, -49, -35, -2
                                               1,    13,   25,  38,  53,  69,  89,  113};
 constexpr std::array<int8_t, 16> kE2m1Table = {0, 1,  2,  3,  4,  6,  8,  12,
                                                0, -1, -2, -3, -4, -6, -8, -12};
-
-// To the nearest float16, even among equals.
-uint16_t round_to_f16(float x) {
-  const uint32_t bits = arithmetic::bits_of_float(x);
-  const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffffU;
-  constexpr uint32_t kOverflow = 0x477ff000;  // 65520, halfway to what would be 2^16
-  constexpr uint32_t kNormal = 0x38800000;    // 2^-14
-  if (magnitude > arithmetic::kInfinityBits) return static_cast<uint16_t>(sign | 0x7e00);
-  if (magnitude >= kOverflow) return static_cast<uint16_t>(sign | 0x7c00);
-  if (magnitude < kNormal) {
-    // Adding 2^-1 leaves multiples of 2^-24, which are float16's subnormals, in the low bits.
-    const float shifted = arithmetic::float_of_bits(magnitude) + 0.5F;
-    return static_cast<uint16_t>(sign | (arithmetic::bits_of_float(shifted) - 0x3f000000));
-  }
-  const uint32_t rebiased = magnitude - ((127 - 15) << 23);
-  return static_cast<uint16_t>(sign | (rebiased + 0xfff + (rebiased >> 13 & 1)) >> 13);
-}
 
 uint16_t bits16(const std::byte* at) {
   return quant::load<uint16_t>(at);

@@ -23,7 +23,8 @@ Status check_type(const WeightView& view) {
 
 }  // namespace
 
-ProductType product_type_of(Precision precision, const WeightView& view) {
+ProductType product_type_of(Precision precision, const WeightView& view, Profile profile) {
+  if (profile == Profile::kHopper && precision != Precision::kF32) return ProductType::kF16;
   switch (precision) {
     case Precision::kF32:
       return ProductType::kF32;

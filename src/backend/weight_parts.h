@@ -11,9 +11,10 @@
 namespace skein {
 
 // The arithmetic of products with a weight (arithmetic.h).
-enum class ProductType : uint8_t { kF32, kG32, kBF16 };
+enum class ProductType : uint8_t { kF32, kG32, kBF16, kF16 };
 
-ProductType product_type_of(Precision precision, const WeightView& view);
+ProductType product_type_of(Precision precision, const WeightView& view,
+                            Profile profile = Profile::kHost);
 
 // Outputs of a view, which are all dimensions but the last, and inputs.
 size_t rows_of(const WeightView& view);

@@ -20,6 +20,9 @@ TEST(Registry, MakesEveryBackendByItsName) {
   const auto reference = make_backend({.device = "reference"}, pool);
   ASSERT_TRUE(reference.ok()) << reference.message();
   EXPECT_EQ((*reference)->name(), "reference");
+  const auto hopper = make_backend({.device = "reference:hopper"}, pool);
+  ASSERT_TRUE(hopper.ok()) << hopper.message();
+  EXPECT_EQ((*hopper)->name(), "reference/hopper");
   for (const auto* backend : {&*cpu, &*reference}) {
     EXPECT_GT((*backend)->available(), 0U);
     const float logits[] = {1, 3, 2};
@@ -33,6 +36,9 @@ TEST(Registry, RefusesWhatItDoesNotKnow) {
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(device.message(), HasSubstr("'abacus' is no backend; there are cpu, reference"));
+  const auto profile = make_backend({.device = "reference:volta"}, pool);
+  ASSERT_FALSE(profile.ok());
+  EXPECT_THAT(profile.message(), HasSubstr("'reference:volta'"));
   const auto isa = make_backend({.isa = "mmx"}, pool);
   ASSERT_FALSE(isa.ok());
   EXPECT_THAT(isa.message(), HasSubstr("mmx"));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/arithmetic.h"
+#include "backend/f16_products.h"
 #include "backend/host/memory.h"
 #include "backend/weight_groups.h"
 
@@ -90,7 +91,46 @@ void multiply_g32(const WeightView& part, size_t row, Rows x, std::span<float> o
   }
 }
 
+// A row of float16 numbers with zeros up to a whole number of groups.
+struct F16Row {
+  explicit F16Row(std::span<const float> x)
+      : values((x.size() + arithmetic::kF16Group - 1) / arithmetic::kF16Group *
+               arithmetic::kF16Group),
+        exponent(arithmetic::round_row_to_f16(x.data(), x.size(), values.data())) {}
+
+  std::vector<uint16_t> values;
+  int32_t exponent;
+};
+
+float dot_f16(const F16Row& x, const F16Row& weights, const arithmetic::F16Segments& segments) {
+  float total = 0;
+  for (size_t s = 0; s < segments.count; ++s) {
+    const size_t first = s * segments.inputs;
+    const size_t end = std::min(first + segments.inputs, x.values.size());
+    float sum = 0;
+    for (size_t k = first; k < end; k += arithmetic::kF16Group) {
+      sum = arithmetic::add_f16_products(sum, &weights.values[k], &x.values[k]);
+    }
+    total = s == 0 ? sum : total + sum;
+  }
+  return total * arithmetic::power_of_two(-weights.exponent) *
+         arithmetic::power_of_two(-x.exponent);
+}
+
 }  // namespace
+
+void multiply_row_f16(const WeightView& part, size_t row, size_t outputs, Rows x, const float* bias,
+                      std::span<float> out) {
+  std::vector<float> values(x.width);
+  dequantize_row(part, row, values);
+  const F16Row weights(values);
+  const auto segments = arithmetic::f16_segments(outputs, x.width);
+  for (size_t i = 0; i < x.rows; ++i) {
+    const F16Row in({row_of(x, i), x.width});
+    out[i] = dot_f16(in, weights, segments);
+    if (bias != nullptr) out[i] = out[i] + *bias;
+  }
+}
 
 void multiply_row(ProductType product_type, const WeightView& part, size_t row, Rows x,
                   const float* bias, std::span<float> out) {

@@ -12,4 +12,8 @@ namespace skein::reference {
 void multiply_row(ProductType product_type, const WeightView& part, size_t row, Rows x,
                   const float* bias, std::span<float> out);
 
+// The same where it is a row of a matrix of `outputs` rows whose products are F16.
+void multiply_row_f16(const WeightView& part, size_t row, size_t outputs, Rows x, const float* bias,
+                      std::span<float> out);
+
 }  // namespace skein::reference

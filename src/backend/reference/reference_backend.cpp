@@ -81,9 +81,12 @@ float activated(const ActivationParams& params, float gate, float up) {
 
 class ReferenceBackend final : public HostBackend {
  public:
-  explicit ReferenceBackend(Precision precision) : precision_(precision) {}
+  ReferenceBackend(Precision precision, Profile profile)
+      : precision_(precision), profile_(profile) {}
 
-  std::string_view name() const override { return "reference"; }
+  std::string_view name() const override {
+    return profile_ == Profile::kHopper ? "reference/hopper" : "reference";
+  }
 
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
                                               const Consumed&) override {
@@ -141,8 +144,14 @@ class ReferenceBackend final : public HostBackend {
     for (size_t n = 0; n < matrix.outputs(); ++n) {
       const size_t part = whole.part_of(n);
       const WeightView& view = whole.parts()[part];
-      reference::multiply_row(product_type_of(precision_, view), view, n - whole.first_row(part), x,
-                              bias ? raw(bias) + n : nullptr, products);
+      const size_t row = n - whole.first_row(part);
+      const float* const own_bias = bias ? raw(bias) + n : nullptr;
+      const ProductType type = product_type_of(precision_, view, profile_);
+      if (type == ProductType::kF16) {
+        reference::multiply_row_f16(view, row, matrix.outputs(), x, own_bias, products);
+      } else {
+        reference::multiply_row(type, view, row, x, own_bias, products);
+      }
       for (size_t i = 0; i < x.rows; ++i) row_of(out, i)[n] = products[i];
     }
   }
@@ -315,15 +324,23 @@ class ReferenceBackend final : public HostBackend {
   }
 
   const Precision precision_;
+  const Profile profile_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend(Precision precision) {
-  return std::make_unique<ReferenceBackend>(precision);
+std::unique_ptr<Backend> make_reference_backend(Precision precision, Profile profile) {
+  return std::make_unique<ReferenceBackend>(precision, profile);
 }
 
 Result<std::unique_ptr<Backend>> make_reference(const BackendOptions& options, ComputePool&) {
+  if (options.device == "reference:hopper") {
+    return make_reference_backend(options.precision, Profile::kHopper);
+  }
+  if (options.device != "reference") {
+    return invalid_argument("'{}' is no backend, it would be reference or reference:hopper",
+                            options.device);
+  }
   return make_reference_backend(options.precision);
 }
 

@@ -8,6 +8,8 @@
 
 namespace skein {
 
-std::unique_ptr<Backend> make_reference_backend(Precision precision);
+// In a device's profile it computes that device's bits.
+std::unique_ptr<Backend> make_reference_backend(Precision precision,
+                                                Profile profile = Profile::kHost);
 
 }  // namespace skein

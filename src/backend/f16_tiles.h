@@ -1,0 +1,54 @@
+// The layout in which devices keep a matrix for F16 products, and how rows of a file get into it.
+//
+// Blocks of 64 outputs and 64 inputs, 8 KiB each, those of the same outputs side by side. Inputs go
+// on with zeros to the end of the last segment, outputs to the end of the last block. In a block a
+// row is 128 bytes, whose pieces of 16 change places by the number of the row: a tensor core reads
+// eight rows at once, and no two of them from one bank. After all blocks, for each output, the
+// power of two that its sums are multiplied with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "backend/f16_products.h"
+
+#if defined(__CUDACC__)
+#define SKEIN_HOST_DEVICE __host__ __device__
+#else
+#define SKEIN_HOST_DEVICE
+#endif
+
+namespace skein {
+
+inline constexpr uint32_t kTileRows = 64;
+inline constexpr uint32_t kTileInputs = arithmetic::kF16Block;
+inline constexpr uint32_t kTileBytes = kTileRows * kTileInputs * sizeof(uint16_t);
+
+// Of a block, or of rows of activations that begin at a multiple of 8.
+SKEIN_HOST_DEVICE constexpr uint32_t offset_in_tile(uint32_t row, uint32_t k) {
+  return row * (kTileInputs * 2) + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2;
+}
+
+struct F16Tiles {
+  uint32_t outputs = 0;
+  uint32_t inputs = 0;
+  uint32_t segments = 1;
+  uint32_t segment_blocks = 1;  // of inputs, in each segment
+
+  static F16Tiles of(size_t outputs, size_t inputs);
+
+  SKEIN_HOST_DEVICE uint32_t row_blocks() const { return (outputs + kTileRows - 1) / kTileRows; }
+  SKEIN_HOST_DEVICE uint32_t input_blocks() const { return segments * segment_blocks; }
+  // From the blocks of 64 outputs to those of the next.
+  SKEIN_HOST_DEVICE size_t row_block_bytes() const { return size_t{input_blocks()} * kTileBytes; }
+  SKEIN_HOST_DEVICE size_t block_bytes() const { return row_blocks() * row_block_bytes(); }
+  size_t bytes() const { return block_bytes() + size_t{row_blocks()} * kTileRows * sizeof(float); }
+};
+
+// Packs one of 64 outputs, the one at `row`, into their blocks, the padding included. Returns the
+// power of two that its sums are multiplied with. Thread-safe for different rows.
+float pack_f16_row(std::span<const float> weights, uint32_t row, const F16Tiles& tiles,
+                   std::byte* blocks);
+
+}  // namespace skein
