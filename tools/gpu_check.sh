@@ -31,6 +31,24 @@ suite() {
   [ "$status" -eq 0 ] || failed=1
 }
 
+# The config.json of a Llama: width, feed-forward, layers, heads, key heads, their dimensions, whether embeddings are the head.
+shape() {
+  printf '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": %s, "intermediate_size": %s,
+ "num_hidden_layers": %s, "num_attention_heads": %s, "num_key_value_heads": %s, "head_dim": %s, "tie_word_embeddings": %s,
+ "vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "hidden_act": "silu"}\n' "$@"
+}
+
+# Tokens a second on the device: what to call it, its config.json, options.
+bench() {
+  local name=$1 config=$2 started=$SECONDS
+  shift 2
+  echo "bench $name:"
+  timeout 240 "$out/skein" bench --dummy-weights "$config" --dummy-quant BF16 --device cuda --no-single --no-limits \
+    --save "$out/bench-$name.json" "$@" 2>&1 | tail -12
+  [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+  echo "bench $name: $((SECONDS - started)) s"
+}
+
 run() {
   failed=0
   nvidia-smi 2>&1 | head -20
@@ -46,11 +64,16 @@ run() {
     tar -C build/goldens -xJf "$out/goldens.tar.xz" || python3 -c "import tarfile; tarfile.open('$out/goldens.tar.xz').extractall('build/goldens')" || failed=1
   fi
   suite backend_conformance_test '*cuda*'
+  SKEIN_RECORD=products "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
+  [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
   suite model_cuda_test '*'
-  if [ -x "$out/gpu_ops" ]; then "$out/gpu_ops" 2>&1 || failed=1; fi
-  if [ -x "$out/skein" ]; then  # a whole engine on the device, with random weights
-    "$out/skein" bench --dummy-weights build/goldens/llama/config.json --dummy-quant F16 --device cuda --precision f32 --kv-dtype f32 \
-      --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1 8 --no-single --no-limits 2>&1 || failed=1
+  if [ -x "$out/skein" ]; then # whole engines on the device, with random weights
+    bench tiny-f32 build/goldens/llama/config.json --precision f32 --kv-dtype f32 --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1,8
+    bench tiny build/goldens/llama/config.json --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1,8
+    shape 2048 8192 16 32 8 64 true >"$out/llama-1b.json"
+    bench llama-1b "$out/llama-1b.json" --prompt-tokens 256 -n 128 --prompts 64 --concurrency 1,64 --step-tokens 2048
+    shape 4096 14336 32 32 8 128 false >"$out/llama-8b.json"
+    bench llama-8b "$out/llama-8b.json" --prompt-tokens 256 -n 128 --prompts 64 --concurrency 1,8,64 --step-tokens 2048
   fi
   echo "gpu_check: $([ $failed -eq 0 ] && echo all passed || echo FAILED)"
   return $failed

@@ -26,6 +26,7 @@ struct BackendUnderTest {
   bool computes_on_host = true;
   bool is_emulated = false;  // slow
   bool has_f32_only = false;
+  Profile profile = Profile::kHost;  // of the reference that has its bits
 };
 
 inline BackendUnderTest cpu_under_test(CpuIsa isa) {
@@ -49,23 +50,24 @@ inline BackendUnderTest registered(const std::string& name, float tolerance = 0)
   return backend;
 }
 
+inline bool has_cuda(Precision precision) {
+  ComputePool pool(1);
+  return make_backend({.device = "cuda", .precision = precision}, pool).ok();
+}
+
 inline BackendUnderTest cuda_under_test() {
   BackendUnderTest cuda = registered("cuda");
   cuda.computes_on_host = false;
-  cuda.has_f32_only = true;
+  cuda.has_f32_only = !has_cuda(Precision::kDefault);
+  cuda.profile = Profile::kHopper;
   return cuda;
-}
-
-inline bool has_cuda() {
-  ComputePool pool(1);
-  return make_backend({.device = "cuda", .precision = Precision::kF32}, pool).ok();
 }
 
 // All of them. A new backend is a line here.
 inline std::vector<BackendUnderTest> backends_under_test() {
   std::vector<BackendUnderTest> backends;
   for (const CpuIsa isa : testable_isas()) backends.push_back(cpu_under_test(isa));
-  if (has_cuda()) backends.push_back(cuda_under_test());
+  if (has_cuda(Precision::kF32)) backends.push_back(cuda_under_test());
   return backends;
 }
 
@@ -96,6 +98,7 @@ inline std::vector<BackendParam> backend_params_of_every_precision() {
   for (const BackendUnderTest& backend : backends_under_test()) {
     if (backend.has_f32_only) continue;
     for (const size_t threads : {1, 3}) {
+      if (threads > 1 && !backend.computes_on_host) continue;
       params.push_back({backend, threads, Precision::kDefault});
       params.push_back({backend, threads, Precision::kHigh});
     }
@@ -114,7 +117,7 @@ class Conformance : public ::testing::TestWithParam<BackendParam> {
   Conformance()
       : pool_(GetParam().threads),
         backend_(GetParam().backend.make(pool_, GetParam().precision)),
-        reference_(make_reference_backend(GetParam().precision)) {}
+        reference_(make_reference_backend(GetParam().precision, GetParam().backend.profile)) {}
 
   // Whether results are as near as the backend promises.
   ::testing::AssertionResult agree(std::span<const float> got, std::span<const float> want) const {

@@ -135,6 +135,31 @@ TEST_P(RowTiles, EveryFormatAndEveryNumberOfRows) {
   }
 }
 
+// Sums of several segments, shapes that end within a block of a device, and more rows than it takes
+// at once.
+TEST_P(RowTiles, LargeShapes) {
+  if (GetParam().backend.is_emulated) GTEST_SKIP() << "takes minutes";
+  constexpr std::pair<size_t, size_t> kShapes[] = {{130, 2048}, {70, 1100}, {65, 640}, {8200, 96}};
+  for (const auto& [outputs, inputs] : kShapes) {
+    const size_t most = outputs > 1000 ? 140 : 300;
+    const OwnedTensor w = random_tensor(ElementType::kBF16, outputs, inputs, rng_);
+    const Both both = matrices({w.view});
+    const OwnedRows x = OwnedRows::random(most, inputs, rng_, 3);
+    const std::vector<float> bias = random_floats(outputs, rng_);
+    const auto products = [&, outputs = outputs](TestBackend& backend, size_t rows) {
+      return run(backend, OwnedRows(rows, outputs), [&](TestBackend& b, Rows out) {
+        b->linear(b.up(x).first(rows), of(b, both), b.up(bias), out);
+      });
+    };
+    const OwnedRows want = products(reference_, most);
+    for (const size_t rows : {1, 8, 9, 17, 33, 64, 65, 128, 129, 257, 300}) {
+      if (rows > most) continue;
+      ASSERT_TRUE(agree(products(backend_, rows), want.part(0, rows)))
+          << rows << " rows by " << outputs << " x " << inputs;
+    }
+  }
+}
+
 #if defined(__x86_64__)
 // Else the other tests might compare the kernels of AVX-512 alone.
 TEST(Amx, MultipliesWithTilesAndLeavesNoneInUse) {

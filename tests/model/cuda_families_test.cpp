@@ -1,4 +1,5 @@
-// Every family on the GPU: the CPU's float32, bit for bit.
+// Every family on the GPU: the CPU's float32, bit for bit, and at the default precision the bits of
+// the reference in the GPU's profile.
 #include <algorithm>
 #include <bit>
 #include <gtest/gtest.h>
@@ -65,6 +66,23 @@ class CudaFamilies : public ::testing::Test {
     }
   }
 
+  // At the default precision, where the device has it.
+  static void check_f16(const Golden& golden, const std::string& path) {
+    SCOPED_TRACE(path + " default");
+    Runner cuda(path, Precision::kDefault, KvType::kBf16, Runner::Arithmetic::kCuda);
+    Runner reference(path, Precision::kDefault, KvType::kBf16, Runner::Arithmetic::kHopper);
+    ASSERT_TRUE(cuda.status().ok()) << cuda.status().message();
+    ASSERT_TRUE(reference.status().ok()) << reference.status().message();
+    for (const GoldenCase& item : golden.cases) {
+      SCOPED_TRACE(::testing::Message() << "prompt of " << item.prompt.size());
+      check_case(cuda, reference, item);
+    }
+  }
+  static bool has_f16() {
+    ComputePool pool(1);
+    return make_backend({.device = "cuda", .precision = Precision::kDefault}, pool).ok();
+  }
+
   static void check_file(const Golden& golden, const std::string& path) {
     for (const KvType type : {KvType::kF32, KvType::kBf16, KvType::kInt8}) {
       SCOPED_TRACE(path + (type == KvType::kF32    ? " f32"
@@ -100,6 +118,14 @@ TEST_F(CudaFamilies, OfGgufAreTheCpus) {
     check_file(golden, golden.gguf());
   }
   EXPECT_EQ(twins, 13U);
+}
+
+TEST_F(CudaFamilies, AtTheDefaultPrecisionAreTheReferences) {
+  if (!has_f16()) GTEST_SKIP() << "the device is no Hopper";
+  for (const Golden& golden : testing::goldens()) {
+    if (golden.has("config.json")) check_f16(golden, golden.folder);
+    if (golden.has("model.gguf")) check_f16(golden, golden.gguf());
+  }
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class Runner {
   static constexpr uint32_t kRows = 160;
   static constexpr uint32_t kBlocks = 64;
 
-  enum class Arithmetic : uint8_t { kCpu, kCpuThreads, kReference, kCuda };
+  enum class Arithmetic : uint8_t { kCpu, kCpuThreads, kReference, kCuda, kHopper };
 
   Runner(const std::string& path, Precision precision, Arithmetic arithmetic = Arithmetic::kCpu)
       : Runner(path, precision, default_kv_type(precision), arithmetic) {}
@@ -103,6 +103,8 @@ class Runner {
     source_ = std::make_unique<WeightSource>(std::move(source));
     if (arithmetic == Arithmetic::kReference) {
       backend_ = make_reference_backend(precision);
+    } else if (arithmetic == Arithmetic::kHopper) {
+      backend_ = make_reference_backend(precision, Profile::kHopper);
     } else if (arithmetic == Arithmetic::kCuda) {
       SKEIN_ASSIGN(backend_, make_backend({.device = "cuda", .precision = precision}, threads_));
     } else {

@@ -1,8 +1,9 @@
-// The CUDA backend: one device, one stream, float32. Ops launch kernels and return; what waits is
-// read().
+// The CUDA backend: one device, one stream. Products are float32 or F16, as the precision says, all
+// else is float32. Ops launch kernels and return; what waits is read().
 #include <algorithm>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "backend/cuda/device_objects.h"
 #include "backend/cuda/device_step.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/tile_products.h"
 #include "backend/host/flush_denormals.h"
 #include "backend/registry.h"
 #include "backend/weight_parts.h"
@@ -38,9 +40,11 @@ void check_launch(const char* op) {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const Device& device, ComputePool& pool, const cpu::KernelTable& host_kernels)
+  CudaBackend(const Device& device, bool has_f16, ComputePool& pool,
+              const cpu::KernelTable& host_kernels)
       : device_(device), pool_(pool), host_kernels_(host_kernels) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    if (has_f16) f16_.emplace(device.processors, stream_);
   }
   ~CudaBackend() override {
     static_cast<void>(cudaStreamSynchronize(stream_));
@@ -67,18 +71,24 @@ class CudaBackend final : public Backend {
   VocabularyScan scan() const override { return VocabularyScan(host_kernels_); }
 
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
-                                              const Consumed& consumed) override;
+                                              const Consumed& consumed) override {
+    use();
+    SKEIN_ASSIGN(const WeightParts whole, WeightParts::of(parts));
+    return f16_ ? f16_->make_matrix(whole, consumed, pool_) : make_f32(whole, consumed);
+  }
   Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override {
-    return Backend::make_matrix(parts);
+    SKEIN_ASSIGN(const WeightParts whole, WeightParts::of(parts));
+    return make_f32(whole, [](std::span<const std::byte>) {});
   }
   uint64_t matrix_bytes(const WeightView& part) const override {
+    if (f16_) return TileProducts::matrix_bytes(part);
     return rows_of(part) * CudaMatrix::stride(columns_of(part)) * sizeof(float);
   }
   Status reserve(uint64_t bytes) override {
     const uint64_t left = available();
     if (bytes <= left) return ok_status();
-    return resource_exhausted("weights take {} bytes of device memory in float32, {} are left",
-                              bytes, left);
+    return resource_exhausted("weights take {} bytes of device memory in {}, {} are left", bytes,
+                              f16_ ? "float16" : "float32", left);
   }
 
   Result<std::unique_ptr<Rope>> make_rope(std::span<const float> frequencies,
@@ -105,6 +115,7 @@ class CudaBackend final : public Backend {
     check_launch("norm");
   }
   void linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) override;
+  void linear_f16(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out);
   void add(Rows x, Rows delta, float scale) override {
     check_add(x, delta);
     cuda::add(of(x), of(delta), scale, stream_);
@@ -156,12 +167,14 @@ class CudaBackend final : public Backend {
           "upload");
     check(cudaStreamSynchronize(stream_), "upload");
   }
+  Result<std::unique_ptr<Matrix>> make_f32(const WeightParts& whole, const Consumed& consumed);
   void upload_rows(const WeightView& part, size_t first, size_t count, float* to);
 
   const Device device_;
   ComputePool& pool_;
   const cpu::KernelTable& host_kernels_;
   cudaStream_t stream_ = nullptr;
+  std::optional<TileProducts> f16_;  // none in float32
   DeviceStep step_;
   Scratch changed_;  // rows on their way into a product
   Pinned read_;
@@ -195,10 +208,9 @@ void CudaBackend::upload_rows(const WeightView& part, size_t first, size_t count
   copy_up(to, staged, count * stride);
 }
 
-Result<std::unique_ptr<Matrix>> CudaBackend::make_matrix(std::span<const WeightView> parts,
-                                                         const Consumed& consumed) {
+Result<std::unique_ptr<Matrix>> CudaBackend::make_f32(const WeightParts& whole,
+                                                      const Consumed& consumed) {
   constexpr size_t kStagedBytes = size_t{16} << 20;
-  SKEIN_ASSIGN(const WeightParts whole, WeightParts::of(parts));
   const size_t stride = CudaMatrix::stride(whole.inputs());
   SKEIN_ASSIGN(Buffer memory, allocate(whole.outputs() * stride * sizeof(float)));
   float* to = raw(memory.floats());
@@ -249,6 +261,7 @@ Result<std::unique_ptr<KvCache>> CudaBackend::make_kv(const KvSpec& spec, uint32
 
 void CudaBackend::linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) {
   check_linear(in, matrix, out);
+  if (f16_) return linear_f16(in, matrix, bias, out);
   if (in.delta.data) cuda::add(of(in.x), of(in.delta), in.delta_scale, stream_);
   DeviceRows x = of(in.x);
   if (in.norm != nullptr || in.activation != nullptr) {
@@ -258,6 +271,26 @@ void CudaBackend::linear(const LinearInput& in, const Matrix& matrix, Floats bia
     if (in.activation != nullptr) cuda::activate(of(in.x), *in.activation, x, stream_);
   }
   cuda::multiply(x, device_matrix(matrix), raw(bias), of(out), stream_);
+  check_launch("linear");
+}
+
+void CudaBackend::linear_f16(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) {
+  DeviceInput input;
+  input.x = of(in.x);
+  input.width = static_cast<uint32_t>(in.width());
+  input.activation = in.activation;
+  DeviceNorm norm;
+  if (in.norm != nullptr) {
+    norm = of(*in.norm);
+    input.norm = &norm;
+  }
+  if (in.delta.data && in.activation != nullptr) {
+    cuda::add(of(in.x), of(in.delta), in.delta_scale, stream_);
+  } else if (in.delta.data) {
+    input.delta = of(in.delta);
+    input.delta_scale = in.delta_scale;
+  }
+  f16_->linear(input, matrix, raw(bias), of(out));
   check_launch("linear");
 }
 
@@ -282,6 +315,12 @@ void CudaBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform, c
 void CudaBackend::expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>> experts,
                                 Floats biases, const Routes& routes, Rows out) {
   check_expert_linear(x, experts, routes, out);
+  if (f16_) {
+    if (out.rows > 0) {
+      f16_->expert_linear(of(x), experts, raw(biases), device_routes(routes), of(out));
+    }
+    return check_launch("expert_linear");
+  }
   for (size_t first = 0; first < experts.size(); first += ExpertTable::kMost) {
     ExpertTable table;
     table.first = static_cast<uint32_t>(first);
@@ -300,16 +339,20 @@ void CudaBackend::expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>>
 }  // namespace cuda
 
 Result<std::unique_ptr<Backend>> make_cuda(const BackendOptions& options, ComputePool& pool) {
-  if (options.precision != Precision::kF32) {
-    return unimplemented("CUDA computes in float32 only so far: use --precision f32");
-  }
   SKEIN_ASSIGN(const cuda::Device device, cuda::find_device(options.device));
+  const bool has_f16 = options.precision != Precision::kF32;
+  if (has_f16 && !device.is_hopper) {
+    return unimplemented(
+        "CUDA: device {} is {}; products in 16 bits are defined as sm_90 computes them: use "
+        "--precision f32",
+        device.number, device.name);
+  }
   SKEIN_ASSIGN(const CpuIsa isa, choose_isa(options.isa));
   if (const cudaError_t error = cudaSetDevice(device.number); error != cudaSuccess) {
     return unimplemented("CUDA: device {}: {}", device.number, cudaGetErrorString(error));
   }
   return std::unique_ptr<Backend>(
-      std::make_unique<cuda::CudaBackend>(device, pool, cpu::kernels_for(isa)));
+      std::make_unique<cuda::CudaBackend>(device, has_f16, pool, cpu::kernels_for(isa)));
 }
 
 }  // namespace skein

@@ -7,6 +7,7 @@
 namespace skein::cuda {
 namespace {
 
+constexpr int kHopper = 90;
 constexpr int kOldest = 75;  // the kernels are there as PTX of compute_75 (CMakeLists.txt)
 
 Result<int> number_of(std::string_view device) {
@@ -56,7 +57,8 @@ Result<Device> find_device(std::string_view device) {
                          number, properties.name, properties.major, properties.minor, kOldest / 10,
                          kOldest % 10);
   }
-  return Device{number, fmt::format("cuda/sm_{}", architecture)};
+  return Device{number, fmt::format("cuda/sm_{}", architecture),
+                static_cast<uint32_t>(properties.multiProcessorCount), architecture == kHopper};
 }
 
 }  // namespace skein::cuda

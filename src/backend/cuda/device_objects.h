@@ -6,11 +6,12 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/products.h"
 #include "backend/host/memory.h"
 
 namespace skein::cuda {
 
-// Float32, whatever the file had.
+// Float32, whatever the file had: for products in float32, and for tables.
 class CudaMatrix final : public Matrix {
  public:
   CudaMatrix(size_t outputs, size_t inputs, Buffer memory)
@@ -30,6 +31,26 @@ class CudaMatrix final : public Matrix {
 
 inline DeviceMatrix device_matrix(const Matrix& matrix) {
   return static_cast<const CudaMatrix&>(matrix).device();
+}
+
+// For F16 products.
+class CudaTiles final : public Matrix {
+ public:
+  // `memory` holds what tiles.bytes() says.
+  CudaTiles(const F16Tiles& tiles, Buffer memory)
+      : Matrix(tiles.outputs, tiles.inputs, memory.bytes(), /*reads_views=*/false),
+        memory_(std::move(memory)),
+        tiles_{tiles, raw(memory_)} {}
+
+  const DeviceTiles& device() const { return tiles_; }
+
+ private:
+  Buffer memory_;
+  DeviceTiles tiles_;
+};
+
+inline const DeviceTiles& device_tiles(const Matrix& matrix) {
+  return static_cast<const CudaTiles&>(matrix).device();
 }
 
 class CudaRope final : public Rope {

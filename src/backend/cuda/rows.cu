@@ -1,28 +1,11 @@
 // Ops on rows alone: norms, activations, angles, logits, gathering.
+#include "backend/cuda/activated.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace skein::cuda {
 namespace {
 
 using arithmetic::fma;
-using arithmetic::larger;
-using arithmetic::smaller;
-
-__device__ float activated(const ActivationParams& params, float gate, float up) {
-  switch (params.kind) {
-    case Activation::kSiluGated:
-      return arithmetic::silu(gate) * up;
-    case Activation::kGeluTanhGated:
-      return arithmetic::gelu_tanh(gate) * up;
-    case Activation::kGeluTanh:
-      return arithmetic::gelu_tanh(gate);
-    case Activation::kSwigluClamped:
-      gate = smaller(params.limit, gate);
-      up = larger(-params.limit, smaller(params.limit, up));
-      return (gate * arithmetic::sigmoid(params.alpha * gate)) * (up + 1.0F);
-  }
-  return 0;
-}
 
 // One part of a row by a warp, both halves of which have the same 16 lanes.
 __device__ void norm_part(const float* x, uint32_t width, const DeviceNorm& params,

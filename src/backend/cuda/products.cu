@@ -1,0 +1,425 @@
+// Products of tiles on tensor cores. A block of threads is one or two warpgroups that multiply, and
+// a warp of which one thread keeps a ring of copies under way.
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/products.h"
+
+namespace skein::cuda {
+namespace {
+
+constexpr uint32_t kWarpgroup = 128;
+constexpr uint32_t kRowBytes = kTileInputs * sizeof(uint16_t);
+constexpr uint32_t kSteps = kTileInputs / arithmetic::kF16Group;  // of a block
+
+// What a block of threads works on at once: 64 * kGroups outputs, kTokens rows, kBlocks * 64 inputs
+// a stage of the ring, and how many such blocks of threads share a processor. kAdds: one goes
+// through all segments and adds them up; else through one of them.
+template <uint32_t kTokensOf, uint32_t kGroupsOf, uint32_t kBlocksOf, uint32_t kShareOf,
+          bool kAddsOf, bool kExpertsOf = false>
+struct Shape {
+  static constexpr uint32_t kTokens = kTokensOf, kGroups = kGroupsOf, kBlocks = kBlocksOf,
+                            kShare = kShareOf;
+  static constexpr bool kAdds = kAddsOf, kExperts = kExpertsOf;
+  static constexpr uint32_t kThreadsOfBlock = kGroups * kWarpgroup + kWarp;
+  static constexpr uint32_t kWeightBytes = kGroups * kBlocks * kTileBytes;
+  static constexpr uint32_t kStageBytes = kWeightBytes + kBlocks * kTokens * kRowBytes;
+  static constexpr uint32_t kProcessorBytes = 233472, kBlockOverhead = 1024;
+  static constexpr uint32_t kRingBytes =
+      (kProcessorBytes / kShare - kBlockOverhead) / 1024 * 1024 - 1024;
+  static constexpr uint32_t kStages = kRingBytes / kStageBytes < 32 ? kRingBytes / kStageBytes : 32;
+  static_assert(kStages >= 2);
+  static constexpr uint32_t kSharedBytes = kStages * kStageBytes + kStages * 16;
+};
+
+struct ProductParams {
+  DeviceTiles matrix;
+  const float* bias;
+  const std::byte* x;
+  const float* x_scales;
+  uint32_t x_rows;  // of the tiles
+  uint32_t rows;
+  uint32_t token_tiles;
+  float* sums;  // of segments, [segment][row][output]; nullptr: `out` is written
+  float* out;
+  size_t out_stride;
+  const uint32_t* routes;  // of experts, as in ExpertTiles
+  const uint32_t* experts;
+  ExpertBlocks table;
+};
+
+// One piece of work, the same for who copies and who multiplies.
+struct Item {
+  uint32_t row_tile, token_tile, segment;
+  const std::byte* blocks;
+  uint32_t expert;
+};
+
+template <class S>
+__device__ uint32_t items_of(const ProductParams& p) {
+  const uint32_t row_tiles = groups_of(p.matrix.outputs, S::kGroups * kTileRows);
+  return row_tiles * p.token_tiles * (S::kAdds ? 1 : p.matrix.segments);
+}
+
+// Neighbours share weights where there are several tiles of rows. False: there is nothing to do.
+template <class S>
+__device__ bool item_at(const ProductParams& p, uint32_t index, Item& item) {
+  const uint32_t segments = S::kAdds ? 1 : p.matrix.segments;
+  item.segment = index % segments;
+  item.token_tile = index / segments % p.token_tiles;
+  item.row_tile = index / segments / p.token_tiles;
+  item.blocks = p.matrix.blocks;
+  if constexpr (S::kExperts) {
+    item.expert = p.experts[item.token_tile];
+    if (item.expert < p.table.first || item.expert - p.table.first >= p.table.count) return false;
+    item.blocks = p.table.blocks[item.expert - p.table.first];
+  }
+  return true;
+}
+
+// A ring's place and the parity of its round.
+struct Place {
+  uint32_t stage = 0, parity = 0;
+
+  template <uint32_t kStages>
+  __device__ void next() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+struct Ring {
+  uint32_t stages, full, empty;  // addresses
+};
+
+template <class S>
+__device__ Ring ring_of(const void* shared) {
+  const uint32_t stages = shared_address(shared);
+  const uint32_t full = stages + S::kStages * S::kStageBytes;
+  return {stages, full, full + S::kStages * 8};
+}
+
+// By one thread: weights and activations of all items, stage after stage.
+template <class S>
+__device__ void copy_items(const ProductParams& p, const Ring& ring) {
+  const uint32_t last_block = p.matrix.row_blocks() - 1, blocks = p.matrix.input_blocks();
+  const uint32_t of_item = S::kAdds ? blocks : p.matrix.segment_blocks;
+  const uint64_t once = p.token_tiles > 1 ? evict_normally() : evict_first(), kept = evict_last();
+  Place place;
+  for (uint32_t index = blockIdx.x; index < items_of<S>(p); index += gridDim.x) {
+    Item item;
+    if (!item_at<S>(p, index, item)) continue;
+    for (uint32_t i = 0; i < of_item; i += S::kBlocks) {
+      const uint32_t block = item.segment * of_item + i;
+      const uint32_t to = ring.stages + place.stage * S::kStageBytes;
+      const uint32_t full = ring.full + place.stage * 8;
+      wait(ring.empty + place.stage * 8, place.parity ^ 1);
+      arrive_and_expect(full, S::kStageBytes);
+      for (uint32_t g = 0; g < S::kGroups; ++g) {
+        const size_t row_block = min(item.row_tile * S::kGroups + g, last_block);
+        copy_bulk(to + g * S::kBlocks * kTileBytes,
+                  item.blocks + (row_block * blocks + block) * kTileBytes, S::kBlocks * kTileBytes,
+                  full, once);
+      }
+      for (uint32_t b = 0; b < S::kBlocks; ++b) {
+        const size_t first = size_t{block + b} * p.x_rows + item.token_tile * S::kTokens;
+        copy_bulk(to + S::kWeightBytes + b * S::kTokens * kRowBytes, p.x + first * kRowBytes,
+                  S::kTokens * kRowBytes, full, kept);
+      }
+      place.next<S::kStages>();
+    }
+  }
+}
+
+// One segment: a chain from +0. A stage is given back when the products after it are under way.
+template <class S>
+__device__ void sum_segment(const ProductParams& p, const Ring& ring, Place& place,
+                            float (&sums)[S::kTokens / 2]) {
+  const uint32_t group = threadIdx.x / kWarpgroup;
+  const bool tells = threadIdx.x % kWarp == 0;
+#pragma unroll
+  for (uint32_t j = 0; j < S::kTokens / 2; ++j) sums[j] = 0;
+  uint32_t before = UINT32_MAX;
+#pragma unroll 1
+  for (uint32_t i = 0; i < p.matrix.segment_blocks; i += S::kBlocks) {
+    const uint32_t stage = ring.stages + place.stage * S::kStageBytes;
+    const uint32_t weights = stage + group * S::kBlocks * kTileBytes;
+    const uint32_t rows = stage + S::kWeightBytes;
+    wait(ring.full + place.stage * 8, place.parity);
+    fence_products();
+#pragma unroll
+    for (uint32_t step = 0; step < S::kBlocks * kSteps; ++step) {
+      const uint32_t b = step / kSteps;
+      add_products<S::kTokens>(sums, descriptor(weights + b * kTileBytes) + step % kSteps * 2,
+                               descriptor(rows + b * S::kTokens * kRowBytes) + step % kSteps * 2);
+    }
+    commit_products();
+    wait_products<1>();
+    if (before != UINT32_MAX && tells) arrive(ring.empty + before * 8);
+    before = place.stage;
+    place.next<S::kStages>();
+  }
+  wait_products<0>();
+  if (tells) arrive(ring.empty + before * 8);
+}
+
+template <class S>
+__device__ void write_sums(const ProductParams& p, const Item& item,
+                           const float (&sums)[S::kTokens / 2]) {
+  const uint32_t thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp;
+  const uint32_t row = (item.row_tile * S::kGroups + threadIdx.x / kWarpgroup) * kTileRows +
+                       thread / kWarp * 16 + lane / 4;
+  const auto* const scales = reinterpret_cast<const float*>(item.blocks + p.matrix.block_bytes());
+  const float* bias = p.bias;
+  if (S::kExperts && bias != nullptr) bias += size_t{item.expert} * p.matrix.outputs;
+#pragma unroll
+  for (uint32_t j = 0; j < S::kTokens / 2; ++j) {
+    const uint32_t output = row + j / 2 % 2 * 8;
+    const uint32_t token = item.token_tile * S::kTokens + j / 4 * 8 + lane % 4 * 2 + j % 2;
+    if (token >= p.rows || output >= p.matrix.outputs) continue;
+    if (p.sums != nullptr) {
+      p.sums[(size_t{item.segment} * p.rows + token) * p.matrix.outputs + output] = sums[j];
+      continue;
+    }
+    const uint32_t to = S::kExperts ? p.routes[token] : token;
+    if (S::kExperts && to == UINT32_MAX) continue;
+    const float value = sums[j] * scales[output] * p.x_scales[token];
+    p.out[to * p.out_stride + output] = bias == nullptr ? value : value + bias[output];
+  }
+}
+
+template <class S>
+__device__ void multiply_items(const ProductParams& p, const Ring& ring) {
+  Place place;
+  for (uint32_t index = blockIdx.x; index < items_of<S>(p); index += gridDim.x) {
+    Item item;
+    if (!item_at<S>(p, index, item)) continue;
+    float sums[S::kTokens / 2];
+    sum_segment<S>(p, ring, place, sums);
+    if constexpr (S::kAdds) {
+      float total[S::kTokens / 2];
+#pragma unroll
+      for (uint32_t j = 0; j < S::kTokens / 2; ++j) total[j] = sums[j];
+      for (uint32_t s = 1; s < p.matrix.segments; ++s) {
+        sum_segment<S>(p, ring, place, sums);
+#pragma unroll
+        for (uint32_t j = 0; j < S::kTokens / 2; ++j) total[j] = total[j] + sums[j];
+      }
+      write_sums<S>(p, item, total);
+    } else {
+      write_sums<S>(p, item, sums);
+    }
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::kThreadsOfBlock, S::kShare)
+    multiply_tiles(const __grid_constant__ ProductParams p) {
+  extern __shared__ __align__(1024) std::byte shared[];
+  const Ring ring = ring_of<S>(shared);
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < S::kStages; ++i) {
+      init_barrier(ring.full + i * 8, 1);
+      init_barrier(ring.empty + i * 8, S::kGroups * kWarpgroup / kWarp);
+    }
+    fence_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < S::kGroups * kWarpgroup) {
+    multiply_items<S>(p, ring);
+  } else if (threadIdx.x % kWarp == 0) {
+    copy_items<S>(p, ring);
+  }
+}
+
+// Few rows: as many blocks of threads as there are segments and 64 outputs. Two blocks of inputs a
+// stage where segments have an even number of them.
+template <uint32_t kTokens, uint32_t kBlocks>
+using Stream = Shape<kTokens, 1, kBlocks, (kTokens <= 16 ? 4 : 2), false>;
+// Many rows.
+template <uint32_t kBlocks>
+using Tile = Shape<128, 2, kBlocks, 1, true>;
+using WideTile = Shape<256, 2, 1, 1, false>;
+template <uint32_t kTokens, uint32_t kBlocks>
+using ExpertTile = Shape<kTokens, 1, kBlocks, (kTokens <= 16 ? 4 : 2), true, true>;
+
+constexpr uint32_t kMostStreamed = 64;
+constexpr uint32_t kWideRows = 256;
+
+template <class S>
+cudaError_t set_shared_bytes() {
+  return cudaFuncSetAttribute(multiply_tiles<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              S::kSharedBytes);
+}
+
+template <class S>
+void launch(const ProductParams& params, uint32_t processors, cudaStream_t stream) {
+  const uint32_t row_tiles = groups_of(params.matrix.outputs, S::kGroups * kTileRows);
+  const uint32_t items = row_tiles * params.token_tiles * (S::kAdds ? 1 : params.matrix.segments);
+  const uint32_t blocks = std::min(items, processors * S::kShare);
+  multiply_tiles<S><<<blocks, S::kThreadsOfBlock, S::kSharedBytes, stream>>>(params);
+}
+
+// fn(shape) for every shape that there is.
+template <class Fn>
+void for_each_shape(const Fn& fn) {
+  fn(Stream<8, 1>());
+  fn(Stream<16, 1>());
+  fn(Stream<32, 1>());
+  fn(Stream<64, 1>());
+  fn(Stream<8, 2>());
+  fn(Stream<16, 2>());
+  fn(Stream<32, 2>());
+  fn(Stream<64, 2>());
+  fn(Tile<1>());
+  fn(Tile<2>());
+  fn(WideTile());
+  fn(ExpertTile<8, 1>());
+  fn(ExpertTile<8, 2>());
+  fn(ExpertTile<64, 1>());
+  fn(ExpertTile<64, 2>());
+}
+
+template <uint32_t kBlocks>
+void stream_rows(const ProductParams& params, uint32_t processors, cudaStream_t stream) {
+  if (params.rows <= 8) return launch<Stream<8, kBlocks>>(params, processors, stream);
+  if (params.rows <= 16) return launch<Stream<16, kBlocks>>(params, processors, stream);
+  if (params.rows <= 32) return launch<Stream<32, kBlocks>>(params, processors, stream);
+  launch<Stream<64, kBlocks>>(params, processors, stream);
+}
+
+// Sums of segments, in order, and what comes after.
+void add_segments(const ProductParams& params, DeviceRows out, cudaStream_t stream) {
+  const auto* const scales =
+      reinterpret_cast<const float*>(params.matrix.blocks + params.matrix.block_bytes());
+  const DeviceTiles matrix = params.matrix;
+  const float *const sums = params.sums, *const x_scales = params.x_scales;
+  const float* const bias = params.bias;
+  launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t n) {
+    const size_t plane = size_t{out.rows} * matrix.outputs;
+    const float* const first = sums + size_t{row} * matrix.outputs + n;
+    float total = first[0];
+    for (uint32_t s = 1; s < matrix.segments; ++s) total = total + first[s * plane];
+    const float value = total * scales[n] * x_scales[row];
+    row_at(out, row)[n] = bias == nullptr ? value : value + bias[n];
+  });
+}
+
+bool has_even_segments(const DeviceTiles& matrix) {
+  return matrix.segment_blocks % 2 == 0;
+}
+
+bool is_streamed(uint32_t rows) {
+  return rows <= kMostStreamed;
+}
+
+__global__ void __launch_bounds__(1024)
+    sort_by_expert(DeviceRoutes routes, uint32_t count, uint32_t experts, ExpertTiles tiles) {
+  extern __shared__ uint32_t places[];  // [experts] the rows of each, then where the next goes
+  for (uint32_t e = threadIdx.x; e < experts; e += blockDim.x) places[e] = 0;
+  for (uint32_t i = threadIdx.x; i < tiles.tiles * tiles.tile_rows; i += blockDim.x) {
+    tiles.routes[i] = UINT32_MAX;
+  }
+  for (uint32_t t = threadIdx.x; t < tiles.tiles; t += blockDim.x) tiles.experts[t] = UINT32_MAX;
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+    atomicAdd(&places[routes.experts[i]], 1);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    uint32_t tile = 0;
+    for (uint32_t e = 0; e < experts; ++e) {
+      const uint32_t first = tile;
+      for (uint32_t left = places[e]; left > 0; left -= min(left, tiles.tile_rows)) {
+        tiles.experts[tile++] = e;
+      }
+      places[e] = first * tiles.tile_rows;
+    }
+  }
+  __syncthreads();
+  // Where among its expert's rows one comes enters no result.
+  for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+    tiles.routes[atomicAdd(&places[routes.experts[i]], 1)] = i;
+  }
+}
+
+}  // namespace
+
+ExpertTiles ExpertTiles::of(uint32_t routes, uint32_t experts) {
+  constexpr uint32_t kFew = 8, kMany = 64;
+  const uint32_t each = routes <= kFew * experts ? kFew : kMany;
+  return {nullptr, nullptr, routes / each + std::min(routes, experts), each};
+}
+
+cudaError_t set_up_products() {
+  cudaError_t error = cudaSuccess;
+  for_each_shape([&](auto shape) {
+    const cudaError_t own = set_shared_bytes<decltype(shape)>();
+    if (error == cudaSuccess) error = own;
+  });
+  return error;
+}
+
+uint32_t tiled_rows(uint32_t rows) {
+  if (!is_streamed(rows)) return groups_of(rows, kWideRows) * kWideRows;
+  for (const uint32_t tokens : {8U, 16U, 32U}) {
+    if (rows <= tokens) return tokens;
+  }
+  return kMostStreamed;
+}
+
+size_t sums_of_segments(const DeviceTiles& matrix, uint32_t rows) {
+  if (!is_streamed(rows) || matrix.segments == 1) return 0;
+  return size_t{matrix.segments} * rows * matrix.outputs;
+}
+
+void multiply(const DeviceTiles& matrix, const float* bias, const ProductScratch& scratch,
+              DeviceRows out, uint32_t processors, cudaStream_t stream) {
+  if (out.rows == 0 || matrix.outputs == 0) return;
+  ProductParams params{matrix,  bias,     scratch.tiles, scratch.scales, scratch.rows, out.rows, 1,
+                       nullptr, out.data, out.stride,    nullptr,        nullptr,      {}};
+  if (is_streamed(out.rows)) {
+    if (matrix.segments > 1) params.sums = scratch.sums;
+    if (has_even_segments(matrix)) {
+      stream_rows<2>(params, processors, stream);
+    } else {
+      stream_rows<1>(params, processors, stream);
+    }
+    if (matrix.segments > 1) add_segments(params, out, stream);
+    return;
+  }
+  if (matrix.segments == 1 && out.rows > 128) {
+    params.token_tiles = groups_of(out.rows, WideTile::kTokens);
+    return launch<WideTile>(params, processors, stream);
+  }
+  params.token_tiles = groups_of(out.rows, 128);
+  if (has_even_segments(matrix)) {
+    launch<Tile<2>>(params, processors, stream);
+  } else {
+    launch<Tile<1>>(params, processors, stream);
+  }
+}
+
+void sort_routes(const DeviceRoutes& routes, uint32_t count, uint32_t experts,
+                 const ExpertTiles& tiles, cudaStream_t stream) {
+  if (count == 0) return;
+  sort_by_expert<<<1, 1024, experts * sizeof(uint32_t), stream>>>(routes, count, experts, tiles);
+}
+
+void multiply_experts(const ExpertBlocks& table, const DeviceTiles& shape, const float* biases,
+                      const ExpertTiles& tiles, const ProductScratch& scratch, DeviceRows out,
+                      uint32_t processors, cudaStream_t stream) {
+  if (out.rows == 0 || shape.outputs == 0) return;
+  const ProductParams params{
+      shape,   biases,   scratch.tiles, scratch.scales, scratch.rows,  tiles.rows(), tiles.tiles,
+      nullptr, out.data, out.stride,    tiles.routes,   tiles.experts, table};
+  const bool few = tiles.tile_rows == ExpertTile<8, 1>::kTokens;
+  if (has_even_segments(shape)) {
+    return few ? launch<ExpertTile<8, 2>>(params, processors, stream)
+               : launch<ExpertTile<64, 2>>(params, processors, stream);
+  }
+  few ? launch<ExpertTile<8, 1>>(params, processors, stream)
+      : launch<ExpertTile<64, 1>>(params, processors, stream);
+}
+
+}  // namespace skein::cuda

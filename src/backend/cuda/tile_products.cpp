@@ -1,0 +1,121 @@
+#include "backend/cuda/tile_products.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/device_objects.h"
+#include "backend/host/flush_denormals.h"
+#include "backend/host/memory.h"
+
+namespace skein::cuda {
+namespace {
+
+// `consumed` for rows [first, end) of the whole.
+void consume_parts(const WeightParts& whole, size_t first, size_t end, const Consumed& consumed) {
+  for (size_t i = 0; i < whole.parts().size(); ++i) {
+    const size_t begin = whole.first_row(i);
+    const size_t from = std::max(first, begin), to = std::min(end, whole.first_row(i + 1));
+    if (from < to) consume_rows(whole.parts()[i], from - begin, to - from, consumed);
+  }
+}
+
+}  // namespace
+
+TileProducts::TileProducts(uint32_t processors, cudaStream_t stream)
+    : processors_(processors), stream_(stream) {
+  check(set_up_products(), "kernels for sm_90a");
+}
+
+uint64_t TileProducts::matrix_bytes(const WeightView& part) {
+  F16Tiles most = F16Tiles::of(1, columns_of(part));  // few outputs have the most segments
+  most.outputs = static_cast<uint32_t>(rows_of(part));
+  return most.bytes();
+}
+
+void TileProducts::copy_up(std::byte* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload");
+  check(cudaStreamSynchronize(stream_), "upload");
+}
+
+// Blocks of 64 outputs [first, first + count).
+void TileProducts::upload_blocks(const WeightParts& whole, const F16Tiles& tiles, uint32_t first,
+                                 uint32_t count, std::span<float> scales, std::byte* to,
+                                 ComputePool& pool) {
+  const size_t bytes = count * tiles.row_block_bytes();
+  std::byte* const staged = staging_.take(bytes);
+  pool.run(size_t{count} * kTileRows, [&](size_t i) {
+    const FlushDenormals flush;
+    const size_t output = size_t{first} * kTileRows + i;
+    // Outputs beyond the last are zeros.
+    std::vector<float> row(whole.inputs());
+    if (output < whole.outputs()) whole.dequantize_row(output, row);
+    scales[output] = pack_f16_row(row, static_cast<uint32_t>(i % kTileRows), tiles,
+                                  staged + i / kTileRows * tiles.row_block_bytes());
+  });
+  copy_up(to, staged, bytes);
+}
+
+Result<std::unique_ptr<Matrix>> TileProducts::make_matrix(const WeightParts& whole,
+                                                          const Consumed& consumed,
+                                                          ComputePool& pool) {
+  constexpr size_t kStagedBytes = size_t{16} << 20;
+  const F16Tiles tiles = F16Tiles::of(whole.outputs(), whole.inputs());
+  SKEIN_ASSIGN(Buffer memory, allocate_device(tiles.bytes()));
+  std::vector<float> scales(size_t{tiles.row_blocks()} * kTileRows);
+  const auto at_once =
+      static_cast<uint32_t>(std::max<size_t>(1, kStagedBytes / tiles.row_block_bytes()));
+  for (uint32_t first = 0; first < tiles.row_blocks(); first += at_once) {
+    const uint32_t count = std::min(at_once, tiles.row_blocks() - first);
+    upload_blocks(whole, tiles, first, count, scales, raw(memory) + first * tiles.row_block_bytes(),
+                  pool);
+    consume_parts(whole, size_t{first} * kTileRows,
+                  std::min(size_t{first + count} * kTileRows, whole.outputs()), consumed);
+  }
+  copy_up(raw(memory) + tiles.block_bytes(), scales.data(), scales.size() * sizeof(float));
+  return std::unique_ptr<Matrix>(std::make_unique<CudaTiles>(tiles, std::move(memory)));
+}
+
+ProductScratch TileProducts::scratch_for(const DeviceTiles& matrix, uint32_t rows, size_t sums) {
+  const size_t halves = size_t{matrix.input_blocks()} * kTileInputs * rows;
+  return {reinterpret_cast<std::byte*>(tiles_.take((halves + 1) / 2)), scales_.take(rows),
+          sums == 0 ? nullptr : sums_.take(sums), rows};
+}
+
+void TileProducts::linear(const DeviceInput& in, const Matrix& matrix, const float* bias,
+                          DeviceRows out) {
+  const DeviceTiles& tiles = device_tiles(matrix);
+  const ProductScratch scratch =
+      scratch_for(tiles, tiled_rows(out.rows), sums_of_segments(tiles, out.rows));
+  to_tiles(in, tiles, scratch, stream_);
+  multiply(tiles, bias, scratch, out, processors_, stream_);
+}
+
+void TileProducts::expert_linear(DeviceRows x, std::span<const std::unique_ptr<Matrix>> experts,
+                                 const float* biases, const DeviceRoutes& routes, DeviceRows out) {
+  // Their numbers are in shared memory when routes are sorted.
+  constexpr size_t kMostExperts = 8192;
+  SKEIN_CHECK(experts.size() <= kMostExperts, "{} experts, {} at most", experts.size(),
+              kMostExperts);
+  const DeviceTiles& shape = device_tiles(*experts[0]);
+  ExpertTiles tiles = ExpertTiles::of(out.rows, static_cast<uint32_t>(experts.size()));
+  tiles.routes = reinterpret_cast<uint32_t*>(routes_.take(tiles.rows() + tiles.tiles));
+  tiles.experts = tiles.routes + tiles.rows();
+  const ProductScratch scratch = scratch_for(shape, tiles.rows(), 0);
+  sort_routes(routes, out.rows, static_cast<uint32_t>(experts.size()), tiles, stream_);
+  to_expert_tiles(x, tiles, x.rows == out.rows ? 1 : routes.used, shape, scratch, stream_);
+  for (size_t first = 0; first < experts.size(); first += ExpertTable::kMost) {
+    ExpertBlocks table;
+    table.first = static_cast<uint32_t>(first);
+    table.count =
+        static_cast<uint32_t>(std::min<size_t>(ExpertTable::kMost, experts.size() - first));
+    for (uint32_t e = 0; e < table.count; ++e) {
+      table.blocks[e] = device_tiles(*experts[first + e]).blocks;
+    }
+    multiply_experts(table, shape, biases, tiles, scratch, out, processors_, stream_);
+  }
+}
+
+}  // namespace skein::cuda

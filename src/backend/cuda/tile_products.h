@@ -1,0 +1,43 @@
+// TileProducts: products with matrices of float16 tiles, and the memory that they need on the way.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "backend/backend.h"
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/products.h"
+#include "backend/weight_parts.h"
+#include "base/compute_pool.h"
+
+namespace skein::cuda {
+
+class TileProducts {
+ public:
+  // For the current device, which is a Hopper with `processors`. All work goes into `stream`.
+  TileProducts(uint32_t processors, cudaStream_t stream);
+
+  // As Backend::make_matrix; the pool rounds and packs.
+  Result<std::unique_ptr<Matrix>> make_matrix(const WeightParts& whole, const Consumed& consumed,
+                                              ComputePool& pool);
+  // Enough for a part of a matrix, whatever the others are.
+  static uint64_t matrix_bytes(const WeightView& part);
+
+  // As Backend::linear and expert_linear; `in` says nothing of an addition before an activation.
+  void linear(const DeviceInput& in, const Matrix& matrix, const float* bias, DeviceRows out);
+  void expert_linear(DeviceRows x, std::span<const std::unique_ptr<Matrix>> experts,
+                     const float* biases, const DeviceRoutes& routes, DeviceRows out);
+
+ private:
+  ProductScratch scratch_for(const DeviceTiles& matrix, uint32_t rows, size_t sums);
+  void upload_blocks(const WeightParts& whole, const F16Tiles& tiles, uint32_t first,
+                     uint32_t count, std::span<float> scales, std::byte* to, ComputePool& pool);
+  void copy_up(std::byte* to, const void* from, size_t bytes);
+
+  const uint32_t processors_;
+  const cudaStream_t stream_;
+  Scratch tiles_, scales_, sums_, routes_;
+  Pinned staging_;
+};
+
+}  // namespace skein::cuda
