@@ -139,15 +139,17 @@ TEST_P(RowTiles, EveryFormatAndEveryNumberOfRows) {
 // at once.
 TEST_P(RowTiles, LargeShapes) {
   if (GetParam().backend.is_emulated) GTEST_SKIP() << "takes minutes";
-  constexpr std::pair<size_t, size_t> kShapes[] = {{130, 2048}, {70, 1100}, {65, 640}, {8200, 96}};
-  for (const auto& [outputs, inputs] : kShapes) {
-    const size_t most = outputs > 1000 ? 140 : 300;
+  struct Shape {
+    size_t outputs, inputs, most;
+  };
+  constexpr Shape kShapes[] = {{70, 2048, 140}, {130, 320, 300}, {65, 600, 65}, {8200, 96, 9}};
+  for (const auto& [outputs, inputs, most] : kShapes) {
     const OwnedTensor w = random_tensor(ElementType::kBF16, outputs, inputs, rng_);
     const Both both = matrices({w.view});
     const OwnedRows x = OwnedRows::random(most, inputs, rng_, 3);
     const std::vector<float> bias = random_floats(outputs, rng_);
-    const auto products = [&, outputs = outputs](TestBackend& backend, size_t rows) {
-      return run(backend, OwnedRows(rows, outputs), [&](TestBackend& b, Rows out) {
+    const auto products = [&, width = outputs](TestBackend& backend, size_t rows) {
+      return run(backend, OwnedRows(rows, width), [&](TestBackend& b, Rows out) {
         b->linear(b.up(x).first(rows), of(b, both), b.up(bias), out);
       });
     };
