@@ -1,16 +1,23 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <unistd.h>
 
 #include "apps/commands.h"
+#include "backend/registry.h"
 #include "base/patience.h"
 
 namespace {
 
 int run(int argc, char** argv) {
   CLI::App app{"skein serves large language models to many clients at once.", "skein"};
-  app.set_version_flag("--version", "skein " SKEIN_VERSION);
+  bool verbose = false;
+  app.add_flag("--verbose", verbose, "With --version: which backends are built in");
+  app.set_version_flag("--version", [&verbose] {
+    const std::string version = "skein " SKEIN_VERSION;
+    return verbose ? version + "\n" + skein::describe_backends() : version;
+  });
   app.require_subcommand(1);
   app.footer(
       "A model is a GGUF file, a Hugging Face folder, a name in the model folder\n"

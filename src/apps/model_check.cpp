@@ -42,7 +42,7 @@ void volunteer_for_oom() {
 }
 
 Status check_alone(const std::string& path, uint32_t max_context) {
-  SKEIN_TRY(enter_sandbox({.read = folders_of_model(path), .write = {}}).status());
+  SKEIN_TRY(enter_sandbox({.read = folders_of_model(path), .write = {}, .devices = {}}).status());
   return check_model(path, max_context);
 }
 
@@ -56,6 +56,7 @@ Result<std::unique_ptr<SideProcess>> start_model_checker(const SandboxRules& rul
     volunteer_for_oom();
     SandboxRules reading = rules;
     reading.write.clear();
+    reading.devices.clear();
     return enter_sandbox(reading).status();
   };
   options.work = [max_context](const std::string& path) { return check_alone(path, max_context); };

@@ -139,6 +139,7 @@ class ServeRun {
   Status start();
   Status before_load(const ModelConfig& config);
   Status start_server();
+  void log_device(const Backend& backend) const;
   SchedulerManager::Loader model_loader();
   void announce() const;
   void begin_loading();
@@ -169,6 +170,7 @@ Status ServeRun::start() {
   pool_ = make_pool(settings_.model);
   SchedulerManager::Options manager = settings_.manager;
   SKEIN_ASSIGN(const auto backend, make_backend(settings_.serving.model, *pool_));
+  log_device(*backend);
   if (manager.memory_bytes == 0) manager.memory_bytes = backend->available();
   manager.before_load = [this](const ModelConfig& config) { return before_load(config); };
   manager.after_load = [this](const ModelConfig& config) { server_->end_load(config); };
@@ -176,6 +178,17 @@ Status ServeRun::start() {
   for (const ModelConfig& config : files_.known) SKEIN_TRY(manager_->add(config));
   SKEIN_TRY(start_server());
   return checker_ ? forbid_new_sockets() : ok_status();
+}
+
+// Who let the server choose is told why it is the CPU.
+void ServeRun::log_device(const Backend& backend) const {
+  log_info("computes on {}", backend.name());
+  if (options_.device != "auto" || backend.name().starts_with("cuda")) return;
+  ModelOptions wanted = settings_.serving.model;
+  wanted.device = "cuda";
+  const auto gpu = make_backend(wanted, *pool_);
+  log_info("no GPU is used: {}",
+           gpu.ok() ? "--cpu-isa asks for the CPU" : std::string_view(gpu.message()));
 }
 
 SchedulerManager::Loader ServeRun::model_loader() {

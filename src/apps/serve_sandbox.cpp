@@ -36,6 +36,13 @@ constexpr const char* kSystem[] = {"/dev/null",
                                    "/usr/lib",
                                    "/usr/share/zoneinfo"};
 
+// Read by the library of NVIDIA's driver, which is opened when a device is first asked for, and
+// which may stand beside the system's own libraries.
+constexpr const char* kOfDriver[] = {"/etc/nvidia",       "/proc/devices",    "/proc/driver/nvidia",
+                                     "/proc/modules",     "/proc/sys/vm",     "/sys/bus/pci",
+                                     "/sys/devices",      "/sys/module",      "/usr/local/cuda",
+                                     "/usr/local/nvidia", "/usr/share/nvidia"};
+
 constexpr size_t kNumberBytes = 6;  // -00001
 
 std::string folder_of(const fs::path& path) {
@@ -54,6 +61,17 @@ void add_folders_of_file(const fs::path& path, std::vector<std::string>& folders
 void keep_each_once(std::vector<std::string>& paths) {
   std::sort(paths.begin(), paths.end());
   paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+}
+
+// /dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm and what else there is of them.
+void add_gpus(SandboxRules& rules) {
+  const auto entries = entries_of("/dev");
+  if (!entries.ok()) return;
+  for (const fs::path& entry : *entries) {
+    if (entry.filename().string().starts_with("nvidia")) rules.devices.push_back(entry);
+  }
+  if (rules.devices.empty()) return;
+  rules.read.insert(rules.read.end(), std::begin(kOfDriver), std::end(kOfDriver));
 }
 
 }  // namespace
@@ -100,6 +118,7 @@ SandboxRules serve_sandbox(const ServeOptions& options, const ModelFolders& fold
   for (const std::string& file : {options.tls_cert, options.tls_key}) {
     if (!file.empty()) add_folders_of_file(file, rules.read);
   }
+  if (options.device != "cpu") add_gpus(rules);
   keep_each_once(rules.read);
   rules.write.push_back(state_dir);
   return rules;

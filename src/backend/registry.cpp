@@ -7,6 +7,7 @@ namespace skein {
 #define SKEIN_BACKEND(name) \
   Result<std::unique_ptr<Backend>> make_##name(const BackendOptions& options, ComputePool& pool);
 #include "backend/registry.def"
+std::string_view cuda_architectures();  // empty: built without
 
 namespace {
 
@@ -40,6 +41,17 @@ Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options, Com
     names.append(names.empty() ? "" : ", ").append(entry.name);
   }
   return invalid_argument("'{}' is no backend; there are {}", options.device, names);
+}
+
+std::string describe_backends() {
+  std::string lines;
+  for (const Entry& entry : kBackends) {
+    lines.append(lines.empty() ? "" : "\n").append(entry.name);
+    if (entry.name != "cuda") continue;
+    lines.append(cuda_architectures().empty() ? ": not built in" : ": ");
+    lines.append(cuda_architectures());
+  }
+  return lines;
 }
 
 }  // namespace skein

@@ -25,4 +25,7 @@ struct BackendOptions {
 // what this machine cannot do (says what is missing).
 Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options, ComputePool& pool);
 
+// What is built in, a line for each backend: "cuda: sm_90a".
+std::string describe_backends();
+
 }  // namespace skein

@@ -46,6 +46,8 @@ constexpr uint64_t kReading = kReadFile | kReadFolder;
 constexpr uint64_t kWriting = kReading | kWriteFile | kRemoveFolder | kRemoveFile | kMakeFolder |
                               kMakeFile | kRefer | kTruncate;
 
+constexpr uint64_t kControlling = kReading | kWriteFile | kDeviceIoctl;
+
 struct RulesetAttributes {
   uint64_t files = 0;
   uint64_t network = 0;
@@ -122,6 +124,9 @@ Status restrict_files(const SandboxRules& rules, int abi) {
   }
   for (const std::string& path : rules.write) {
     SKEIN_TRY(allow(ruleset.get(), path, kWriting & attributes.files));
+  }
+  for (const std::string& path : rules.devices) {
+    SKEIN_TRY(allow(ruleset.get(), path, kControlling & attributes.files));
   }
   if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0) return {};
   return internal_error("sandbox: Landlock refused to begin: {}", std::strerror(errno));

@@ -21,7 +21,8 @@ namespace skein {
 // A path that does not exist then is left out.
 struct SandboxRules {
   std::vector<std::string> read;
-  std::vector<std::string> write;  // also to read, create, rename and delete
+  std::vector<std::string> write;    // also to read, create, rename and delete
+  std::vector<std::string> devices;  // to read, write and control
 };
 
 struct SandboxReport {

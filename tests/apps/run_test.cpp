@@ -148,6 +148,37 @@ TEST_F(RunCommand, WrongUsageIsTwoAndFailuresAreOne) {
   EXPECT_THAT(run_skein("run -p a --model " + ids).output, HasSubstr("no tokenizer.json"));
 }
 
+TEST_F(RunCommand, DevicesThatAreNotThereAreRefused) {
+  const std::string prompt = "-p 'Once upon' -n 8 --temperature 0 --ignore-eos ";
+  EXPECT_EQ(text(prompt + "--device cpu"), text(prompt + "--device auto --cpu-isa scalar"));
+  const auto gpu = run(prompt + "--device cuda:99");
+  EXPECT_EQ(gpu.status, 1);
+  EXPECT_THAT(gpu.output, HasSubstr("CUDA"));
+  const auto number = run(prompt + "--device cuda:first");
+  EXPECT_EQ(number.status, 1);
+  EXPECT_THAT(number.output, ContainsRegex("'cuda:first' is no device|without CUDA"));
+  const auto none = run(prompt + "--device abacus");
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.output, HasSubstr("'abacus' is no backend; there are cpu, reference, cuda"));
+}
+
+TEST_F(RunCommand, TheReferenceComputesInEitherProfile) {
+  const std::string prompt = "-p 'Once upon' -n 8 --temperature 0 --ignore-eos --precision f32 ";
+  EXPECT_EQ(text(prompt + "--device reference:hopper"), text(prompt + "--device cpu"));
+}
+
+TEST(Version, NamesTheBackendsWhereAsked) {
+  const auto plain = run_skein("--version");
+  EXPECT_EQ(plain.status, 0);
+  EXPECT_THAT(plain.output, ::testing::Not(HasSubstr("cuda")));
+  for (const char* arguments : {"--version --verbose", "--verbose --version"}) {
+    const auto verbose = run_skein(arguments);
+    EXPECT_EQ(verbose.status, 0);
+    EXPECT_THAT(verbose.output, ContainsRegex("\ncpu\n"));
+    EXPECT_THAT(verbose.output, ContainsRegex("cuda: (sm_90a|not built in)"));
+  }
+}
+
 TEST(RunHelp, IsAManual) {
   const auto help = run_skein("run --help");
   EXPECT_EQ(help.status, 0);

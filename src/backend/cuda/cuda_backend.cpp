@@ -338,6 +338,10 @@ void CudaBackend::expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>>
 }  // namespace
 }  // namespace cuda
 
+std::string_view cuda_architectures() {
+  return "sm_90a";
+}
+
 Result<std::unique_ptr<Backend>> make_cuda(const BackendOptions& options, ComputePool& pool) {
   SKEIN_ASSIGN(const cuda::Device device, cuda::find_device(options.device));
   const bool has_f16 = options.precision != Precision::kF32;
