@@ -18,7 +18,52 @@ std::string PressureSetting::name() const {
                      mixed_classes ? "three classes" : "one class");
 }
 
-PressureLoad::PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest)
+namespace {
+
+FormSpec form_of(uint32_t number) {
+  static const std::vector<FormSpec> kForms = {
+      {.kind = FormSpec::Kind::kJsonObject},
+      {.kind = FormSpec::Kind::kJsonSchema,
+       .text = R"({"type":"object","properties":{"name":{"type":"string","maxLength":30},)"
+               R"("n":{"type":"integer","minimum":-5,"maximum":5000},"t":{"enum":["a","bc"]}},)"
+               R"("required":["name","n"]})"},
+      {.kind = FormSpec::Kind::kJsonSchema,
+       .text = R"({"type":"array","items":{"type":["number","null","boolean"]},"minItems":3,)"
+               R"("uniqueItems":true})"},
+      {.kind = FormSpec::Kind::kRegex, .text = "([A-Z][a-z]{1,9} )*[0-9]{3,20}\\."},
+      {.kind = FormSpec::Kind::kChoice, .choices = {"yes", "no", "perhaps, but who knows"}},
+      {.kind = FormSpec::Kind::kGbnf,
+       .text = "root ::= expr \"=\" expr\nexpr ::= [0-9]+ | \"(\" expr [-+*] expr \")\""},
+  };
+  return kForms[number % kForms.size()];
+}
+
+constexpr uint32_t kBatch = 32;
+
+EngineOptions engine_options(const LoadedModel& model, const PressureSetting& setting) {
+  EngineOptions options;
+  options.scheduler.pool_blocks = setting.pool_blocks;
+  options.scheduler.max_batch = kBatch;
+  options.scheduler.step_tokens = setting.step_tokens;
+  options.scheduler.max_context = model.decoder().max_context();
+  options.scheduler.vocab_size = model.vocab();
+  options.scheduler.prefix_cache = setting.prefix_cache;
+  options.stall_timeout_us = 3600 * kUsPerSecond;  // the streams are read one after the other
+  return options;
+}
+
+std::shared_ptr<const Form> compile(FormCache* forms, const std::optional<FormSpec>& spec) {
+  if (!spec) return nullptr;
+  const Status ready = forms->prepare();
+  EXPECT_TRUE(ready.ok()) << ready.message();
+  auto form = forms->compile(*spec);
+  EXPECT_TRUE(form.ok()) << form.error().message;
+  return *form;
+}
+
+}  // namespace
+
+PressureLoad::PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest, bool forms)
     : kv_type_(model.kv_type()) {
   Rng rng(20261115);
   const auto random_tokens = [&](uint64_t count) {
@@ -47,7 +92,12 @@ PressureLoad::PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longe
     request.sampling.seed = i;
     request.sampling.stop_ids = model.sampling_defaults().stop_ids;
     request.max_tokens = static_cast<uint32_t>(rng.between(longest / 4, longest));
-    const auto outcome = (*direct)->generate({request.prompt, request.sampling, request.max_tokens},
+    if (forms) request.form = form_of(i);
+    const auto outcome = (*direct)->generate({request.prompt,
+                                              request.sampling,
+                                              request.max_tokens,
+                                              {},
+                                              compile(model.forms(), request.form)},
                                              [&](const SampledToken& token) {
                                                request.alone.push_back(token.token);
                                                return true;
@@ -62,7 +112,6 @@ PressureReport PressureLoad::run(const std::string& model_path,
   PressureReport report;
   ComputePool pool(setting.threads);
   ModelOptions options;
-  constexpr uint32_t kBatch = 32;
   options.kv_type = kv_type_;
   options.limits = {.rows = setting.step_tokens + kBatch, .logit_rows = kBatch};
   auto loaded = LoadedModel::load(model_path, options, pool);
@@ -72,29 +121,28 @@ PressureReport PressureLoad::run(const std::string& model_path,
   }
   const std::shared_ptr<LoadedModel> model = std::move(*loaded);
   auto cache = model->make_kv(setting.pool_blocks);
-  EngineOptions engine_options;
-  engine_options.scheduler.pool_blocks = setting.pool_blocks;
-  engine_options.scheduler.max_batch = kBatch;
-  engine_options.scheduler.step_tokens = setting.step_tokens;
-  engine_options.scheduler.max_context = model->decoder().max_context();
-  engine_options.scheduler.vocab_size = model->vocab();
-  engine_options.scheduler.prefix_cache = setting.prefix_cache;
-  engine_options.stall_timeout_us =
-      3600 * kUsPerSecond;  // the streams are read one after the other
   const SystemClock clock;
   auto engine = BatchInferenceEngine::create(
-      std::make_unique<ModelRunner>(model, std::move(*cache), pool, clock), engine_options, clock);
+      std::make_unique<ModelRunner>(model, std::move(*cache), pool, clock),
+      engine_options(*model, setting), clock);
   if (!engine.ok()) {
     ADD_FAILURE() << engine.message();
     return report;
   }
 
+  std::unique_ptr<FormCache> small;
+  if (setting.form_cache_bytes > 0) {
+    small = std::make_unique<FormCache>(model->tokenizer()->tokenizer, model->vocab(),
+                                        FormLimits{.automaton_bytes = setting.form_cache_bytes,
+                                                   .mask_bytes = setting.form_cache_bytes});
+  }
   std::vector<RequestHandle> handles;
   for (size_t i = 0; i < requests_.size(); ++i) {
     GenerationRequest wanted;
     wanted.prompt = requests_[i].prompt;
     wanted.sampling = requests_[i].sampling;
     wanted.max_tokens = requests_[i].max_tokens;
+    wanted.form = compile(small ? small.get() : model->forms(), requests_[i].form);
     if (setting.mixed_classes) {
       // The better classes come later, when there is somebody to displace.
       wanted.priority = static_cast<Priority>(2 - i * 3 / requests_.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct PressureSetting {
   uint32_t threads = 2;
   bool mixed_classes = false;
   uint32_t pool_blocks = 64;
+  uint64_t form_cache_bytes = 0;  // of the automaton and the masks of a form; 0: as usual
 
   std::string name() const;
 };
@@ -33,8 +35,8 @@ struct PressureReport {
 class PressureLoad {
  public:
   // Prompts share beginnings, answers have up to `longest` tokens, half of the requests draw with a
-  // seed.
-  PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest);
+  // seed. With `forms` each of them has one.
+  PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest, bool forms = false);
 
   // With keys and values as in the model that was given.
   PressureReport run(const std::string& model_path, const PressureSetting& setting) const;
@@ -44,6 +46,7 @@ class PressureLoad {
     std::vector<TokenId> prompt;
     SamplingParams sampling;
     uint32_t max_tokens = 0;
+    std::optional<FormSpec> form = {};
     std::vector<TokenId> alone;
   };
   KvType kv_type_;

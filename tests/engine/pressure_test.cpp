@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/golden_model.h"
+#include "engine/tiny_model.h"
 #include "format/test_folder.h"
 
 namespace skein {
@@ -34,6 +35,26 @@ TEST(Pressure, TwoHundredRequestsOfATinyModelAnswerAsTheyDoAlone) {
     }
   }
   EXPECT_GE(preemptions, 100U);
+}
+
+TEST(Pressure, RequestsWithFormsAnswerAsTheyDoAlone) {
+  const testing::TestFolder folder;
+  const std::string path = testing::write_tiny_model(folder);
+  ComputePool pool(2);
+  auto model = LoadedModel::load(path, {}, pool);
+  ASSERT_TRUE(model.ok()) << model.message();
+  const PressureLoad load(**model, 200, 120, true);
+  if (HasFailure()) return;
+  uint64_t preemptions = 0;
+  for (const uint64_t cache_bytes : {0, 1024}) {
+    for (const uint32_t threads : {1, 2}) {
+      const PressureSetting setting{threads == 1, 64, threads, threads == 2, 16, cache_bytes};
+      const PressureReport report = load.run(path, setting);
+      expect_equal(report, setting, 200);
+      preemptions += report.preemptions;
+    }
+  }
+  EXPECT_GE(preemptions, 50U);
 }
 
 TEST(Pressure, WithKeysAndValuesOfEightBitsToo) {

@@ -41,6 +41,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
         model->sampling_defaults_.stop_ids.push_back(id);
       }
     }
+    model->forms_ = std::make_unique<FormCache>(tokenizer->tokenizer, model->vocab_);
   }
   return model;
 }

@@ -4,8 +4,9 @@
 //   SKEIN_ASSIGN(std::unique_ptr<LoadedModel> model, LoadedModel::load(path, {}, pool));
 //   model->decoder().forward(batch, kv);
 //
-// Immutable but for the decoder and the backend, which serve one caller at a time (decoder.h); the
-// rest may be read by any thread. Nothing here knows of requests.
+// Immutable but for the decoder and the backend, which serve one caller at a time (decoder.h), and
+// the cache of forms, which any thread may use; the rest may be read by any thread. Nothing here
+// knows of requests.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "backend/registry.h"
 #include "base/compute_pool.h"
 #include "base/status.h"
+#include "engine/forms/form_cache.h"
 #include "engine/loading/load_tokenizer.h"
 #include "engine/sampling/sampling_params.h"
 #include "format/weight_source.h"
@@ -64,6 +66,9 @@ class LoadedModel {
   const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
   const Status& chat_template_status() const { return chat_template_status_; }
 
+  // The forms that answers may have; nullptr without a tokenizer.
+  FormCache* forms() const { return forms_.get(); }
+
   // Ids below this can be drawn: of the model's vocabulary, those that the tokenizer knows. (Output
   // matrices are often padded.)
   uint32_t vocab() const { return vocab_; }
@@ -86,6 +91,7 @@ class LoadedModel {
   Status tokenizer_status_;
   std::optional<ChatTemplate> chat_template_;
   Status chat_template_status_;
+  std::unique_ptr<FormCache> forms_;
   uint32_t vocab_ = 0;
   SamplingParams sampling_defaults_;
 };

@@ -131,7 +131,7 @@ void BatchInferenceEngine::apply(Submission& message, TimeUs now) {
     spec.max_new_tokens = message.request.max_tokens;
     spec.salt = message.request.salt;
     spec.ends_when_computed = message.request.wants_hidden;
-    spec.plans_ahead = !message.request.constraint && options_.scheduler.step_drafts == 0;
+    spec.plans_ahead = !message.request.form && options_.scheduler.step_drafts == 0;
     spec.deadline = message.deadline;
     live_.emplace(
         id, std::make_shared<EngineRequest>(std::move(message), options_.scheduler.vocab_size));

@@ -33,7 +33,7 @@ struct GenerationRequest {
   bool reports_progress = false;  // StreamChunk::computed_tokens moves during prefill
   // No tokens: it is complete when its prompt is computed, and its end has the hidden state.
   bool wants_hidden = false;
-  std::shared_ptr<TokenConstraint> constraint = {};  // of this request alone; none: nullptr
+  std::shared_ptr<const Form> form = {};  // of the model that it goes to; none: nullptr
 };
 
 // What is wrong with a request whatever the state of an engine with this configuration: the errors

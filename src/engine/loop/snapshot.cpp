@@ -35,18 +35,23 @@ constexpr DoublingBuckets EngineSnapshot::*kHistograms[] = {
     &EngineSnapshot::step_rows,
 };
 
+void add_buckets(DoublingBuckets& to, const DoublingBuckets& gone) {
+  for (size_t i = 0; i < DoublingBuckets::kCount; ++i) to.counts[i] += gone.counts[i];
+  to.sum += gone.sum;
+}
+
 }  // namespace
 
 void add_counts(EngineSnapshot& to, const EngineSnapshot& gone) {
   for (const auto count : kSchedulerCounts) to.scheduler.*count += gone.scheduler.*count;
   for (const auto count : kEngineCounts) to.*count += gone.*count;
   for (uint32_t i = 0; i < kFinishReasons; ++i) to.finished[i] += gone.finished[i];
-  for (const auto histogram : kHistograms) {
-    for (size_t i = 0; i < DoublingBuckets::kCount; ++i) {
-      (to.*histogram).counts[i] += (gone.*histogram).counts[i];
-    }
-    (to.*histogram).sum += (gone.*histogram).sum;
-  }
+  for (const auto histogram : kHistograms) add_buckets(to.*histogram, gone.*histogram);
+  add_buckets(to.forms.mask_ns, gone.forms.mask_ns);
+  add_buckets(to.forms.compile_us, gone.forms.compile_us);
+  to.forms.hits += gone.forms.hits;
+  to.forms.misses += gone.forms.misses;
+  for (size_t i = 0; i < FormCounts::kCodes; ++i) to.forms.refused[i] += gone.forms.refused[i];
 }
 
 }  // namespace skein

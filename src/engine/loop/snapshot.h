@@ -38,6 +38,16 @@ struct DoublingBuckets {
   }
 };
 
+// What the forms of a model have cost.
+struct FormCounts {
+  static constexpr size_t kCodes = 6;  // of grammar::FormCode
+  DoublingBuckets mask_ns{.first = 10};
+  DoublingBuckets compile_us{.first = 5};
+  uint64_t hits = 0;    // forms that were compiled before
+  uint64_t misses = 0;  // and those that were not
+  uint64_t refused[kCodes] = {};
+};
+
 struct EngineSnapshot {
   EngineState state = EngineState::kRunning;
   uint32_t live = 0;  // requests that were accepted and have not ended
@@ -53,6 +63,7 @@ struct EngineSnapshot {
   uint64_t reruns = 0;                     // steps that threw and were run again in pieces
   uint64_t faults = 0;                     // segments that ended with an error
   uint64_t stalled_readers = 0;            // requests that were cut because nobody read
+  FormCounts forms;                        // of the model, whichever engine served them
 };
 
 // Adds the counts of an engine that is gone to those of its successor. Gauges are of one moment and

@@ -22,7 +22,7 @@ namespace skein {
 struct EngineRequest : Submission {
   EngineRequest(Submission&& submission, uint32_t vocab)
       : Submission(std::move(submission)),
-        sampler(std::move(request.sampling), vocab, request.prompt, request.constraint) {
+        sampler(std::move(request.sampling), vocab, request.prompt, request.form) {
     end.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   }
 

@@ -44,7 +44,7 @@ Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
                                                 const OnToken& on_token,
                                                 const std::atomic<bool>* cancel) {
   SKEIN_TRY(check(request));
-  RequestSampler sampler(request.sampling, model_->vocab(), request.prompt, request.constraint);
+  RequestSampler sampler(request.sampling, model_->vocab(), request.prompt, request.form);
   DirectOutcome outcome;
   outcome.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   const TimeUs started = clock_->now();

@@ -33,7 +33,7 @@ struct DirectRequest {
   SamplingParams sampling;
   std::optional<uint32_t> max_tokens;  // absent: to the end of the context
   Hash128 salt = {};                   // tenant: nothing that another salt left is used again
-  std::shared_ptr<TokenConstraint> constraint = {};
+  std::shared_ptr<const Form> form = {};
 };
 
 struct DirectOutcome {

@@ -217,7 +217,7 @@ Result<DirectOutcome> DirectService::generate(const Waiting& waiting,
   // Whatever goes wrong in one request, the others are served.
   try {
     return inference_->generate(
-        {request.prompt, request.sampling, request.max_tokens, request.salt, request.constraint},
+        {request.prompt, request.sampling, request.max_tokens, request.salt, request.form},
         on_token, &stop_flag_);
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "out of memory");

@@ -148,6 +148,7 @@ EngineSnapshot ServedModel::snapshot() const {
   snapshot.state = EngineState::kFailed;
   if (engine_) snapshot = engine_->snapshot();
   add_counts(snapshot, past_);
+  if (parts_.model && parts_.model->forms()) snapshot.forms = parts_.model->forms()->counts();
   if (!direct_) return snapshot;
   const EngineSnapshot direct = direct_->snapshot();
   add_counts(snapshot, direct);

@@ -49,7 +49,9 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   uint64_t weight_bytes() const { return parts_.weight_bytes; }
   uint64_t kv_bytes() const { return parts_.kv_bytes; }
   uint64_t memory_bytes() const {  // all that it takes
-    return parts_.weight_bytes + parts_.workspace_bytes + parts_.kv_bytes;
+    const FormCache* forms = parts_.model != nullptr ? parts_.model->forms() : nullptr;
+    return parts_.weight_bytes + parts_.workspace_bytes + parts_.kv_bytes +
+           (forms != nullptr ? forms->bytes() : 0);
   }
 
   // As InferenceService::submit.

@@ -1,6 +1,7 @@
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <limits>
@@ -18,6 +19,11 @@ void sort_unique(std::vector<TokenId>& ids) {
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
 
+Status too_much_work() {
+  return out_of_range("the form takes more than {} units of work for one token",
+                      grammar::kMaxMaskWork);
+}
+
 Status not_finite(std::span<const float> row) {
   const auto bad = std::find_if(row.begin(), row.end(), [](float x) { return !(x <= FLT_MAX); });
   return internal_error("the logit of token {} is {}", bad - row.begin(), *bad);
@@ -30,15 +36,40 @@ Result<Argmax> checked_argmax(std::span<const float> row, const VocabularyScan& 
   return peak;
 }
 
+// Those of `row` that the mask allows, and -inf. Words that are nearly full or nearly empty, which
+// are most, are copied or filled and then mended.
+void copy_allowed(std::span<const float> row, const grammar::TokenMask& mask,
+                  std::vector<float>& out) {
+  out.resize(row.size());
+  for (size_t first = 0; first < row.size(); first += 64) {
+    const size_t count = std::min<size_t>(64, row.size() - first);
+    const uint64_t word = mask.words()[first / 64];
+    if (std::popcount(word) > 32) {
+      std::copy_n(row.data() + first, count, out.data() + first);
+      const uint64_t present = count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+      for (uint64_t rest = ~word & present; rest != 0; rest &= rest - 1) {
+        out[first + static_cast<size_t>(std::countr_zero(rest))] = kOut;
+      }
+    } else {
+      std::fill_n(out.data() + first, count, kOut);
+      for (uint64_t rest = word; rest != 0; rest &= rest - 1) {
+        const size_t at = first + static_cast<size_t>(std::countr_zero(rest));
+        out[at] = row[at];
+      }
+    }
+  }
+}
+
 }  // namespace
 
 RequestSampler::RequestSampler(SamplingParams params, uint32_t vocab,
-                               std::span<const TokenId> prompt,
-                               std::shared_ptr<TokenConstraint> constraint)
-    : params_(std::move(params)),
-      vocab_(vocab),
-      first_stop_(prompt.size() + params_.min_tokens),
-      constraint_(std::move(constraint)) {
+                               std::span<const TokenId> prompt, std::shared_ptr<const Form> form)
+    : params_(std::move(params)), vocab_(vocab), first_stop_(prompt.size() + params_.min_tokens) {
+  if (form != nullptr) {
+    SKEIN_CHECK(form->grammar->trie().size() == vocab, "a form of {} tokens, a vocabulary of {}",
+                form->grammar->trie().size(), vocab);
+    form_.reset(new InForm{FormPlace(std::move(form))});
+  }
   sort_unique(params_.allowed);
   sort_unique(params_.banned);
   sort_unique(params_.stop_ids);
@@ -49,7 +80,18 @@ RequestSampler::RequestSampler(SamplingParams params, uint32_t vocab,
 
 void RequestSampler::accept(TokenId token) {
   if (has_penalties()) counts_.add_answer(token);
-  if (constraint_) constraint_->accept(token);
+  if (form_ == nullptr) return;
+  if (form_->next && form_->next_token == token) {
+    form_->place = std::move(*form_->next);
+  } else if (!form_->place.advance(token)) {
+    form_->lost = true;
+  }
+  form_->next.reset();
+}
+
+bool RequestSampler::is_stop(TokenId token) const {
+  return !params_.ignore_eos &&
+         std::binary_search(params_.stop_ids.begin(), params_.stop_ids.end(), token);
 }
 
 bool RequestSampler::has_penalties() const {
@@ -68,23 +110,93 @@ Result<SampledToken> RequestSampler::sample(std::span<const float> logits, uint3
   if (params_.logprobs) SKEIN_TRY(add_top_logprobs(logits, scratch, out, log_sum));
 
   const std::span<const float> row = edited(logits, position, scratch, ahead);
-  SKEIN_ASSIGN(const Argmax peak, checked_argmax(row, scratch.scan_));
-  if (peak.value == kOut) {
-    return invalid_argument("no token may be drawn: all {} are banned, not allowed or impossible",
-                            vocab_);
+  if (form_ != nullptr) {
+    SKEIN_TRY(draw_in_form(row, position, scratch, ahead, out));
+  } else {
+    SKEIN_ASSIGN(const Argmax peak, checked_argmax(row, scratch.scan_));
+    if (peak.value == kOut) {
+      return invalid_argument("no token may be drawn: all {} are banned, not allowed or impossible",
+                              vocab_);
+    }
+    out.token = draw(row, peak, position, scratch);
+    out.stop = is_stop(out.token);
   }
-  out.token = static_cast<TokenId>(peak.index);
-  if (params_.temperature > 0) {
-    const uint64_t random = random_at(params_.seed, params_.choice, position);
-    out.token = scratch.candidates_.draw(row, peak, params_, scratch.scan_, random);
-  }
-  out.stop = !params_.ignore_eos &&
-             std::binary_search(params_.stop_ids.begin(), params_.stop_ids.end(), out.token);
-  out.last = constraint_ && constraint_->is_last(ahead, out.token);
-  if (params_.logprobs) {
+  if (params_.logprobs && out.token != kNoToken) {
     out.logprob = static_cast<float>(logits[static_cast<size_t>(out.token)] - log_sum);
   }
   return out;
+}
+
+TokenId RequestSampler::draw(std::span<const float> row, const Argmax& peak, uint32_t position,
+                             SamplerScratch& scratch) const {
+  if (params_.temperature == 0) return static_cast<TokenId>(peak.index);
+  const uint64_t random = random_at(params_.seed, params_.choice, position);
+  return scratch.candidates_.draw(row, peak, params_, scratch.scan_, random);
+}
+
+Status RequestSampler::draw_in_form(std::span<const float> row, uint32_t position,
+                                    SamplerScratch& scratch, std::span<const TokenId> ahead,
+                                    SampledToken& out) const {
+  if (form_->lost) return internal_error("a token was taken that the form does not allow");
+  form_->next.reset();
+  if (ahead.empty()) return draw_at(form_->place, row, position, scratch, out);
+  FormPlace place = form_->place;
+  for (const TokenId token : ahead) {
+    if (!place.advance(token)) return internal_error("the form does not allow the draft {}", token);
+  }
+  SKEIN_TRY(draw_at(place, row, position, scratch, out));
+  form_->next.reset();  // it follows a draft
+  return {};
+}
+
+Status RequestSampler::draw_at(FormPlace& place, std::span<const float> row, uint32_t position,
+                               SamplerScratch& scratch, SampledToken& out) const {
+  SKEIN_ASSIGN(const Argmax peak, fit_form(place, row, position, scratch));
+  if (peak.value == kOut) {
+    if (!place.may_end()) {
+      return invalid_argument(
+          "none of the tokens that the form allows may be drawn: they are "
+          "banned, not allowed or impossible");
+    }
+    out.stop = true;  // without a token
+    return {};
+  }
+  out.token = draw(row, peak, position, scratch);
+  out.stop = is_stop(out.token);
+  if (out.stop) return {};
+  form_->next = place;
+  form_->next_token = out.token;
+  if (!form_->next->advance(out.token)) {
+    return form_->next->failed() ? too_much_work() : internal_error("the form's mask is wrong");
+  }
+  out.last = form_->next->must_end();
+  return {};
+}
+
+// The largest logit of what the form allows, which becomes `row`. Where the likeliest token is
+// wanted and allowed it is the largest of them, too, the lowest id among equals as well, so the
+// rest need not be known.
+Result<Argmax> RequestSampler::fit_form(FormPlace& place, std::span<const float>& row,
+                                        uint32_t position, SamplerScratch& scratch) const {
+  const bool stops = !params_.ignore_eos && position >= first_stop_ && place.may_end();
+  if (params_.temperature == 0) {
+    const Argmax peak = scratch.scan_.argmax(row);
+    const auto token = static_cast<TokenId>(peak.index);
+    if (peak.all_finite && peak.value != kOut && (is_stop(token) ? stops : place.allows(token))) {
+      return peak;
+    }
+  }
+  const grammar::TokenMask* mask = place.failed() ? nullptr : place.mask();
+  if (mask == nullptr) return too_much_work();
+  copy_allowed(row, *mask, scratch.masked_);
+  if (!params_.ignore_eos) {
+    for (const TokenId id : params_.stop_ids) {
+      const auto at = static_cast<size_t>(id);
+      scratch.masked_[at] = stops ? row[at] : kOut;
+    }
+  }
+  row = scratch.masked_;
+  return checked_argmax(row, scratch.scan_);
 }
 
 // `log_sum` is what a logit has to lose to become a log-probability.
@@ -108,8 +220,7 @@ std::span<const float> RequestSampler::edited(std::span<const float> logits, uin
                                               std::span<const TokenId> ahead) const {
   const bool holds_off_stops = position < first_stop_ && !params_.ignore_eos;
   if (params_.allowed.empty() && params_.banned.empty() && params_.logit_bias.empty() &&
-      !holds_off_stops && !constraint_ && counts_.entries().empty() &&
-      (ahead.empty() || !has_penalties())) {
+      !holds_off_stops && counts_.entries().empty() && (ahead.empty() || !has_penalties())) {
     return logits;
   }
   std::vector<float>& row = scratch.row_;
@@ -124,7 +235,6 @@ std::span<const float> RequestSampler::edited(std::span<const float> logits, uin
   if (holds_off_stops) {
     for (const TokenId id : params_.stop_ids) row[id] = kOut;
   }
-  if (constraint_) constraint_->mask(ahead, row);
   if (ahead.empty() || !has_penalties()) {
     penalize(row, counts_);
   } else {

@@ -5,28 +5,33 @@
 // the prompt, so an answer that is cut and whose prompt and tokens so far become the prompt of
 // another request goes on as it would have; but presence and frequency penalties and min_tokens
 // count the answer's tokens alone. Greedy is exact: the largest logit, the
-// lowest id among equals. The order of what is applied: allowed, banned, bias,
-// min_tokens and the constraint; penalties; temperature; typical_p, top_k, top_p, min_p; the draw.
+// lowest id among equals. The order of what is applied: allowed, banned, bias and
+// min_tokens; penalties; the form; temperature; typical_p, top_k, top_p, min_p; the draw.
+//
+// In a form, a stop token may be drawn exactly where the form may end. min_tokens and ignore_eos
+// keep it from being drawn there as long as anything else can follow; where nothing else can, the
+// answer ends.
 //
 // Thread-safety: rows may be sampled at the same time by different threads, each with a scratch of
 // its own; a RequestSampler is used by one thread at a time. Sampling allocates nothing once a
-// scratch has seen its vocabulary; accept() allocates only when the distinct tokens that penalties
-// must know outgrow their table, which doubles then.
+// scratch has seen its vocabulary, but for the text that a form remembers; accept() allocates only
+// when the distinct tokens that penalties must know outgrow their table, which doubles then.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "backend/vocabulary_scan.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "engine/forms/form_place.h"
 #include "engine/sampling/candidates.h"
 #include "engine/sampling/sampling_params.h"
-#include "engine/sampling/token_constraint.h"
 #include "engine/sampling/token_counts.h"
 
 namespace skein {
@@ -38,8 +43,8 @@ struct TokenLogprob {
 
 struct SampledToken {
   TokenId token = kNoToken;
-  bool stop = false;  // one of the stop ids, and they count
-  bool last = false;  // the answer is complete with it, by its constraint
+  bool stop = false;  // one of the stop ids, and they count; or none, and the form ends here
+  bool last = false;  // the answer is complete with it, by its form
   float logprob = 0;  // with SamplingParams::logprobs
   uint32_t top_count = 0;
   std::array<TokenLogprob, kMaxTopLogprobs> top;  // likeliest first
@@ -60,30 +65,49 @@ class SamplerScratch {
  private:
   friend class RequestSampler;
   VocabularyScan scan_;
-  std::vector<float> row_;  // the logits after edits
+  std::vector<float> row_;     // the logits after edits
+  std::vector<float> masked_;  // those of them that the form allows
   CandidateSet candidates_;
 };
 
 // The memory of a request's sampling: its parameters and the counts of its tokens.
 class RequestSampler {
  public:
-  // `params` are valid for `vocab`. The prompt counts for the repetition penalty. No constraint:
-  // any token may be drawn.
+  // `params` are valid for `vocab`, which is the form's, too. The prompt counts for the repetition
+  // penalty. No form: any token may be drawn.
   RequestSampler(SamplingParams params, uint32_t vocab, std::span<const TokenId> prompt,
-                 std::shared_ptr<TokenConstraint> constraint = nullptr);
+                 std::shared_ptr<const Form> form = nullptr);
 
   const SamplingParams& params() const { return params_; }
 
   // The token at `position` of prompt and answer, which is not remembered until accept().
   // kInternal, naming token and value, for a logit that is NaN or +inf where it counts: of a token
   // that may be drawn, or of any with logprobs. kInvalidArgument when the parameters leave no token
-  // to draw. `ahead`: tokens before it that were not accepted yet.
+  // to draw, or none that the form allows; kOutOfRange when the form takes more work than it may.
+  // `ahead`: tokens before it that were not accepted yet.
   Result<SampledToken> sample(std::span<const float> logits, uint32_t position,
                               SamplerScratch& scratch, std::span<const TokenId> ahead = {}) const;
   void accept(TokenId token);
 
  private:
+  // Where the answer stands in its form: after the accepted tokens, and one token further.
+  struct InForm {
+    FormPlace place;
+    std::optional<FormPlace> next = {};  // place and next_token
+    TokenId next_token = kNoToken;
+    bool lost = false;  // a token was accepted that the form does not allow
+  };
+
   bool has_penalties() const;
+  bool is_stop(TokenId token) const;
+  Status draw_in_form(std::span<const float> row, uint32_t position, SamplerScratch& scratch,
+                      std::span<const TokenId> ahead, SampledToken& out) const;
+  Status draw_at(FormPlace& place, std::span<const float> row, uint32_t position,
+                 SamplerScratch& scratch, SampledToken& out) const;
+  Result<Argmax> fit_form(FormPlace& place, std::span<const float>& row, uint32_t position,
+                          SamplerScratch& scratch) const;
+  TokenId draw(std::span<const float> row, const Argmax& peak, uint32_t position,
+               SamplerScratch& scratch) const;
   std::span<const float> edited(std::span<const float> logits, uint32_t position,
                                 SamplerScratch& scratch, std::span<const TokenId> ahead) const;
   void penalize(std::span<float> row, const TokenCounts& counts) const;
@@ -94,7 +118,7 @@ class RequestSampler {
   uint32_t vocab_;
   uint64_t first_stop_;  // position from which on stop tokens may be drawn
   TokenCounts counts_;
-  std::shared_ptr<TokenConstraint> constraint_;
+  std::unique_ptr<InForm> form_;  // nullptr: none
 };
 
 }  // namespace skein

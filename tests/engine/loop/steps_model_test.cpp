@@ -1,5 +1,4 @@
-// Drafts and constraints with a real model.
-#include <cmath>
+// Drafts and hidden state with a real model.
 #include <gtest/gtest.h>
 
 #include "engine/drafting_runner.h"
@@ -39,40 +38,11 @@ TEST_F(ManagerTest, DraftsSaveStepsAndChangeNoTokenOfARealModel) {
   EXPECT_LT(guessing->snapshot().scheduler.steps, 20U);
 }
 
-// Every token is divisible by four, and the sixth is the last.
-class ByFour final : public TokenConstraint {
- public:
-  void mask(std::span<const TokenId>, std::span<float> logits) const override {
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (i % 4 != 0) logits[i] = -INFINITY;
-    }
-  }
-  bool is_last(std::span<const TokenId> ahead, TokenId) const override {
-    return accepted_ + ahead.size() == 5;
-  }
-  void accept(TokenId) override { ++accepted_; }
-
- private:
-  size_t accepted_ = 0;
-};
-
-TEST_F(ManagerTest, AnswerKeepsToItsConstraintWithAndWithoutBatching) {
+TEST_F(ManagerTest, RequestsForHiddenStateFailWithAndWithoutBatching) {
   start();
   ModelLease batched = manager_->acquire("a").value();
   change_ = [](ServedModelParts& parts) { parts.engine.scheduler.max_batch = 0; };
   ModelLease direct = manager_->acquire("b").value();
-  std::vector<TokenId> first;
-  for (ModelLease* lease : {&batched, &direct}) {
-    GenerationRequest wanted = request(20, 40, 5);
-    wanted.constraint = std::make_shared<ByFour>();
-    RequestHandle handle = (*lease)->submit(std::move(wanted), {}).value();
-    const Answer answer = read(handle);
-    EXPECT_EQ(answer.end.reason, FinishReason::kStop) << answer.end.status.message();
-    ASSERT_EQ(answer.tokens.size(), 6U);
-    for (const TokenId token : answer.tokens) EXPECT_EQ(token % 4, 0);
-    if (first.empty()) first = answer.tokens;
-    EXPECT_EQ(answer.tokens, first);
-  }
   for (ModelLease* lease : {&batched, &direct}) {
     GenerationRequest wanted = request(20, 40, 5);
     wanted.wants_hidden = true;

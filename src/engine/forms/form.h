@@ -1,0 +1,60 @@
+// A form, compiled for a model's vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/forms/form_spec.h"
+#include "engine/loop/snapshot.h"
+#include "grammar/compiled_grammar.h"
+#include "grammar/form_error.h"
+
+namespace skein {
+
+static_assert(FormCounts::kCodes == static_cast<size_t>(grammar::FormCode::kTooComplex) + 1);
+
+// What the forms of one model have cost so far. Any thread.
+class FormMeter {
+ public:
+  void add_mask(uint64_t ns) {
+    const std::lock_guard lock(mutex_);
+    counts_.mask_ns.add(ns);
+  }
+  void add_compile(uint64_t us) {
+    const std::lock_guard lock(mutex_);
+    ++counts_.misses;
+    counts_.compile_us.add(us);
+  }
+  void add_hit() {
+    const std::lock_guard lock(mutex_);
+    ++counts_.hits;
+  }
+  void add_refused(grammar::FormCode code) {
+    const std::lock_guard lock(mutex_);
+    ++counts_.refused[static_cast<size_t>(code)];
+  }
+  FormCounts counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  FormCounts counts_;
+};
+
+// Any number of requests share one; each has a place in it of its own (form_place.h).
+struct Form {
+  std::shared_ptr<grammar::CompiledGrammar> grammar;
+  std::vector<std::string> relaxed = {};  // JSON pointers of keywords that are not enforced
+  // The tokens that an answer may begin with, where the model's text loses a space that it begins
+  // with; elsewhere the first mask is one like the others.
+  std::optional<grammar::TokenMask> first = {};
+  std::shared_ptr<FormMeter> meter = std::make_shared<FormMeter>();
+};
+
+}  // namespace skein

@@ -1,0 +1,192 @@
+#include "engine/forms/form_cache.h"
+
+#include <chrono>
+#include <utility>
+
+#include "grammar/choice.h"
+#include "grammar/gbnf.h"
+#include "grammar/json_schema.h"
+#include "grammar/lark.h"
+
+namespace skein {
+namespace {
+
+using grammar::FormResult;
+using grammar::Rules;
+
+// Fields are told apart by their lengths, so no text can be mistaken for another form's.
+std::string key_of(const FormSpec& spec) {
+  std::string key;
+  key.push_back(static_cast<char>(spec.kind));
+  key.push_back(static_cast<char>(spec.strict));
+  key.push_back(static_cast<char>(spec.open));
+  for (const std::string& choice : spec.choices) {
+    key.append(std::to_string(choice.size())).append(":").append(choice);
+  }
+  return key.append("|").append(spec.text);
+}
+
+// What a grammar holds before its automaton grows.
+uint64_t rules_bytes(const Rules& rules) {
+  uint64_t bytes = rules.regex->bytes() + rules.terminals.size() * sizeof(grammar::Terminal);
+  for (const auto& productions : rules.rules) {
+    bytes += sizeof(productions);
+    for (const grammar::Production& production : productions) {
+      bytes += sizeof(production) + production.symbols.size() * sizeof(grammar::Symbol);
+    }
+  }
+  return bytes;
+}
+
+uint64_t bytes_of(const grammar::TokenTrie& trie) {
+  uint64_t bytes = uint64_t{trie.size()} * (sizeof(std::string) + sizeof(TokenId));
+  for (const grammar::TokenTrie::Slice& slice : trie.slices()) {
+    bytes += slice.mask.bytes() + slice.nodes.size() * sizeof(grammar::TokenTrie::Node);
+  }
+  return bytes;
+}
+
+// What a token shows at the very start of an answer, where a space is dropped.
+grammar::TokenMask first_mask(const std::shared_ptr<grammar::CompiledGrammar>& grammar) {
+  const grammar::TokenTrie& trie = grammar->trie();
+  grammar::TokenMask mask(trie.size());
+  const grammar::Matcher start(grammar);
+  for (TokenId id = 0; id < static_cast<TokenId>(trie.size()); ++id) {
+    std::string_view bytes = trie.bytes_of(id);
+    if (bytes.starts_with(' ')) bytes.remove_prefix(1);
+    if (bytes.empty()) continue;
+    grammar::Matcher fork = start;
+    if (fork.advance_bytes(bytes)) mask.set(id);
+  }
+  return mask;
+}
+
+FormResult<FormRules> plain(FormResult<Rules> rules) {
+  if (!rules.ok()) return rules.error();
+  return FormRules{std::move(rules).value()};
+}
+
+FormResult<FormRules> schema(std::string_view text, const FormSpec& spec) {
+  auto read = grammar::json_schema_rules(text, {.strict = spec.strict, .open = spec.open});
+  if (!read.ok()) return read.error();
+  return FormRules{std::move(read->rules), std::move(read->relaxed)};
+}
+
+}  // namespace
+
+FormResult<FormRules> rules_of(const FormSpec& spec) {
+  switch (spec.kind) {
+    case FormSpec::Kind::kJsonObject:
+      return schema(R"({"type":"object"})", spec);
+    case FormSpec::Kind::kJsonSchema:
+      return schema(spec.text, spec);
+    case FormSpec::Kind::kRegex:
+      return plain(grammar::regex_rules(spec.text));
+    case FormSpec::Kind::kChoice:
+      return plain(grammar::choice_rules(spec.choices));
+    case FormSpec::Kind::kGbnf:
+      return plain(grammar::gbnf_rules(spec.text));
+    case FormSpec::Kind::kLark:
+      break;
+  }
+  return plain(grammar::lark_rules(spec.text));
+}
+
+FormCache::FormCache(const Tokenizer& tokenizer, uint32_t vocab, const FormLimits& limits)
+    : tokenizer_(tokenizer), vocab_(vocab), limits_(limits) {}
+
+FormCache::~FormCache() = default;
+
+Status FormCache::prepare() {
+  const uint64_t live = live_bytes_->load();
+  if (live >= limits_.live_bytes) {
+    return resource_exhausted("the forms of live requests hold {} bytes, at most {}", live,
+                              limits_.live_bytes);
+  }
+  const std::lock_guard lock(mutex_);
+  if (trie_ != nullptr) return {};
+  std::vector<std::string> tokens;
+  tokens.reserve(vocab_);
+  for (TokenId id = 0; id < static_cast<TokenId>(vocab_); ++id) {
+    tokens.emplace_back(tokenizer_.is_control(id) ? "" : tokenizer_.bytes(id));
+  }
+  SKEIN_ASSIGN(trie_, grammar::TokenTrie::make(std::move(tokens)));
+  trie_bytes_ = bytes_of(*trie_);
+  return {};
+}
+
+FormResult<std::shared_ptr<const Form>> FormCache::compile(const FormSpec& spec) {
+  std::string key = key_of(spec);
+  if (std::shared_ptr<const Form> known = find(key)) {
+    meter_->add_hit();
+    return known;
+  }
+  const auto started = std::chrono::steady_clock::now();
+  FormResult<Compiled> compiled = make(spec);
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - started;
+  meter_->add_compile(static_cast<uint64_t>(took.count()));
+  if (!compiled.ok()) {
+    meter_->add_refused(compiled.error().code);
+    return compiled.error();
+  }
+  return keep(std::move(key), std::move(compiled).value());
+}
+
+FormResult<FormCache::Compiled> FormCache::make(const FormSpec& spec) const {
+  FormResult<FormRules> rules = rules_of(spec);
+  if (!rules.ok()) return rules.error();
+  Compiled out{std::make_shared<Form>(), limits_.automaton_bytes + limits_.mask_bytes};
+  out.form->relaxed = std::move(rules->relaxed);
+  out.form->meter = meter_;
+  out.bytes += rules_bytes(rules->rules);
+  auto grammar = grammar::compile(
+      std::move(rules->rules), trie_,
+      {.automaton_bytes = limits_.automaton_bytes, .mask_bytes = limits_.mask_bytes});
+  if (!grammar.ok()) return grammar.error();
+  out.form->grammar = std::move(grammar).value();
+  if (tokenizer_.strips_leading_space()) out.form->first = first_mask(out.form->grammar);
+  return out;
+}
+
+std::shared_ptr<const Form> FormCache::find(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->form;
+}
+
+// Where two have compiled the same at a time, the first one counts.
+std::shared_ptr<const Form> FormCache::keep(std::string key, Compiled compiled) {
+  const uint64_t bytes = compiled.bytes + key.size();
+  live_bytes_->fetch_add(bytes);
+  const std::shared_ptr<const Form> form(
+      compiled.form.get(), [held = compiled.form, live = live_bytes_, bytes](const Form*) mutable {
+        held.reset();
+        live->fetch_sub(bytes);
+      });
+  const std::lock_guard lock(mutex_);
+  if (const auto found = by_key_.find(key); found != by_key_.end()) return found->second->form;
+  if (bytes > limits_.cache_bytes) return form;
+  entries_.push_front({std::move(key), form, bytes});
+  by_key_.emplace(entries_.front().key, entries_.begin());
+  cached_bytes_ += bytes;
+  while (cached_bytes_ > limits_.cache_bytes || entries_.size() > limits_.cached_forms) {
+    drop_oldest();
+  }
+  return form;
+}
+
+void FormCache::drop_oldest() {
+  const Entry& oldest = entries_.back();
+  by_key_.erase(oldest.key);
+  cached_bytes_ -= oldest.bytes;
+  entries_.pop_back();
+}
+
+uint64_t FormCache::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return trie_bytes_ + live_bytes_->load();
+}
+
+}  // namespace skein

@@ -1,0 +1,137 @@
+#include "engine/forms/form_cache.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/forms/form_helpers.h"
+#include "engine/forms/form_place.h"
+
+namespace skein::testing {
+namespace {
+
+using grammar::FormCode;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST_F(FormTest, TheSameFormIsCompiledOnce) {
+  const auto first = form(schema_form(R"({"type":"integer"})"));
+  EXPECT_EQ(form(schema_form(R"({"type":"integer"})")), first);
+  EXPECT_NE(form(schema_form(R"({"type":"integer"})", true)), first) << "strict is another form";
+  EXPECT_NE(form(regex_form("a|b")), form({.kind = FormSpec::Kind::kChoice, .choices = {"a|b"}}));
+  // Lengths keep the choices apart.
+  EXPECT_NE(form({.kind = FormSpec::Kind::kChoice, .choices = {"a", "b"}}),
+            form({.kind = FormSpec::Kind::kChoice, .choices = {"ab"}}));
+  const FormCounts counts = cache_.counts();
+  EXPECT_EQ(counts.hits, 1U);
+  EXPECT_EQ(counts.misses, 6U);
+  EXPECT_GT(cache_.bytes(), 0U);
+}
+
+TEST_F(FormTest, WhatIsNotEnforcedIsNamedOrRefused) {
+  const char* schema = R"({"type":"array","items":{"type":"object"},"contains":{"minimum":5}})";
+  const auto relaxed = form(schema_form(schema));
+  ASSERT_NE(relaxed, nullptr);
+  EXPECT_THAT(relaxed->relaxed, ElementsAre("/contains"));
+  auto refused = cache_.compile(schema_form(schema, true));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, FormCode::kUnsupportedSchema);
+  EXPECT_EQ(refused.error().where, "/contains");
+  EXPECT_EQ(cache_.counts().refused[static_cast<size_t>(FormCode::kUnsupportedSchema)], 1U);
+}
+
+TEST_F(FormTest, AFormGoesWhenItIsTheOldestOfTooMany) {
+  FormCache cache(tokenizer_, kTinyTokens, {.cached_forms = 2});
+  ASSERT_TRUE(cache.prepare().ok());
+  const auto compile = [&](const char* text) { return cache.compile(regex_form(text)).value(); };
+  const std::weak_ptr<const Form> a = compile("a");
+  const std::weak_ptr<const Form> b = compile("b");
+  EXPECT_EQ(compile("a"), a.lock()) << "at the limit both are kept";
+  compile("c");
+  EXPECT_FALSE(a.expired());
+  EXPECT_TRUE(b.expired()) << "a was used after it";
+}
+
+TEST_F(FormTest, BytesOfTheCacheAreBounded) {
+  FormCache probe(tokenizer_, kTinyTokens);
+  ASSERT_TRUE(probe.prepare().ok());
+  const uint64_t tries = probe.bytes();
+  const auto held = probe.compile(regex_form("a"));
+  const uint64_t one = probe.bytes() - tries;
+  for (const uint64_t missing : {0, 1}) {
+    FormCache cache(tokenizer_, kTinyTokens, {.cache_bytes = 2 * one - missing});
+    ASSERT_TRUE(cache.prepare().ok());
+    const std::weak_ptr<const Form> a = cache.compile(regex_form("a")).value();
+    (void)cache.compile(regex_form("b"));
+    EXPECT_EQ(a.expired(), missing == 1);
+  }
+  FormCache none(tokenizer_, kTinyTokens, {.cache_bytes = one - 1});
+  ASSERT_TRUE(none.prepare().ok());
+  const std::weak_ptr<const Form> a = none.compile(regex_form("a")).value();
+  EXPECT_TRUE(a.expired()) << "larger than the whole cache, so it is its request's alone";
+}
+
+TEST_F(FormTest, WhatRequestsHoldIsBoundedToo) {
+  FormCache cache(tokenizer_, kTinyTokens, {.cache_bytes = 0, .live_bytes = 1});
+  ASSERT_TRUE(cache.prepare().ok());
+  auto held = cache.compile(regex_form("a")).value();
+  const Status full = cache.prepare();
+  EXPECT_EQ(full.code(), Code::kResourceExhausted);
+  EXPECT_THAT(full.message(), HasSubstr("at most 1"));
+  held.reset();
+  EXPECT_TRUE(cache.prepare().ok());
+}
+
+TEST(FormCacheTest, AVocabularyThatCannotWriteEveryByteHasNoForms) {
+  nlohmann::json tokenizer = nlohmann::json::parse(tiny_tokenizer());
+  nlohmann::json& vocab = tokenizer["model"]["vocab"];
+  vocab["zz"] = vocab["{"];
+  vocab.erase("{");
+  auto spec = parse_tokenizer_json(tokenizer.dump());
+  ASSERT_TRUE(spec.ok()) << spec.message();
+  auto made = Tokenizer::create(std::move(*spec));
+  ASSERT_TRUE(made.ok()) << made.message();
+  FormCache cache(*made, kTinyTokens);
+  const Status status = cache.prepare();
+  EXPECT_EQ(status.code(), Code::kUnimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("0x7b"));
+}
+
+// A SentencePiece vocabulary, whose text loses a space at the very start.
+TEST(FormCacheTest, AnAnswerMayBeginWithTheSpaceThatItsTextLoses) {
+  TokenizerSpec spec;
+  spec.model = TokenizerSpec::Model::kSpmBpe;
+  spec.decoder = TokenizerSpec::Decoder::kMetaspace;
+  spec.strip_leading_space = true;
+  const auto add = [&](std::string_view piece, TokenType type) {
+    spec.pieces.push_back(piece);
+    spec.scores.push_back(0);
+    spec.types.push_back(type);
+  };
+  for (int b = 0; b < 256; ++b) add(fmt::format("<0x{:02X}>", b), TokenType::kByte);
+  constexpr TokenId kSpace = 256, kSpaceA = 257, kA = 258, kTwoSpacesA = 259;
+  for (const char* piece : {"\u2581", "\u2581a", "a", "\u2581\u2581a"}) {
+    add(piece, TokenType::kNormal);
+  }
+  auto tokenizer = Tokenizer::create(std::move(spec));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  FormCache cache(*tokenizer, 260);
+  ASSERT_TRUE(cache.prepare().ok());
+  FormPlace place(cache.compile(regex_form("a(a| a)*")).value());
+  const std::vector<std::pair<TokenId, bool>> begins = {
+      {kSpace, false}, {kSpaceA, true}, {kA, true}, {kTwoSpacesA, false}};
+  for (const auto& [token, first] : begins) {
+    EXPECT_EQ(place.allows(token), first) << token;
+    EXPECT_EQ(place.mask()->has(token), first) << token;
+    FormPlace fork = place;
+    EXPECT_EQ(fork.advance(token), first) << token;
+  }
+  ASSERT_TRUE(place.advance(kSpaceA));
+  EXPECT_TRUE(place.may_end());
+  EXPECT_TRUE(place.allows(kSpace)) << "the second one is text";
+  EXPECT_TRUE(place.allows(kSpaceA));
+  EXPECT_FALSE(place.allows(kTwoSpacesA));
+}
+
+}  // namespace
+}  // namespace skein::testing
