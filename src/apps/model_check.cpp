@@ -42,7 +42,7 @@ void volunteer_for_oom() {
 }
 
 Status check_alone(const std::string& path, uint32_t max_context) {
-  SKEIN_TRY(enter_sandbox({.read = folders_of_model(path), .write = {}, .devices = {}}).status());
+  SKEIN_TRY(enter_sandbox({.read = folders_of_model(path)}).status());
   return check_model(path, max_context);
 }
 

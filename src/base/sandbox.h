@@ -20,9 +20,9 @@ namespace skein {
 // Files, or folders with everything below them. Links are followed when the rules come into force.
 // A path that does not exist then is left out.
 struct SandboxRules {
-  std::vector<std::string> read;
-  std::vector<std::string> write;    // also to read, create, rename and delete
-  std::vector<std::string> devices;  // to read, write and control
+  std::vector<std::string> read = {};
+  std::vector<std::string> write = {};    // also to read, create, rename and delete
+  std::vector<std::string> devices = {};  // to read, write and control
 };
 
 struct SandboxReport {

@@ -12,6 +12,7 @@
 #include "backend/random_weights.h"
 #include "backend/same_bits.h"
 #include "backend/weight_parts.h"
+#include "base/special_floats.h"
 #include "tensor/quant/float.h"
 
 namespace skein {
@@ -20,7 +21,7 @@ namespace {
 using arithmetic::add_f16_products;
 using quant::f32_of_f16;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+using testing::kInf;
 
 // `count` products a * b, the rest zeros.
 float add(float sum, size_t count, float a, float b) {
