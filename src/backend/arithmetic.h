@@ -32,7 +32,8 @@
 // rounded to it as well (and the sum of the weights is that of the rounded ones), so that tiles can
 // do it. A cache of int8 keeps the key or value of one token and head as integers of 8 bits with
 // one scale (int8_scale over the head's dimensions); what it holds are the bfloat16 numbers
-// round_to_bf16(scale * float(q)), and all else is as with a cache of bfloat16.
+// round_to_bf16(scale * float(q)), and all else is as with a cache of bfloat16. In the profile of a
+// device its tensor cores have the sums of both (f16_products.h), but in float32.
 //
 // Subnormals. Every op runs with FTZ and DAZ set (flush_denormals.h); the functions below reach the
 // same bits either way unless an argument is subnormal.

@@ -12,6 +12,10 @@
 // which change nothing. Then
 //   out = ((s0 + s1) + s2 ...) * 2^-(exponent of the weights) * 2^-(that of the activations)
 // in float32, in this order, and the bias is added last.
+//
+// Attention over a cache of bfloat16 or int8 is summed likewise, in bfloat16: a score is a chain
+// over groups of 16 dimensions, a weighted value over groups of 16 tokens from the first of its
+// span, either from +0 (add_bf16_products). All else is as arithmetic.h says.
 #pragma once
 
 #include <cstddef>
@@ -87,23 +91,32 @@ SKEIN_DEVICE inline int32_t round_row_to_f16(const float* x, size_t count, uint1
   return exponent;
 }
 
+// A float of 16 bits: how many of them are the fraction, and where the exponent's zero is.
+struct HalfFormat {
+  int32_t fraction_bits, bias;
+};
+inline constexpr HalfFormat kFloat16{10, 15}, kBfloat16{7, 127};
+
 // significand * 2^exponent, before and after it is aligned to others.
-struct F16Term {
+struct TensorTerm {
   static constexpr int32_t kNoExponent = -100000;  // a zero takes no part in the alignment
   int64_t significand = 0;
   int32_t exponent = kNoExponent;
 };
 
-// The finite bits of a float16 as an integer below 2^11 and the exponent of its unit. Subnormals
-// are not normalized, which shows: the exponent decides what is cut off of other terms.
-SKEIN_DEVICE inline F16Term f16_term(uint16_t bits) {
-  const int32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const int32_t magnitude = exponent == 0 ? fraction : fraction + 1024;
-  return {bits >> 15 != 0 ? -magnitude : magnitude, (exponent == 0 ? 1 : exponent) - 15};
+// Finite bits as an integer with the fraction's bits and one more, and the exponent of its leading
+// place. Subnormals are not normalized, which shows: the exponent decides what is cut off of other
+// terms.
+template <HalfFormat kFormat>
+SKEIN_DEVICE inline TensorTerm tensor_term(uint16_t bits) {
+  constexpr int32_t kOne = 1 << kFormat.fraction_bits;
+  const int32_t exponent = (bits & 0x7fff) >> kFormat.fraction_bits, fraction = bits & (kOne - 1);
+  const int32_t magnitude = exponent == 0 ? fraction : fraction + kOne;
+  return {bits >> 15 != 0 ? -magnitude : magnitude, (exponent == 0 ? 1 : exponent) - kFormat.bias};
 }
 
 // What a sum is where a term is not finite; nothing where all are.
-struct F16Special {
+struct SpecialSum {
   bool nan = false, positive = false, negative = false;
 
   SKEIN_DEVICE bool any() const { return nan || positive || negative; }
@@ -111,10 +124,11 @@ struct F16Special {
     if (nan || (positive && negative)) return float_of_bits(0x7fffffffU);
     return positive ? kInfinity : -kInfinity;
   }
-  SKEIN_DEVICE void add_product(uint16_t a, uint16_t b) {
+  // `infinity` is that of the format of both.
+  SKEIN_DEVICE void add_product(uint16_t a, uint16_t b, uint32_t infinity) {
     const uint32_t x = a & 0x7fffU, y = b & 0x7fffU;
-    if (x < 0x7c00U && y < 0x7c00U) return;
-    if (x > 0x7c00U || y > 0x7c00U || x == 0 || y == 0) {
+    if (x < infinity && y < infinity) return;
+    if (x > infinity || y > infinity || x == 0 || y == 0) {
       nan = true;
     } else {
       ((a ^ b) >> 15 != 0 ? negative : positive) = true;
@@ -150,14 +164,16 @@ SKEIN_DEVICE inline float float_of_sum(int64_t sum, int32_t unit) {
 // product's is that of its factors added up, its significand being in [1, 4)), cut toward zero
 // below 2^-25 of it, added exactly, and the result is cut toward zero to a float. That is what
 // mma.sync.m16n8k16 and wgmma of any width do, so the order within the 16 is free.
-SKEIN_DEVICE inline float add_f16_products(float sum, const uint16_t* a, const uint16_t* b) {
-  constexpr int32_t kKept = 25, kProductBits = 20, kSumBits = 23;
-  F16Special special;
-  F16Term terms[kF16Group + 1];
-  int32_t top = F16Term::kNoExponent;
+template <HalfFormat kFormat>
+SKEIN_DEVICE inline float add_products(float sum, const uint16_t* a, const uint16_t* b) {
+  constexpr int32_t kKept = 25, kProductBits = 2 * kFormat.fraction_bits, kSumBits = 23;
+  constexpr uint32_t kHalfInfinity = 0x7fffU >> kFormat.fraction_bits << kFormat.fraction_bits;
+  SpecialSum special;
+  TensorTerm terms[kF16Group + 1];
+  int32_t top = TensorTerm::kNoExponent;
   for (size_t i = 0; i < kF16Group; ++i) {
-    special.add_product(a[i], b[i]);
-    const F16Term x = f16_term(a[i]), y = f16_term(b[i]);
+    special.add_product(a[i], b[i], kHalfInfinity);
+    const TensorTerm x = tensor_term<kFormat>(a[i]), y = tensor_term<kFormat>(b[i]);
     if (x.significand == 0 || y.significand == 0) continue;
     terms[i] = {x.significand * y.significand, x.exponent + y.exponent};
     top = top > terms[i].exponent ? top : terms[i].exponent;
@@ -167,7 +183,7 @@ SKEIN_DEVICE inline float add_f16_products(float sum, const uint16_t* a, const u
   const uint32_t bits = bits_of_float(sum), biased = bits >> 23 & 255;
   const int64_t fraction = (bits & 0x7fffffU) | (biased == 0 ? 0U : 0x800000U);
   if (fraction != 0) {
-    F16Term& last = terms[kF16Group];
+    TensorTerm& last = terms[kF16Group];
     last = {bits >> 31 != 0 ? -fraction : fraction,
             static_cast<int32_t>(biased == 0 ? 1 : biased) - 127};
     top = top > last.exponent ? top : last.exponent;
@@ -182,6 +198,13 @@ SKEIN_DEVICE inline float add_f16_products(float sum, const uint16_t* a, const u
     total += value < 0 ? -cut : cut;
   }
   return float_of_sum(total, top - kKept);
+}
+
+SKEIN_DEVICE inline float add_f16_products(float sum, const uint16_t* a, const uint16_t* b) {
+  return add_products<kFloat16>(sum, a, b);
+}
+SKEIN_DEVICE inline float add_bf16_products(float sum, const uint16_t* a, const uint16_t* b) {
+  return add_products<kBfloat16>(sum, a, b);
 }
 
 }  // namespace skein::arithmetic

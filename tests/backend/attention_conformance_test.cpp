@@ -277,10 +277,38 @@ TEST(ReferenceAttention, IsASoftmaxOverWhatIsVisible) {
   }
 }
 
+// Whatever has the sums, the numbers are the same but for roundings.
+TEST(ReferenceAttention, OnTensorCoresIsNearTheHosts) {
+  Rng rng(6);
+  const Shape4 shape{40, 2, 2};
+  const uint32_t tokens = 300;
+  const Story story(shape, tokens, rng);
+  std::vector<BlockId> blocks;
+  for (uint32_t i = 0; i < 10; ++i) blocks.push_back(BlockId{9 - i});
+  AttentionParams params;
+  params.heads = 4;
+  params.scale = 0.2F;
+  for (const KvType type : {KvType::kBf16, KvType::kInt8}) {
+    std::vector<OwnedRows> results;
+    for (const Profile profile : {Profile::kHost, Profile::kHopper}) {
+      TestBackend reference(make_reference_backend(Precision::kDefault, profile));
+      const std::unique_ptr<KvCache> cache = make_cache(reference, type, 10, 2, 40);
+      results.push_back(story.run(reference, *cache, blocks, params, 64));
+    }
+    EXPECT_TRUE(within(results[1].all(), results[0].all(), 0x1p-7F));
+    EXPECT_FALSE(same_bits(results[1].all(), results[0].all()));
+  }
+}
+
 // The emulator takes about 10 us for an instruction: one number of threads, with a thread whose
 // tiles are its own.
 std::vector<BackendParam> attention_params() {
   std::vector<BackendParam> params = backend_params();
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    // On hosts attention is the same at every precision.
+    if (backend.profile == Profile::kHost || backend.has_f32_only) continue;
+    params.push_back({backend, 1, Precision::kDefault});
+  }
   if (is_emulated(CpuIsa::kAmx)) {
     emulate_amx();
     params.push_back({cpu_under_test(CpuIsa::kAmx), 2});

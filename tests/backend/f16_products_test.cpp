@@ -111,6 +111,26 @@ TEST(F16Products, TheOrderWithinAGroupIsFree) {
   }
 }
 
+// The same rules over the exponents of bfloat16, where a sum can become too small or too large.
+TEST(Bf16Products, HaveTheRangeOfFloats) {
+  const auto add = [](float sum, size_t count, float a, float b) {
+    std::array<uint16_t, 16> x{}, y{};
+    for (size_t i = 0; i < count; ++i) {
+      x[i] = arithmetic::round_to_bf16(a);
+      y[i] = arithmetic::round_to_bf16(b);
+    }
+    return arithmetic::add_bf16_products(sum, x.data(), y.data());
+  };
+  EXPECT_EQ(add(1, 4, 0x1p-12F, 0x1p-13F), 1 + 0x1p-23F);
+  EXPECT_EQ(add(1, 8, 0x1p-13F, 0x1p-13F), 1.0F);
+  EXPECT_EQ(add(0, 1, 0x1p-70F, 0x1p-70F), 0x1p-140F);
+  EXPECT_TRUE(same_bits(add(0, 1, -0x1p-80F, 0x1p-80F), 0.0F));
+  EXPECT_EQ(add(0, 1, 0x1p64F, 0x1p64F), kInf);
+  EXPECT_EQ(add(0, 3, 0x1p126F, -1), -0x1.8p127F);
+  EXPECT_EQ(add(0, 4, 0x1p126F, -1), -kInf);
+  EXPECT_TRUE(std::isnan(add(0, 1, kInf, 0)));
+}
+
 TEST(F16Segments, DependOnTheShapeAlone) {
   const auto expect = [](size_t outputs, size_t inputs, uint32_t count, uint32_t each) {
     const auto segments = arithmetic::f16_segments(outputs, inputs);

@@ -24,9 +24,10 @@ template <KvType kType>
 struct Half {
   std::byte* data;
   uint32_t head_dim;
+  uint32_t stride;
 
   __device__ float* scales() const {
-    return reinterpret_cast<float*>(data + size_t{kBlockTokens} * head_dim);
+    return reinterpret_cast<float*>(data + size_t{kBlockTokens} * stride);
   }
   __device__ float at(size_t index, uint32_t slot) const {
     if constexpr (kType == KvType::kF32) return reinterpret_cast<const float*>(data)[index];
@@ -53,11 +54,12 @@ struct Half {
 
 template <KvType kType>
 __device__ Half<kType> keys_of(const DeviceKv& cache, uint32_t block, uint32_t head) {
-  return {cache.data + block * cache.block_bytes + head * 2 * cache.half_bytes, cache.head_dim};
+  return {cache.data + block * cache.block_bytes + head * 2 * cache.half_bytes, cache.head_dim,
+          cache.stride};
 }
 template <KvType kType>
 __device__ Half<kType> values_of(const DeviceKv& cache, uint32_t block, uint32_t head) {
-  return {keys_of<kType>(cache, block, head).data + cache.half_bytes, cache.head_dim};
+  return {keys_of<kType>(cache, block, head).data + cache.half_bytes, cache.head_dim, cache.stride};
 }
 
 // One head of a row by a warp.
@@ -75,19 +77,52 @@ __device__ void store_head(const float* from, uint32_t slot, uint32_t token_step
   }
 }
 
+// Turns the first angles.width elements of a head by a warp, in place.
+__device__ void turn_head(float* head, RopeLayout layout, const DeviceRows& angles, uint32_t row,
+                          uint32_t thread) {
+  const uint32_t half = angles.width / 2;
+  for (uint32_t j = thread; j < half; j += kWarp) {
+    float& a = layout == RopeLayout::kHalves ? head[j] : head[2 * j];
+    float& b = layout == RopeLayout::kHalves ? head[half + j] : head[2 * j + 1];
+    const float cos = row_at(angles, row)[j], sin = row_at(angles, row)[half + j];
+    const float turned = fma(a, cos, -(b * sin));
+    b = fma(b, cos, a * sin);
+    a = turned;
+  }
+  __syncwarp();
+}
+
+// The keys or the values of one head of a row, into its block.
 template <KvType kType>
-void launch_store(DeviceRows k, DeviceRows v, const StepView& step, const DeviceKv& cache,
-                  cudaStream_t stream) {
-  launch_warps(k.rows * cache.heads, stream, [=] __device__(uint32_t item, uint32_t thread) {
-    const uint32_t row = item / cache.heads, head = item % cache.heads;
-    if (step.writes[row] == 0) return;
-    const uint32_t position = step.positions[row], slot = position % kBlockTokens;
-    const uint32_t block = step.blocks[step.first_blocks[row] + position / kBlockTokens];
-    const size_t offset = size_t{head} * cache.head_dim;
-    store_head(row_at(k, row) + offset, slot, 1, kBlockTokens, keys_of<kType>(cache, block, head),
-               thread);
-    store_head(row_at(v, row) + offset, slot, cache.head_dim, 1,
+__device__ void store_row(const float* from, bool is_key, const StepView& step, uint32_t row,
+                          uint32_t head, const DeviceKv& cache, uint32_t thread) {
+  if (step.writes[row] == 0) return;
+  const uint32_t position = step.positions[row], slot = position % kBlockTokens;
+  const uint32_t block = step.blocks[step.first_blocks[row] + position / kBlockTokens];
+  if (is_key) {
+    store_head(from, slot, cache.in_pairs ? cache.stride : 1, cache.in_pairs ? 1 : kBlockTokens,
+               keys_of<kType>(cache, block, head), thread);
+  } else {
+    store_head(from, slot, cache.in_pairs ? 1 : cache.head_dim, cache.in_pairs ? kBlockTokens : 1,
                values_of<kType>(cache, block, head), thread);
+  }
+}
+
+// A warp for each head: those of the queries are turned, those of the keys turned and stored, those
+// of the values stored.
+template <KvType kType>
+void launch_turn_and_store(DeviceRows q, DeviceRows k, DeviceRows v, RopeLayout layout,
+                           DeviceRows angles, const StepView& step, const DeviceKv& cache,
+                           cudaStream_t stream) {
+  const uint32_t query_heads = q.width / cache.head_dim, heads = query_heads + 2 * cache.heads;
+  launch_warps(k.rows * heads, stream, [=] __device__(uint32_t item, uint32_t thread) {
+    const uint32_t row = item / heads, head = item % heads;
+    const bool is_query = head < query_heads, is_key = head < query_heads + cache.heads;
+    const DeviceRows& from = is_query ? q : is_key ? k : v;
+    const uint32_t own = is_query ? head : (head - query_heads) % cache.heads;
+    float* const values = row_at(from, row) + size_t{own} * cache.head_dim;
+    if (is_key && angles.data != nullptr) turn_head(values, layout, angles, row, thread);
+    if (!is_query) store_row<kType>(values, is_key, step, row, own, cache, thread);
   });
 }
 
@@ -244,9 +279,11 @@ auto with_type(KvType type, const Fn& fn) {
 
 }  // namespace
 
-void store(DeviceRows k, DeviceRows v, const StepView& step, const DeviceKv& cache,
-           cudaStream_t stream) {
-  with_type(cache.type, [&](auto type) { launch_store<type()>(k, v, step, cache, stream); });
+void turn_and_store(DeviceRows q, DeviceRows k, DeviceRows v, RopeLayout layout, DeviceRows angles,
+                    const StepView& step, const DeviceKv& cache, cudaStream_t stream) {
+  with_type(cache.type, [&](auto type) {
+    launch_turn_and_store<type()>(q, k, v, layout, angles, step, cache, stream);
+  });
 }
 
 void attend(DeviceRows q, const StepView& step, const DeviceKv& cache,

@@ -14,6 +14,7 @@
 #include "backend/cuda/device_objects.h"
 #include "backend/cuda/device_step.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/tensor_attention.h"
 #include "backend/cuda/tile_products.h"
 #include "backend/host/flush_denormals.h"
 #include "backend/registry.h"
@@ -31,6 +32,16 @@ DeviceRows of(const Rows& rows) {
 DeviceNorm of(const NormParams& params) {
   return {params.kind,      params.epsilon, raw(params.weight),
           raw(params.bias), params.parts,   params.weight_per_part};
+}
+
+// As many spans at a time as a quarter of a gibibyte has room for.
+SpanBatch spans_of(const HostStep& step, size_t rows, uint32_t heads, const DeviceKv& cache) {
+  constexpr uint64_t kMostFloats = uint64_t{1} << 26;
+  uint32_t last = 0;
+  for (const uint32_t position : step.positions) last = std::max(last, position);
+  const auto spans = static_cast<uint32_t>(last / arithmetic::kSpanTokens + 1);
+  const uint64_t each = std::max<uint64_t>(1, rows * heads * (cache.head_dim + 2));
+  return {spans, static_cast<uint32_t>(std::clamp<uint64_t>(kMostFloats / each, 1, spans))};
 }
 
 // A launch that could not be is known at once; what goes wrong on the device is known later.
@@ -95,7 +106,9 @@ class CudaBackend final : public Backend {
                                           float magnitude) override;
   Result<std::unique_ptr<Routes>> make_routes(size_t rows, uint32_t used) override;
   Result<std::unique_ptr<KvCache>> make_kv(const KvSpec& spec, uint32_t blocks) override;
-  uint64_t kv_block_bytes(const KvSpec& spec) const override { return CudaKv::block_bytes(spec); }
+  uint64_t kv_block_bytes(const KvSpec& spec) const override {
+    return CudaKv::block_bytes(spec, f16_.has_value());
+  }
 
   Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
              std::span<const uint32_t> logit_rows) override {
@@ -177,6 +190,7 @@ class CudaBackend final : public Backend {
   std::optional<TileProducts> f16_;  // none in float32
   DeviceStep step_;
   Scratch changed_;  // rows on their way into a product
+  Scratch spans_;    // of attention
   Pinned read_;
   Pinned staging_;  // weights on their way to the device
   uint64_t caches_made_ = 0;
@@ -243,11 +257,12 @@ Result<std::unique_ptr<Routes>> CudaBackend::make_routes(size_t rows, uint32_t u
 
 Result<std::unique_ptr<KvCache>> CudaBackend::make_kv(const KvSpec& spec, uint32_t blocks) {
   if (blocks == 0) return invalid_argument("a KV cache of 0 blocks, it must have 1 at least");
-  if (spec.head_dim > kMostHeadDim) {
+  const bool in_pairs = CudaKv::is_in_pairs(spec, f16_.has_value());
+  if (const uint32_t most = in_pairs ? kMostTensorHeadDim : kMostHeadDim; spec.head_dim > most) {
     return unimplemented("heads of {} dimensions, attention on the device takes {} at most",
-                         spec.head_dim, kMostHeadDim);
+                         spec.head_dim, most);
   }
-  const uint64_t each = CudaKv::block_bytes(spec);
+  const uint64_t each = kv_block_bytes(spec);
   auto memory = each > SIZE_MAX / 2 / blocks ? resource_exhausted("it leaves the address space")
                                              : allocate(each * blocks);
   if (!memory.ok()) {
@@ -256,7 +271,7 @@ Result<std::unique_ptr<KvCache>> CudaBackend::make_kv(const KvSpec& spec, uint32
                               memory.message()));
   }
   return std::unique_ptr<KvCache>(
-      std::make_unique<CudaKv>(spec, blocks, ++caches_made_, std::move(*memory)));
+      std::make_unique<CudaKv>(spec, in_pairs, blocks, ++caches_made_, std::move(*memory)));
 }
 
 void CudaBackend::linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) {
@@ -301,14 +316,18 @@ void CudaBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform, c
   const DeviceKv cache = device_kv(kv, layer);
   if (transform.q_norm != nullptr) cuda::norm(of(q), of(*transform.q_norm), of(q), stream_);
   if (transform.k_norm != nullptr) cuda::norm(of(k), of(*transform.k_norm), of(k), stream_);
-  if (transform.angles.data) {
-    cuda::turn(of(q), params.heads, transform.layout, of(transform.angles), stream_);
-    cuda::turn(of(k), cache.heads, transform.layout, of(transform.angles), stream_);
-  }
-  cuda::store(of(k), of(v), view, cache, stream_);
+  const DeviceRows angles = transform.angles.data ? of(transform.angles) : DeviceRows();
+  turn_and_store(of(q), of(k), of(v), transform.layout, angles, view, cache, stream_);
   const DeviceAttention attention{params.heads, params.scale, params.softcap, params.window,
                                   raw(params.sinks)};
-  cuda::attend(of(q), view, cache, attention, of(out), stream_);
+  if (cache.in_pairs) {
+    const SpanBatch batch = spans_of(device_step(step).host(), q.rows, params.heads, cache);
+    float* const memory = spans_.take(SpanSums::floats(static_cast<uint32_t>(q.rows), params.heads,
+                                                       batch.at_once, cache.head_dim));
+    attend_on_tensor_cores(of(q), view, cache, attention, batch, memory, of(out), stream_);
+  } else {
+    cuda::attend(of(q), view, cache, attention, of(out), stream_);
+  }
   check_launch("attend");
 }
 

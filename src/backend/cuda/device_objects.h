@@ -92,32 +92,46 @@ inline DeviceRoutes device_routes(const Routes& routes) {
 // Block b of all layers lies together, as in host memory.
 class CudaKv final : public KvCache {
  public:
-  CudaKv(const KvSpec& spec, uint32_t blocks, uint64_t id, Buffer memory)
-      : KvCache(spec, blocks, memory.bytes(), id), memory_(std::move(memory)) {}
+  // `for_tensor_cores`: for attend_on_tensor_cores, unless it is of float32.
+  CudaKv(const KvSpec& spec, bool for_tensor_cores, uint32_t blocks, uint64_t id, Buffer memory)
+      : KvCache(spec, blocks, memory.bytes(), id),
+        in_pairs_(is_in_pairs(spec, for_tensor_cores)),
+        memory_(std::move(memory)) {}
 
-  static uint64_t block_bytes(const KvSpec& spec) { return spec.layers * layer_bytes(spec); }
+  static bool is_in_pairs(const KvSpec& spec, bool for_tensor_cores) {
+    return for_tensor_cores && spec.type != KvType::kF32;
+  }
+  static uint64_t block_bytes(const KvSpec& spec, bool for_tensor_cores) {
+    return spec.layers * layer_bytes(spec, is_in_pairs(spec, for_tensor_cores));
+  }
 
   DeviceKv layer(uint32_t index) const {
     SKEIN_CHECK(index < spec().layers, "layer {} of {}", index, spec().layers);
-    return {raw(memory_) + index * layer_bytes(spec()),
-            block_bytes(spec()),
-            half_bytes(spec()),
+    return {raw(memory_) + index * layer_bytes(spec(), in_pairs_),
+            spec().layers * layer_bytes(spec(), in_pairs_),
+            half_bytes(spec(), in_pairs_),
             spec().heads,
             spec().head_dim,
-            spec().type};
+            stride(spec(), in_pairs_),
+            spec().type,
+            in_pairs_};
   }
 
  private:
-  static uint64_t half_bytes(const KvSpec& spec) {
-    const uint64_t elements = uint64_t{kBlockTokens} * spec.head_dim;
+  static uint32_t stride(const KvSpec& spec, bool in_pairs) {
+    return in_pairs ? (spec.head_dim + 15) / 16 * 16 : spec.head_dim;
+  }
+  static uint64_t half_bytes(const KvSpec& spec, bool in_pairs) {
+    const uint64_t elements = uint64_t{kBlockTokens} * stride(spec, in_pairs);
     if (spec.type == KvType::kF32) return elements * sizeof(float);
     if (spec.type == KvType::kBf16) return elements * sizeof(uint16_t);
     return elements + kBlockTokens * sizeof(float);
   }
-  static uint64_t layer_bytes(const KvSpec& spec) {
-    return uint64_t{spec.heads} * 2 * half_bytes(spec);
+  static uint64_t layer_bytes(const KvSpec& spec, bool in_pairs) {
+    return uint64_t{spec.heads} * 2 * half_bytes(spec, in_pairs);
   }
 
+  bool in_pairs_;
   Buffer memory_;
 };
 

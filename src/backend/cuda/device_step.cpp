@@ -21,7 +21,7 @@ Step DeviceStep::begin(std::span<const TokenId> tokens, std::span<const Sequence
   Step step = host_.begin(tokens, sequences, logit_rows);
   size_t blocks = 0;
   for (const Sequence& sequence : sequences) blocks += sequence.blocks.size();
-  const size_t rows = tokens.size(), words = 4 * rows + logit_rows.size() + blocks;
+  const size_t rows = tokens.size(), words = 6 * rows + logit_rows.size() + blocks;
   check(cudaEventSynchronize(copied_), "a step before");
   auto* const record = reinterpret_cast<uint32_t*>(pinned_.take(words * sizeof(uint32_t)));
   pack(record);
@@ -34,7 +34,9 @@ Step DeviceStep::begin(std::span<const TokenId> tokens, std::span<const Sequence
            device + 2 * rows,
            device + 3 * rows,
            device + 4 * rows,
-           device + 4 * rows + logit_rows.size()};
+           device + 5 * rows,
+           device + 6 * rows,
+           device + 6 * rows + logit_rows.size()};
   step.own = this;
   return step;
 }
@@ -45,13 +47,18 @@ void DeviceStep::pack(uint32_t* record) const {
   for (const TokenId token : host_.tokens) *record++ = std::bit_cast<uint32_t>(token);
   record = std::copy(host_.positions.begin(), host_.positions.end(), record);
   uint32_t *writes = record, *first_blocks = record + rows;
+  uint32_t *places = record + 2 * rows, *rows_left = record + 3 * rows;
   uint32_t first = 0;
   for (const Sequence& sequence : host_.sequences) {
     writes = std::fill_n(writes, sequence.rows, sequence.writes_kv ? 1 : 0);
     first_blocks = std::fill_n(first_blocks, sequence.rows, first);
     first += static_cast<uint32_t>(sequence.blocks.size());
+    for (uint32_t i = 0; i < sequence.rows; ++i) {
+      *places++ = i;
+      *rows_left++ = sequence.rows - i;
+    }
   }
-  record = std::copy(host_.logit_rows.begin(), host_.logit_rows.end(), first_blocks);
+  record = std::copy(host_.logit_rows.begin(), host_.logit_rows.end(), rows_left);
   for (const Sequence& sequence : host_.sequences) {
     for (const BlockId block : sequence.blocks) *record++ = block.value;
   }

@@ -20,13 +20,16 @@ struct DeviceRows {
   size_t stride = 0;
 };
 
-// A step's record on the device: of each row its token, position, whether it is stored, and where
-// the blocks of its sequence begin in `blocks`.
+// A step's record on the device: of each row its token, position, whether it is stored, where the
+// blocks of its sequence begin in `blocks`, how many rows of the sequence come before it in the
+// step, and how many there are from it on.
 struct StepView {
   const int32_t* tokens = nullptr;
   const uint32_t* positions = nullptr;
   const uint32_t* writes = nullptr;
   const uint32_t* first_blocks = nullptr;
+  const uint32_t* places = nullptr;
+  const uint32_t* rows_left = nullptr;
   const uint32_t* logit_rows = nullptr;
   const uint32_t* blocks = nullptr;
 };
@@ -56,13 +59,17 @@ struct DeviceRoutes {
 
 // One layer of a paged cache. Block b, head h holds its keys, [head_dim][kBlockTokens], then its
 // values, [kBlockTokens][head_dim], either followed by [kBlockTokens] float scales for kInt8.
+// in_pairs: keys are [kBlockTokens][stride] and values [stride][kBlockTokens], with zeros from
+// head_dim on.
 struct DeviceKv {
   std::byte* data = nullptr;  // of block 0
   size_t block_bytes = 0;     // from a block to the next
   size_t half_bytes = 0;      // keys of one head of one block; values take as many
   uint32_t heads = 0;
   uint32_t head_dim = 0;
+  uint32_t stride = 0;
   KvType type = KvType::kF32;
+  bool in_pairs = false;
 };
 
 struct DeviceAttention {
@@ -88,8 +95,6 @@ void add(DeviceRows x, DeviceRows delta, float scale, cudaStream_t stream);
 void activate(DeviceRows x, const ActivationParams& params, DeviceRows out, cudaStream_t stream);
 void rope_angles(const StepView& step, const float* frequencies, float magnitude, DeviceRows out,
                  cudaStream_t stream);
-// Turns the first angles.width elements of each of `heads` heads.
-void turn(DeviceRows x, uint32_t heads, RopeLayout layout, DeviceRows angles, cudaStream_t stream);
 void combine(DeviceRows x, const DeviceRoutes& routes, DeviceRows out, cudaStream_t stream);
 void gather(DeviceRows x, const StepView& step, DeviceRows out, cudaStream_t stream);
 void finish_logits(DeviceRows x, float scale, float softcap, cudaStream_t stream);
@@ -104,8 +109,10 @@ void multiply_experts(DeviceRows x, const ExpertTable& table, const DeviceMatrix
                       const float* biases, const DeviceRoutes& routes, DeviceRows out,
                       cudaStream_t stream);
 
-void store(DeviceRows k, DeviceRows v, const StepView& step, const DeviceKv& cache,
-           cudaStream_t stream);
+// Turns the first angles.width elements of each head of q and k (no data: none), and stores k and
+// v.
+void turn_and_store(DeviceRows q, DeviceRows k, DeviceRows v, RopeLayout layout, DeviceRows angles,
+                    const StepView& step, const DeviceKv& cache, cudaStream_t stream);
 // Heads have at most kMostHeadDim dimensions: they are in shared memory.
 inline constexpr uint32_t kMostHeadDim = 4096;
 void attend(DeviceRows q, const StepView& step, const DeviceKv& cache,

@@ -82,21 +82,6 @@ void rope_angles(const StepView& step, const float* frequencies, float magnitude
   });
 }
 
-void turn(DeviceRows x, uint32_t heads, RopeLayout layout, DeviceRows angles, cudaStream_t stream) {
-  const uint32_t half = angles.width / 2, head_dim = x.width / heads;
-  if (half == 0) return;
-  launch_elements(x.rows, heads * half, stream, [=] __device__(uint32_t row, uint32_t pair) {
-    const uint32_t j = pair % half;
-    float* const head = row_at(x, row) + pair / half * head_dim;
-    float& a = layout == RopeLayout::kHalves ? head[j] : head[2 * j];
-    float& b = layout == RopeLayout::kHalves ? head[half + j] : head[2 * j + 1];
-    const float cos = row_at(angles, row)[j], sin = row_at(angles, row)[half + j];
-    const float turned = fma(a, cos, -(b * sin));
-    b = fma(b, cos, a * sin);
-    a = turned;
-  });
-}
-
 void combine(DeviceRows x, const DeviceRoutes& routes, DeviceRows out, cudaStream_t stream) {
   launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t k) {
     float sum = 0;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/arithmetic.h"
+#include "backend/f16_products.h"
 
 namespace skein::reference {
 namespace {
@@ -72,13 +73,33 @@ float grouped_sum(uint32_t begin, uint32_t end, const A& a, const B& b) {
   return sum;
 }
 
+// The same by tensor cores: groups of 16 from the one that begin is in, with zeros around.
+template <class A, class B>
+float tensor_sum(uint32_t begin, uint32_t end, const A& a, const B& b) {
+  constexpr uint32_t kGroup = arithmetic::kF16Group;
+  float sum = 0;
+  for (uint32_t first = begin / kGroup * kGroup; first < end; first += kGroup) {
+    uint16_t x[kGroup] = {}, y[kGroup] = {};
+    for (uint32_t k = std::max(first, begin); k < std::min(first + kGroup, end); ++k) {
+      x[k - first] = arithmetic::round_to_bf16(a(k));
+      y[k - first] = arithmetic::round_to_bf16(b(k));
+    }
+    sum = arithmetic::add_bf16_products(sum, x, y);
+  }
+  return sum;
+}
+
 // Tokens [begin, end), which lie in one span.
 Partial attend_span(const float* query, const Head& kv, const AttentionParams& params,
-                    uint32_t begin, uint32_t end) {
+                    AttentionSums sums, uint32_t begin, uint32_t end) {
   const KvType type = kv.cache.type;
+  const auto sum = [&](uint32_t from, uint32_t to, const auto& a, const auto& b) {
+    return sums == AttentionSums::kTensorCores ? tensor_sum(from, to, a, b)
+                                               : grouped_sum(from, to, a, b);
+  };
   std::vector<float> p(end - begin);
   for (uint32_t t = begin; t < end; ++t) {
-    const float score = grouped_sum(
+    const float score = sum(
         0, kv.cache.head_dim, [&](uint32_t d) { return rounded(query[d], type); },
         [&](uint32_t d) { return kv.key(t, d); });
     p[t - begin] = arithmetic::cap(score * params.scale, params.softcap);
@@ -94,7 +115,7 @@ Partial attend_span(const float* query, const Head& kv, const AttentionParams& p
   }
   span.weight = lanes.sum();
   for (uint32_t d = 0; d < kv.cache.head_dim; ++d) {
-    span.values.push_back(grouped_sum(
+    span.values.push_back(sum(
         begin, end, [&](uint32_t t) { return p[t - begin]; },
         [&](uint32_t t) { return kv.value(t, d); }));
   }
@@ -125,14 +146,14 @@ void merge_sink(Partial& total, float sink) {
 }  // namespace
 
 void attend(const Query& query, std::span<const BlockId> blocks, const KvLayer& cache,
-            const AttentionParams& params, float* out) {
+            const AttentionParams& params, AttentionSums sums, float* out) {
   const Head kv{blocks, cache, query.head / (params.heads / cache.heads)};
   const uint32_t end = query.position + 1;
   const uint32_t begin = params.window == 0 || end <= params.window ? 0 : end - params.window;
   constexpr uint32_t kSpan = arithmetic::kSpanTokens;
   Partial total;
   for (uint32_t first = begin / kSpan * kSpan; first < end; first += kSpan) {
-    merge(total, attend_span(query.values, kv, params, std::max(first, begin),
+    merge(total, attend_span(query.values, kv, params, sums, std::max(first, begin),
                              std::min(first + kSpan, end)));
   }
   if (params.sinks) merge_sink(total, raw(params.sinks)[query.head]);

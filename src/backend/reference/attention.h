@@ -15,8 +15,12 @@ struct Query {
   uint32_t head;        // of the queries
 };
 
+// How sums are ordered: as arithmetic.h says, or by tensor cores (f16_products.h), which a cache of
+// float32 never is.
+enum class AttentionSums : uint8_t { kHost, kTensorCores };
+
 // out is [head_dim].
 void attend(const Query& query, std::span<const BlockId> blocks, const KvLayer& cache,
-            const AttentionParams& params, float* out);
+            const AttentionParams& params, AttentionSums sums, float* out);
 
 }  // namespace skein::reference

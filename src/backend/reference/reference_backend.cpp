@@ -197,12 +197,16 @@ class ReferenceBackend final : public HostBackend {
       turn(k, cache.heads, transform.layout, transform.angles);
     }
     store(k, v, sequences, cache);
+    const auto sums =
+        profile_ == Profile::kHopper && precision_ != Precision::kF32 && cache.type != KvType::kF32
+            ? reference::AttentionSums::kTensorCores
+            : reference::AttentionSums::kHost;
     for (const Sequence& sequence : sequences) {
       for (uint32_t i = 0; i < sequence.rows; ++i) {
         for (uint32_t head = 0; head < params.heads; ++head) {
           const size_t row = sequence.first_row + i, offset = size_t{head} * cache.head_dim;
           reference::attend({row_of(q, row) + offset, sequence.start + i, head}, sequence.blocks,
-                            cache, params, row_of(out, row) + offset);
+                            cache, params, sums, row_of(out, row) + offset);
         }
       }
     }
