@@ -10,7 +10,7 @@ tests="tests/backend/backend_conformance_test tests/model/model_cuda_test"
 pack() {
   rm -rf "$out"
   mkdir -p "$out/lib" && tar -C build/goldens -cJf "$out/goldens.tar.xz" . || exit 1
-  for binary in build/skein build/release/microbench/skein_device_ops ${tests//tests\//build/release/tests/}; do
+  for binary in build/skein build/release/microbench/skein_device_ops build/release/tests/engine/skein_invariance ${tests//tests\//build/release/tests/}; do
     [ -x "$binary" ] || { echo "gpu_check: $binary is not built, left out" >&2; continue; }
     cp "$binary" "$out" && strip "$out/${binary##*/}"
     ldd "$binary" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libpthread|libdl|librt)\.so' | xargs -r cp -n -L -t "$out/lib"
@@ -67,6 +67,7 @@ run() {
   SKEIN_RECORD=products "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
   [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
   suite model_cuda_test '*'
+  if [ -x "$out/skein_invariance" ]; then timeout 200 "$out/skein_invariance" 2>&1 | tail -6; [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1; fi
   if [ -x "$out/skein_device_ops" ]; then timeout 120 "$out/skein_device_ops" 2>&1 | tee "$out/device_ops.log" || failed=1; fi
   if [ -x "$out/skein" ]; then # whole engines on the device, with random weights
     bench tiny-f32 build/goldens/llama/config.json --precision f32 --kv-dtype f32 --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1,8

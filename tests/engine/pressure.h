@@ -17,6 +17,8 @@ struct PressureSetting {
   uint32_t threads = 2;
   bool mixed_classes = false;
   uint32_t pool_blocks = 64;
+  uint32_t max_batch = 32;
+  std::string device = "cpu";
   uint64_t form_cache_bytes = 0;  // of the automaton and the masks of a form; 0: as usual
 
   std::string name() const;
@@ -29,14 +31,16 @@ struct PressureReport {
   uint64_t preemptions = 0;
   uint64_t class_preemptions = 0;
   uint64_t prefix_hit_tokens = 0;
+  std::vector<std::vector<TokenId>> answers;
 };
 
 // The requests, with what each of them answers when it runs alone.
 class PressureLoad {
  public:
   // Prompts share beginnings, answers have up to `longest` tokens, half of the requests draw with a
-  // seed. With `forms` each of them has one.
-  PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest, bool forms = false);
+  // seed. The first `alone` of them are run alone too. With `forms` each of them has one.
+  PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longest, uint32_t alone = UINT32_MAX,
+               bool forms = false);
 
   // With keys and values as in the model that was given.
   PressureReport run(const std::string& model_path, const PressureSetting& setting) const;
@@ -48,6 +52,7 @@ class PressureLoad {
     uint32_t max_tokens = 0;
     std::optional<FormSpec> form = {};
     std::vector<TokenId> alone;
+    bool ran_alone = false;
   };
   KvType kv_type_;
   std::vector<Request> requests_;

@@ -43,12 +43,13 @@ TEST(Pressure, RequestsWithFormsAnswerAsTheyDoAlone) {
   ComputePool pool(2);
   auto model = LoadedModel::load(path, {}, pool);
   ASSERT_TRUE(model.ok()) << model.message();
-  const PressureLoad load(**model, 200, 120, true);
+  const PressureLoad load(**model, 200, 120, UINT32_MAX, true);
   if (HasFailure()) return;
   uint64_t preemptions = 0;
   for (const uint64_t cache_bytes : {0, 1024}) {
     for (const uint32_t threads : {1, 2}) {
-      const PressureSetting setting{threads == 1, 64, threads, threads == 2, 16, cache_bytes};
+      PressureSetting setting{threads == 1, 64, threads, threads == 2, 16};
+      setting.form_cache_bytes = cache_bytes;
       const PressureReport report = load.run(path, setting);
       expect_equal(report, setting, 200);
       preemptions += report.preemptions;
