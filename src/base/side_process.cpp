@@ -164,27 +164,25 @@ bool serve_one(const SideProcess::Options& options, int channel) {
   }
 }
 
-[[noreturn]] void stand_by(const SideProcess::Options& options, int channel,
-                           bool is_first) noexcept {
+[[noreturn]] void stand_by(const SideProcess::Options& options, int channel) noexcept {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const Status prepared = options.prepare ? options.prepare() : ok_status();
-  if (is_first && !send_message(channel, kDeath, encode(prepared))) ::_exit(1);
-  if (!prepared.ok()) ::_exit(is_first ? 0 : 1);
   while (serve_one(options, channel)) {
   }
   ::_exit(0);
 }
 
-// Sees to it that a process stands by. It reads nothing and holds nothing, so that nothing of what
-// ends the other one can end it.
+// Prepares once, for all that it forks, and sees to it that a process stands by. It reads nothing
+// and holds nothing, so that nothing of what ends the other one can end it.
 [[noreturn]] void keep_standing(const SideProcess::Options& options, int channel) noexcept {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NAME, options.name.c_str());
   // They come to all processes of a terminal; these end when their channel does.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_IGN);
+  const Status prepared = options.prepare ? options.prepare() : ok_status();
+  if (!send_message(channel, kDeath, encode(prepared)) || !prepared.ok()) ::_exit(1);
   for (int starts = 0; starts <= options.max_restarts; ++starts) {
     const pid_t child = ::fork();
-    if (child == 0) stand_by(options, channel, starts == 0);
+    if (child == 0) stand_by(options, channel);
     int status = 0;
     while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }

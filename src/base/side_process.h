@@ -27,7 +27,7 @@ class SideProcess {
   };
   struct Options {
     std::string name = "skein-side";                       // as ps shows it; 15 bytes
-    std::function<Status()> prepare;                       // once, in the process that stands by
+    std::function<Status()> prepare;                       // once, for all of them
     std::function<Status(const std::string& input)> work;  // in a process of its own
     Limits limits{};
     int max_restarts = 64;  // of the process that stands by

@@ -159,7 +159,12 @@ class DiskTest(unittest.TestCase):
             lock.execute("ROLLBACK")
             lock.close()
             self.assertEqual(self.complete(server, user), 401)
-            self.assertEqual(delete(server, "/admin/keys/u").status, 200)
+            until = time.monotonic() + 30  # the server writes it as soon as it can, without being asked again
+            with sqlite3.connect(state / "skein.db") as written:
+                while written.execute("SELECT revoked_at FROM keys WHERE name = 'u'").fetchone() == (None,):
+                    self.assertLess(time.monotonic(), until, "the revoke is not written")
+                    time.sleep(0.1)
+            self.assertEqual(delete(server, "/admin/keys/u").status, 404)
 
     def test_a_backup_of_a_running_server_is_served_from(self):
         state, copy = pathlib.Path(self.folder.name, "state"), pathlib.Path(self.folder.name, "copy")

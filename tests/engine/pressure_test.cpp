@@ -48,7 +48,7 @@ TEST(Pressure, RequestsWithFormsAnswerAsTheyDoAlone) {
   uint64_t preemptions = 0;
   for (const uint64_t cache_bytes : {0, 1024}) {
     for (const uint32_t threads : {1, 2}) {
-      PressureSetting setting{threads == 1, 64, threads, threads == 2, 16};
+      PressureSetting setting{threads == 1, 64, threads, threads == 2, 9};
       setting.form_cache_bytes = cache_bytes;
       const PressureReport report = load.run(path, setting);
       expect_equal(report, setting, 200);
