@@ -26,6 +26,7 @@ struct GrammarCheckOptions {
   std::string schema, regex, gbnf, lark;
   std::string texts;
   std::string model, vocab;
+  std::optional<std::string> white_space;
   bool strict = false, open = false, trace = false;
 };
 
@@ -66,6 +67,13 @@ class CheckTokens {
   }
 
   const std::shared_ptr<const grammar::TokenTrie>& trie() const { return trie_; }
+  bool strips_leading_space() const {
+    return tokenizer_ != nullptr && tokenizer_->strips_leading_space();
+  }
+  TokenId control(std::string_view name) const {
+    const TokenId id = tokenizer_ != nullptr ? tokenizer_->find(name) : kNoToken;
+    return id != kNoToken && tokenizer_->is_control(id) ? id : kNoToken;
+  }
 
   // As a line of the texts says, else as the tokenizer does, else the longest match.
   Result<std::vector<TokenId>> cut(const Json& line, const std::string& text) const {
@@ -104,32 +112,31 @@ struct CheckedForm {
   std::vector<std::string> relaxed;
 };
 
-grammar::FormResult<CheckedForm> compile_form(
-    const GrammarCheckOptions& options, const std::string& text,
-    const std::shared_ptr<const grammar::TokenTrie>& trie) {
+grammar::FormResult<CheckedForm> compile_form(const GrammarCheckOptions& options,
+                                              const std::string& text, const CheckTokens& tokens) {
+  const auto controls = [&](std::string_view name) { return tokens.control(name); };
   CheckedForm form;
   grammar::Rules rules;
   if (!options.schema.empty()) {
-    auto read = grammar::json_schema_rules(text, {.strict = options.strict, .open = options.open});
+    auto read = grammar::json_schema_rules(
+        text, {.strict = options.strict, .open = options.open, .white_space = options.white_space});
     if (!read.ok()) return read.error();
     form.relaxed = read->relaxed;
     rules = std::move(read->rules);
   } else {
     auto read = !options.regex.empty()  ? grammar::regex_rules(text)
-                : !options.gbnf.empty() ? grammar::gbnf_rules(text)
-                                        : grammar::lark_rules(text);
+                : !options.gbnf.empty() ? grammar::gbnf_rules(text, controls)
+                                        : grammar::lark_rules(text, controls);
     if (!read.ok()) return read.error();
     rules = std::move(*read);
   }
-  auto compiled = grammar::compile(std::move(rules), trie);
+  auto compiled = grammar::compile(std::move(rules), tokens.trie());
   if (!compiled.ok()) return compiled.error();
   form.grammar = *compiled;
   return form;
 }
 
-Json checked_text(const std::shared_ptr<grammar::CompiledGrammar>& form,
-                  const std::vector<TokenId>& tokens, bool trace) {
-  grammar::Matcher matcher(form);
+Json checked_text(grammar::Matcher matcher, const std::vector<TokenId>& tokens, bool trace) {
   Json mask_us = Json::array(), accept_us = Json::array();
   bool accepted = true;
   for (const TokenId token : tokens) {
@@ -163,7 +170,7 @@ Status grammar_check(const GrammarCheckOptions& options) {
   SKEIN_ASSIGN(const std::string text, read_file(path));
   SKEIN_ASSIGN(const std::string lines, read_file(options.texts));
   const double begin = microseconds();
-  auto form = compile_form(options, text, tokens.trie());
+  auto form = compile_form(options, text, tokens);
   if (!form.ok()) {
     const grammar::FormError& error = form.error();
     print_check({{"error",
@@ -184,7 +191,8 @@ Status grammar_check(const GrammarCheckOptions& options) {
     }
     SKEIN_ASSIGN(const std::vector<TokenId> ids,
                  tokens.cut(line, line["text"].get_ref<const std::string&>()));
-    texts.push_back(checked_text(form->grammar, ids, options.trace));
+    texts.push_back(checked_text(grammar::Matcher(form->grammar, tokens.strips_leading_space()),
+                                 ids, options.trace));
   }
   Json result = {{"relaxed", form->relaxed}, {"texts", std::move(texts)}};
   if (options.trace) result["compile_us"] = compile_us;
@@ -215,6 +223,8 @@ void add_grammar(CLI::App& app, CommandResult& result) {
   vocabulary->require_option(0, 1);
   check->add_flag("--strict", options->strict, "Refuse keywords that cannot be enforced");
   check->add_flag("--open", options->open, "Objects that list properties take others as well");
+  check->add_option("--white-space", options->white_space,
+                    "A pattern of what may stand between the parts of a document");
   check->add_flag("--trace", options->trace, "Make every mask, and say how long it took");
   check->callback([options, &result] { result = grammar_check(*options); });
 }

@@ -1,6 +1,7 @@
 #include "grammar/compiled_grammar.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "grammar/json_text.h"
 
@@ -10,22 +11,21 @@ CompiledGrammar::CompiledGrammar(Rules rules, std::shared_ptr<const TokenTrie> t
                                  const GrammarOptions& options)
     : trie_(std::move(trie)),
       options_(options),
-      recognizer_([&] {
-        RegexStore& store = *rules.regex;
-        const CharSet plain{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kMaxCodePoint}};
-        const ExprId one = one_char(store, plain, Spelling::kUtf8);
-        for (const TokenTrie::Slice& slice : trie_->slices()) {
-          if (slice.longest == 0) continue;
-          slice_words_.push_back(
-              {store.repeat(one, 1, slice.longest), store.repeat(one, 0, kUnbounded)});
-        }
-        return Recognizer(std::move(rules));
-      }()),
+      lexer_tokens_(*trie_, *rules.regex),
+      recognizer_(std::move(rules)),
       bytes_at_first_(recognizer_.bytes()) {}
 
 FormResult<std::shared_ptr<CompiledGrammar>> compile(Rules rules,
                                                      std::shared_ptr<const TokenTrie> trie,
                                                      const GrammarOptions& options) {
+  for (const Terminal& terminal : rules.terminals) {
+    if (terminal.token == kNoToken) continue;
+    if (terminal.token < 0 || static_cast<uint32_t>(terminal.token) >= trie->size() ||
+        !trie->bytes_of(terminal.token).empty()) {
+      return FormError{FormCode::kInvalidGrammar,
+                       fmt::format("token {} is not a control token", terminal.token), ""};
+    }
+  }
   FormResult<Rules> finished = finished_rules(std::move(rules));
   if (!finished.ok()) return finished.error();
   auto grammar =
@@ -33,62 +33,116 @@ FormResult<std::shared_ptr<CompiledGrammar>> compile(Rules rules,
   return grammar;
 }
 
-// A byte of a real text: a distinct scalar that ends with it is added to what its list has seen.
-StateId CompiledGrammar::exact_step(StateId state, std::string_view text, uint8_t byte) {
-  const StateId next = recognizer_.step(state, byte);
+// A byte of a real text, which is `text` and `bytes` up to and with that byte: a distinct scalar
+// that ends with it is added to what its list has seen.
+StateId CompiledGrammar::exact_step(StateId state, std::string_view text, std::string_view bytes,
+                                    size_t at) {
+  const StateId next = recognizer_.step(state, static_cast<uint8_t>(bytes[at]));
   if (next == kDeadState || !recognizer_.pending(next)) return next;
-  return recognizer_.resolve(next, scalar_spellings(recognizer_.regex(), last_scalar(text)));
+  const std::string all = std::string(text) + std::string(bytes.substr(0, at + 1));
+  return recognizer_.resolve(next, scalar_spellings(recognizer_.regex(), last_scalar(all)));
 }
 
 bool CompiledGrammar::exactly_allowed(StateId state, std::string_view text,
                                       std::string_view bytes) {
-  std::string all(text);
-  for (const char c : bytes) {
-    all += c;
-    state = exact_step(state, all, static_cast<uint8_t>(c));
-    if (state == kDeadState) return false;
+  for (size_t i = 0; i < bytes.size() && state != kDeadState; ++i) {
+    state = exact_step(state, text, bytes, i);
   }
-  return true;
+  return state != kDeadState;
 }
 
-// False: it took more than a mask may.
-bool CompiledGrammar::walk(const TokenTrie::Slice& slice, StateId state, std::string_view text,
-                           TokenMask& mask, uint64_t& work) {
-  struct Level {
-    uint32_t next, end;
-    StateId state;
-    bool unsure;
-  };
-  const std::vector<TokenTrie::Node>& nodes = slice.nodes;
-  std::vector<Level> path;
-  path.reserve(trie_->longest() + 1);
-  path.push_back({nodes[0].first_child, nodes[0].first_child + nodes[0].children, state, false});
-  while (!path.empty()) {
-    Level& level = path.back();
+void CompiledGrammar::allow(TokenId token, Making& making) const {
+  for (TokenId t = token; t != kNoToken; t = trie_->same_bytes(t)) making.mask.set(t);
+}
+
+void CompiledGrammar::begin_walk() {
+  if (++walk_ != 0) return;
+  std::fill(visited_.begin(), visited_.end(), 0);
+  walk_ = 1;
+}
+
+// As if every mask met its states for the first time. False: it took more than a mask may.
+bool CompiledGrammar::charge(StateId state, Making& making) {
+  if (state >= visited_.size()) visited_.resize(size_t{state} * 2 + 64, 0);
+  if (visited_[state] == walk_) return true;
+  visited_[state] = walk_;
+  making.work += recognizer_.state_cost(state);
+  return making.work <= kMaxMaskWork && !recognizer_.failed();
+}
+
+// The tokens below the node `from`, which `state` is behind. Where a walk is unsure, a token is
+// tried alone, from the state of the mask and without the bytes that are no part of the text.
+bool CompiledGrammar::walk(const std::vector<TokenTrie::Node>& nodes, uint32_t from, StateId state,
+                           uint32_t dropped_bytes, Making& making) {
+  path_.clear();
+  path_.push_back({nodes[from].first_child, nodes[from].first_child + nodes[from].children, state,
+                   recognizer_.unsure(state)});
+  while (!path_.empty()) {
+    Level& level = path_.back();
     if (level.next == level.end) {
-      path.pop_back();
+      path_.pop_back();
       continue;
     }
     const TokenTrie::Node& node = nodes[level.next++];
     const StateId next = recognizer_.step(level.state, node.byte);
-    ++work;
+    ++making.work;
     if (next == kDeadState) continue;
-    if (next >= visited_.size()) visited_.resize(size_t{next} * 2, 0);
-    if (visited_[next] != walk_) {  // as if every mask met its states for the first time
-      visited_[next] = walk_;
-      work += recognizer_.state_cost(next);
-      if (work > kMaxMaskWork || recognizer_.failed()) return false;
-    }
+    if (!charge(next, making)) return false;
     const bool unsure = level.unsure || recognizer_.unsure(next);
     if (node.token != kNoToken &&
-        (!unsure || exactly_allowed(state, text, trie_->bytes_of(node.token)))) {
-      for (TokenId t = node.token; t != kNoToken; t = trie_->same_bytes(t)) mask.set(t);
+        (!unsure || exactly_allowed(making.state, making.text,
+                                    trie_->bytes_of(node.token).substr(dropped_bytes)))) {
+      allow(node.token, making);
     }
     if (node.children > 0) {
-      path.push_back({node.first_child, node.first_child + node.children, next, unsure});
+      path_.push_back({node.first_child, node.first_child + node.children, next, unsure});
     }
   }
-  return !recognizer_.failed();
+  return true;
+}
+
+bool CompiledGrammar::add_frame(Recognizer::Frame frame, Making& making) {
+  const LexerTokens::Entry* entry = lexer_tokens_.of(frame.lexer, recognizer_);
+  if (entry == nullptr) return false;
+  making.work += entry->work;
+  if (entry->mask != nullptr) making.mask.add(*entry->mask);
+  for (const TokenId token : entry->tokens) allow(token, making);
+  const std::vector<TokenTrie::Node>& nodes = trie_->levels()[entry->level].nodes;
+  for (const LexerTokens::Ending& ending : entry->endings) {
+    const StateId behind = recognizer_.behind(frame.row, ending.step);
+    if (behind == kDeadState) continue;
+    if (!charge(behind, making)) return false;
+    for (const TokenId token : ending.tokens) {
+      if (!recognizer_.unsure(behind) ||
+          exactly_allowed(making.state, making.text, trie_->bytes_of(token))) {
+        allow(token, making);
+      }
+    }
+    for (const uint32_t node : ending.nodes) {
+      if (!walk(nodes, node, behind, 0, making)) return false;
+    }
+  }
+  return making.work <= kMaxMaskWork;
+}
+
+// Frame by frame; where a lexer ends in too many places, the state as a whole.
+bool CompiledGrammar::add_all_frames(Making& making) {
+  uint32_t level = 0;
+  bool mixed = false;
+  for (const Recognizer::Frame& frame : recognizer_.frames(making.state)) {
+    const LexerTokens::Entry* entry = lexer_tokens_.of(frame.lexer, recognizer_);
+    if (entry == nullptr) return false;
+    mixed = mixed || entry->mixed;
+    level = std::max(level, entry->level);
+  }
+  if (mixed) {
+    making.mask.add(trie_->levels()[level].plain);
+    return walk(trie_->levels()[level].nodes, 0, making.state, 0, making);
+  }
+  for (uint32_t i = 0; i < recognizer_.frames(making.state).size(); ++i) {
+    if (!add_frame(recognizer_.frames(making.state)[i], making)) return false;
+  }
+  return true;
 }
 
 std::shared_ptr<const TokenMask> CompiledGrammar::find_mask(StateId state) {
@@ -102,20 +156,12 @@ std::shared_ptr<const TokenMask> CompiledGrammar::make_mask(StateId state, std::
   state = recognizer_.clamped(state, trie_->longest());
   if (std::shared_ptr<const TokenMask> known = find_mask(state)) return known;
   auto mask = std::make_shared<TokenMask>(trie_->size());
-  if (++walk_ == 0) {
-    std::fill(visited_.begin(), visited_.end(), 0);
-    walk_ = 1;
-  }
-  uint64_t work = 0;
-  for (size_t i = 0; i < trie_->slices().size(); ++i) {
-    const TokenTrie::Slice& slice = trie_->slices()[i];
-    if (slice.longest > 0 &&
-        recognizer_.begins_all(state, slice_words_[i].words, slice_words_[i].once, slice.longest)) {
-      mask->add(slice.mask);
-    } else if (!walk(slice, state, text, *mask, work)) {
-      return nullptr;
-    }
-  }
+  begin_walk();
+  Making making{state, text, *mask};
+  if (!add_all_frames(making) || recognizer_.failed()) return nullptr;
+  std::vector<TokenId> controls;
+  recognizer_.add_tokens(state, controls);
+  for (const TokenId token : controls) mask->set(token);
   masks_.push_front({state, mask});
   mask_of_[state] = masks_.begin();
   while (masks_.size() > 1 && masks_.size() * mask->bytes() > options_.mask_bytes) {
@@ -125,98 +171,40 @@ std::shared_ptr<const TokenMask> CompiledGrammar::make_mask(StateId state, std::
   return mask;
 }
 
+// At the very beginning, where tokens lose a leading space. Such a mask is needed once a request
+// and not kept.
+std::shared_ptr<const TokenMask> CompiledGrammar::make_first_mask(StateId state,
+                                                                  std::string_view text) {
+  const std::shared_ptr<const TokenMask> others = make_mask(state, text);
+  if (others == nullptr) return nullptr;
+  auto mask = std::make_shared<TokenMask>(*others);
+  mask->remove(trie_->leading_space());
+  begin_walk();
+  Making making{state, text, *mask};
+  const std::vector<TokenTrie::Node>& nodes = trie_->levels()[0].nodes;
+  for (uint32_t i = 0; i < nodes[0].children; ++i) {
+    const uint32_t child = nodes[0].first_child + i;
+    if (nodes[child].byte != ' ') continue;
+    if (nodes[child].token != kNoToken) allow(nodes[child].token, making);  // no text at all
+    if (!walk(nodes, child, state, 1, making)) return nullptr;
+  }
+  return recognizer_.failed() ? nullptr : mask;
+}
+
 void CompiledGrammar::forget() {
   recognizer_.forget();
+  lexer_tokens_.forget();
   masks_.clear();
   mask_of_.clear();
   visited_.clear();
-  ++epoch_;
+  ++generation_;
 }
 
 void CompiledGrammar::make_room() {
   recognizer_.regex().allow_more_questions();
-  if (recognizer_.bytes() > bytes_at_first_ + options_.automaton_bytes) forget();
-}
-
-Matcher::Matcher(std::shared_ptr<CompiledGrammar> grammar) : grammar_(std::move(grammar)) {
-  const std::lock_guard lock(grammar_->mutex_);
-  epoch_ = grammar_->epoch_;
-  state_ = grammar_->recognizer_.start();
-}
-
-void Matcher::catch_up() const {
-  if (epoch_ == grammar_->epoch_) return;
-  epoch_ = grammar_->epoch_;
-  state_ = grammar_->recognizer_.start();
-  for (size_t i = 0; i < text_.size(); ++i) {
-    state_ = grammar_->exact_step(state_, std::string_view(text_).substr(0, i + 1),
-                                  static_cast<uint8_t>(text_[i]));
+  if (recognizer_.bytes() + lexer_tokens_.bytes() > bytes_at_first_ + options_.automaton_bytes) {
+    forget();
   }
-}
-
-bool Matcher::allows(TokenId token) const {
-  const std::lock_guard lock(grammar_->mutex_);
-  const std::string_view bytes = grammar_->trie_->bytes_of(token);
-  grammar_->make_room();
-  catch_up();
-  if (bytes.empty() || failed_) return false;
-  const bool allowed = grammar_->exactly_allowed(state_, text_, bytes);
-  if (grammar_->recognizer_.failed()) {
-    failed_ = true;
-    grammar_->forget();
-  }
-  return allowed && !failed_;
-}
-
-const TokenMask* Matcher::mask() {
-  const std::lock_guard lock(grammar_->mutex_);
-  grammar_->make_room();
-  catch_up();
-  if (!failed_ && mask_ == nullptr) mask_ = grammar_->make_mask(state_, text_);
-  if (!failed_ && mask_ == nullptr) {  // the others who share the grammar start afresh
-    failed_ = true;
-    grammar_->forget();
-  }
-  return mask_.get();
-}
-
-bool Matcher::advance(TokenId token) {
-  const std::string_view bytes = grammar_->trie_->bytes_of(token);
-  return !bytes.empty() && advance_bytes(bytes);
-}
-
-bool Matcher::advance_bytes(std::string_view bytes) {
-  const std::lock_guard lock(grammar_->mutex_);
-  grammar_->make_room();
-  catch_up();
-  const size_t before = text_.size();
-  StateId state = state_;
-  for (const char c : bytes) {
-    text_ += c;
-    state = grammar_->exact_step(state, text_, static_cast<uint8_t>(c));
-    if (state != kDeadState) continue;
-    text_.resize(before);
-    if (grammar_->recognizer_.failed()) {
-      failed_ = true;
-      grammar_->forget();
-    }
-    return false;
-  }
-  state_ = state;
-  mask_ = nullptr;
-  return true;
-}
-
-bool Matcher::may_end() const {
-  const std::lock_guard lock(grammar_->mutex_);
-  catch_up();
-  return grammar_->recognizer_.may_end(state_);
-}
-
-bool Matcher::must_end() const {
-  const std::lock_guard lock(grammar_->mutex_);
-  catch_up();
-  return grammar_->recognizer_.must_end(state_);
 }
 
 }  // namespace skein::grammar

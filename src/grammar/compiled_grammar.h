@@ -5,6 +5,8 @@
 //   const TokenMask* mask = matcher.mask();   // the tokens that may come next
 //   matcher.advance(token);
 //
+// Control tokens, which have no bytes, are allowed where a rule names them.
+//
 // Masks are pure functions of the grammar, the text so far and the vocabulary: caches change only
 // the time. Their sizes are bounded; when the automaton outgrows its budget it is forgotten, and
 // matchers read their text again. A form that needs more work than a mask may take makes its
@@ -20,13 +22,13 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "grammar/lexer_tokens.h"
 #include "grammar/recognizer.h"
 #include "grammar/token_trie.h"
 
 namespace skein::grammar {
 
-inline constexpr uint64_t kGrammarCacheBytes = 8 * 1024 * 1024;
-inline constexpr uint64_t kMaxMaskWork = 2'000'000;  // trie nodes and items of one mask
+inline constexpr uint64_t kGrammarCacheBytes = uint64_t{8} << 20;
 
 struct GrammarOptions {
   uint64_t automaton_bytes = kGrammarCacheBytes;
@@ -46,29 +48,45 @@ class CompiledGrammar {
     StateId state;
     std::shared_ptr<const TokenMask> mask;
   };
+  // A mask that is being made, for the tokens that may follow `text` in `state`.
+  struct Making {
+    StateId state;
+    std::string_view text;
+    TokenMask& mask;
+    uint64_t work = 0;
+  };
 
   // All of these under the lock.
   std::shared_ptr<const TokenMask> find_mask(StateId state);
   std::shared_ptr<const TokenMask> make_mask(StateId state, std::string_view text);
-  bool walk(const TokenTrie::Slice& slice, StateId state, std::string_view text, TokenMask& mask,
-            uint64_t& work);
+  std::shared_ptr<const TokenMask> make_first_mask(StateId state, std::string_view text);
+  bool add_frame(Recognizer::Frame frame, Making& making);
+  bool add_all_frames(Making& making);
+  bool walk(const std::vector<TokenTrie::Node>& nodes, uint32_t from, StateId state,
+            uint32_t dropped_bytes, Making& making);
+  void begin_walk();
+  bool charge(StateId state, Making& making);
+  void allow(TokenId token, Making& making) const;
   bool exactly_allowed(StateId state, std::string_view text, std::string_view bytes);
-  StateId exact_step(StateId state, std::string_view text, uint8_t byte);
+  StateId exact_step(StateId state, std::string_view text, std::string_view bytes, size_t at);
   void forget();
   void make_room();
 
   std::mutex mutex_;
   std::shared_ptr<const TokenTrie> trie_;
   GrammarOptions options_;
-  struct SliceWords {
-    ExprId words, once;  // texts of the slice's length, and of any
-  };
-  std::vector<SliceWords> slice_words_;
-  Recognizer recognizer_;  // made behind slice_words_, whose expressions it must know
+  LexerTokens lexer_tokens_;
+  Recognizer recognizer_;  // made behind lexer_tokens_, whose expressions it must know
   uint64_t bytes_at_first_;
-  uint64_t epoch_ = 0;             // states of earlier epochs are forgotten
+  uint64_t generation_ = 0;        // states of earlier generations are forgotten
   std::vector<uint32_t> visited_;  // by state: the walk that met it last
   uint32_t walk_ = 0;
+  struct Level {
+    uint32_t next, end;
+    StateId state;
+    bool unsure;
+  };
+  std::vector<Level> path_;
   std::list<CachedMask> masks_;  // the most recently used first
   std::unordered_map<StateId, std::list<CachedMask>::iterator> mask_of_;
 };
@@ -78,10 +96,19 @@ FormResult<std::shared_ptr<CompiledGrammar>> compile(Rules rules,
                                                      std::shared_ptr<const TokenTrie> trie,
                                                      const GrammarOptions& options = {});
 
+// What a form says about the next token.
+enum class Zone : uint8_t {
+  kFree,   // every token that has bytes is allowed: a mask of them need not be applied
+  kBound,  // some are not
+  kEnded,  // nothing but the end can follow
+};
+
 // A copy is a fork. One thread at a time; several matchers may share their grammar.
 class Matcher {
  public:
-  explicit Matcher(std::shared_ptr<CompiledGrammar> grammar);
+  // `strips_leading_space`: a space at the very beginning of the answer is no part of its text, as
+  // SentencePiece's tokenizers and the text assembler have it.
+  explicit Matcher(std::shared_ptr<CompiledGrammar> grammar, bool strips_leading_space = false);
 
   bool allows(TokenId token) const;  // without a mask
   // Valid until the next advance(). nullptr where the form needs more work than a mask may take.
@@ -90,16 +117,28 @@ class Matcher {
   bool advance_bytes(std::string_view bytes);
   bool may_end() const;
   bool must_end() const;  // nothing but the end can follow
+  Zone zone();
   bool failed() const { return failed_; }
   const std::string& text() const { return text_; }
 
  private:
-  void catch_up() const;  // under the lock: the state in the grammar's present epoch
+  struct Control {
+    size_t at;  // in the text
+    TokenId token;
+  };
+  // Under the lock.
+  void catch_up() const;  // the state in the grammar's present generation
+  bool take_bytes(std::string_view bytes);
+  bool take_control(TokenId token);
+  bool give_up() const;  // where the recognizer failed; the others who share it start afresh
+  std::string_view text_of(TokenId token) const;
 
   std::shared_ptr<CompiledGrammar> grammar_;
   std::string text_;
+  std::vector<Control> controls_;
+  bool strip_space_;  // the next byte, if it is a space, is no part of the text
   mutable StateId state_ = kDeadState;
-  mutable uint64_t epoch_ = 0;
+  mutable uint64_t generation_ = 0;
   mutable bool failed_ = false;
   std::shared_ptr<const TokenMask> mask_;
 };

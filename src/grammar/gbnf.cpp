@@ -15,7 +15,8 @@ namespace {
 // repetition are rules of their own.
 class GbnfParser {
  public:
-  explicit GbnfParser(std::string_view text) : text_(text) {}
+  GbnfParser(std::string_view text, const ControlTokens& controls)
+      : text_(text), controls_(controls) {}
 
   FormResult<Rules> parse() {
     space(true);
@@ -65,11 +66,13 @@ class GbnfParser {
     return found->second.first;
   }
   void check_names() {
+    const std::string* first = nullptr;
     for (const auto& [name, where] : names_) {
-      if (!rules_.rules[where.first].empty()) continue;
-      at_ = std::min(first_undefined_, where.second);
-      fail(fmt::format("rule '{}' is not defined", name));
+      if (!rules_.rules[where.first].empty() || (first != nullptr && where.second > at_)) continue;
+      first = &name;
+      at_ = where.second;
     }
+    if (first != nullptr) fail(fmt::format("rule '{}' is not defined", *first));
     if (names_.find("root") == names_.end()) fail("there is no rule 'root'");
   }
 
@@ -136,13 +139,24 @@ class GbnfParser {
       if (!error_ && !take(")")) fail("expected )");
       return Symbol::rule(group);
     }
-    if (peek() == '<' || peek() == '!') {
-      fail("token references are not supported");
+    if (peek() == '<') return control_token();
+    if (peek() == '!') {
+      fail("tokens that are named by what they are not: not supported");
       return std::nullopt;
     }
     if (!is_name_char(peek())) return std::nullopt;
     const std::string what = name();
     return Symbol::rule(rule_named(what));
+  }
+
+  std::optional<Symbol> control_token() {
+    std::string why;
+    const TokenId token = read_control_token(text_, at_, controls_, why);
+    if (token == kNoToken) {
+      fail(why);
+      return std::nullopt;
+    }
+    return Symbol::terminal(rules_.add_token(token));
   }
 
   bool number(uint32_t& value) {
@@ -274,23 +288,23 @@ class GbnfParser {
   }
 
   std::string_view text_;
+  const ControlTokens& controls_;
   size_t at_ = 0;
   Rules rules_;
   std::unordered_map<std::string, std::pair<uint32_t, size_t>> names_;  // rule, first mention
-  size_t first_undefined_ = SIZE_MAX;
   size_t symbols_ = 0;
   std::optional<FormError> error_;
 };
 
 }  // namespace
 
-FormResult<Rules> gbnf_rules(std::string_view text) {
+FormResult<Rules> gbnf_rules(std::string_view text, const ControlTokens& controls) {
   if (text.size() > kMaxGrammarBytes) {
     return FormError{
         FormCode::kTooComplex,
         fmt::format("a grammar of {} bytes, at most {}", text.size(), kMaxGrammarBytes), ""};
   }
-  return GbnfParser(text).parse();
+  return GbnfParser(text, controls).parse();
 }
 
 }  // namespace skein::grammar

@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "grammar/regex_parser.h"
 #include "grammar/schema_reader.h"
 
 namespace skein::grammar {
@@ -13,9 +14,9 @@ namespace {
 // Writes the rules of forms. A rule is a form's; terminals are shared.
 class SchemaWriter {
  public:
-  SchemaWriter(SchemaReader& reader, Rules& rules, const SchemaOptions& options)
+  SchemaWriter(SchemaReader& reader, Rules& rules, const SchemaOptions& options, ExprId white_space)
       : reader_(reader), rules_(rules), store_(*rules.regex), options_(options) {
-    space_ = json_white_space(store_);
+    space_ = white_space;
     const auto fixed = [&](char c) { return store_.concat(space_, store_.byte(c)); };
     space_terminal_ = terminal(space_);
     comma_ = terminal(store_.concat(fixed(','), space_));
@@ -277,6 +278,27 @@ class SchemaWriter {
   uint64_t symbols_ = 0;
 };
 
+// What of the pattern is white space to JSON. A pattern that takes anything but white space is an
+// error of who wrote it.
+FormResult<ExprId> white_space_of(RegexStore& store, const SchemaOptions& options) {
+  if (!options.white_space) return json_white_space(store);
+  PatternOptions pattern;
+  pattern.anchored = true;
+  FormResult<ExprId> parsed = parse_pattern(store, *options.white_space, pattern);
+  if (!parsed.ok()) {
+    return FormError{parsed.error().code, parsed.error().message, "whitespace_pattern"};
+  }
+  const ExprId json = store.repeat(store.byte_class(ByteSet::of(" \t\n\r")), 0, kUnbounded);
+  if (store.contains(json, *parsed) == Answer::kYes && *parsed != kNothing) return *parsed;
+  FormResult<ExprId> spaces = parse_pattern(store, "\\s*", pattern);
+  const ExprId space = store.both(*parsed, json);
+  if (store.contains(*spaces, *parsed) != Answer::kYes || store.live(space) != Answer::kYes) {
+    return FormError{FormCode::kInvalidRegex, "it takes what is not white space",
+                     "whitespace_pattern"};
+  }
+  return space;
+}
+
 }  // namespace
 
 FormResult<SchemaRules> json_schema_rules(std::string_view schema, const SchemaOptions& options) {
@@ -294,7 +316,9 @@ FormResult<SchemaRules> json_schema_rules(std::string_view schema, const SchemaO
   } else if (document->at(root).type != Type::kTrue) {
     return FormError{FormCode::kInvalidSchema, "a schema is an object or a boolean", ""};
   }
-  SchemaWriter writer(reader, result.rules, options);
+  FormResult<ExprId> white_space = white_space_of(*result.rules.regex, options);
+  if (!white_space.ok()) return white_space.error();
+  SchemaWriter writer(reader, result.rules, options, *white_space);
   writer.write(start);
   if (reader.error()) return *reader.error();
   if (result.rules.regex->full()) {
@@ -302,6 +326,7 @@ FormResult<SchemaRules> json_schema_rules(std::string_view schema, const SchemaO
                      fmt::format("more than {} expressions", kMaxExpressions), ""};
   }
   result.relaxed = reader.relaxed();
+  if (reader.error()) return *reader.error();
   return result;
 }
 

@@ -6,6 +6,7 @@
 // with `strict` the schema is refused and the keyword named. References stay inside the document.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,10 +21,14 @@ inline constexpr uint32_t kMaxProperties = 10'000;
 inline constexpr uint32_t kMaxEnumValues = 100'000;
 inline constexpr uint32_t kMaxReferences = 10'000;
 inline constexpr uint64_t kMaxCompileUnits = 1'000'000;
+inline constexpr size_t kMaxRelaxedBytes = size_t{64} << 10;  // of pointers
 
 struct SchemaOptions {
   bool strict = false;
   bool open = false;
+  // What may stand between tokens of JSON, as a pattern of white space; "" is none at all. Where
+  // nothing is said: none, one space, or a new line and at most 20 spaces or tabs.
+  std::optional<std::string> white_space = {};
 };
 
 struct SchemaRules {

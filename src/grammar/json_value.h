@@ -11,7 +11,7 @@
 
 namespace skein::grammar {
 
-inline constexpr size_t kMaxSchemaBytes = 1024 * 1024;
+inline constexpr size_t kMaxSchemaBytes = size_t{1} << 20;
 inline constexpr uint32_t kMaxSchemaDepth = 128;
 inline constexpr uint32_t kMaxSchemaNodes = 100'000;
 

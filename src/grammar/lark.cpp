@@ -32,6 +32,10 @@ class LarkWriter {
     RegexStore& store = *rules_.regex;
     if (node.kind == Kind::kExpression) return node.expression;
     if (node.kind == Kind::kName) return named_terminal(node);
+    if (node.kind == Kind::kToken) {
+      at_ = node.at;
+      return fail("a control token inside a terminal"), kNothing;
+    }
     std::vector<ExprId> parts;
     for (const LarkPtr& part : node.parts) parts.push_back(terminal_expression(*part));
     if (node.kind == Kind::kOr) return store.either(std::move(parts));
@@ -59,9 +63,9 @@ class LarkWriter {
     return terminals_[node.name] = e;
   }
 
-  void push_terminal(ExprId e, std::vector<Symbol>& out) {
+  void push_terminal(uint32_t terminal, std::vector<Symbol>& out) const {
     if (ignore_ != kNoIgnore) out.push_back(Symbol::terminal(ignore_));
-    out.push_back(Symbol::terminal(rules_.add_terminal(e)));
+    out.push_back(Symbol::terminal(terminal));
   }
 
   void push_symbols(const LarkNode& node, std::vector<Symbol>& out) {
@@ -69,9 +73,13 @@ class LarkWriter {
     if (error_) return;
     switch (node.kind) {
       case Kind::kExpression:
-        return push_terminal(node.expression, out);
+        return push_terminal(rules_.add_terminal(node.expression), out);
+      case Kind::kToken:
+        return push_terminal(rules_.add_token(node.token), out);
       case Kind::kName:
-        if (is_terminal_name(node.name)) return push_terminal(named_terminal(node), out);
+        if (is_terminal_name(node.name)) {
+          return push_terminal(rules_.add_terminal(named_terminal(node)), out);
+        }
         at_ = node.at;
         if (grammar_.definitions.find(node.name) == grammar_.definitions.end()) {
           return fail(fmt::format("'{}' is not defined", node.name));
@@ -145,9 +153,9 @@ class LarkWriter {
 
 }  // namespace
 
-FormResult<Rules> lark_rules(std::string_view text) {
+FormResult<Rules> lark_rules(std::string_view text, const ControlTokens& controls) {
   Rules rules;
-  FormResult<LarkGrammar> grammar = parse_lark(text, *rules.regex);
+  FormResult<LarkGrammar> grammar = parse_lark(text, *rules.regex, controls);
   if (!grammar.ok()) return grammar.error();
   return LarkWriter(text, std::move(rules), std::move(grammar).value()).rules();
 }

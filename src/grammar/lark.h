@@ -3,7 +3,8 @@
 // Lower-case names are rules, upper-case names terminals, which are regular and cannot contain
 // themselves. There is no longest match: a text is in the language if the rules can make it.
 // `%ignore` allows its terminal in front of every terminal of a rule and at the end. Templates,
-// `%declare`, imports from elsewhere than `common`, and special tokens are refused by name.
+// `%declare` and imports from elsewhere than `common` are refused by name. `<|name|>` in a rule is
+// the control token with that text, `<[id]>` the one with that id.
 #pragma once
 
 #include <string_view>
@@ -12,6 +13,6 @@
 
 namespace skein::grammar {
 
-FormResult<Rules> lark_rules(std::string_view text);
+FormResult<Rules> lark_rules(std::string_view text, const ControlTokens& controls = {});
 
 }  // namespace skein::grammar

@@ -40,7 +40,8 @@ constexpr LarkCommon kCommon[] = {
 
 class LarkParser {
  public:
-  LarkParser(std::string_view text, RegexStore& store) : text_(text), store_(store) {}
+  LarkParser(std::string_view text, RegexStore& store, const ControlTokens& controls)
+      : text_(text), store_(store), controls_(controls) {}
 
   FormResult<LarkGrammar> parse() {
     while (!error_ && next_statement()) statement();
@@ -258,8 +259,13 @@ class LarkParser {
       node->parts.push_back(std::move(inner));
       return node;
     }
-    if (peek() == '<')
-      return fail("special tokens are not supported"), make(LarkNode::Kind::kOr, begin);
+    if (peek() == '<') {
+      LarkPtr node = make(LarkNode::Kind::kToken, begin);
+      std::string why;
+      node->token = read_control_token(text_, at_, controls_, why);
+      if (node->token == kNoToken) fail(why);
+      return node;
+    }
     LarkPtr node = make(LarkNode::Kind::kName, begin);
     node->name = name();
     if (node->name.empty()) fail("expected a name, a string or a regular expression");
@@ -338,6 +344,7 @@ class LarkParser {
 
   std::string_view text_;
   RegexStore& store_;
+  const ControlTokens& controls_;
   size_t at_ = 0;
   uint32_t depth_ = 0;
   LarkGrammar grammar_;
@@ -359,13 +366,14 @@ FormError lark_error(std::string_view text, size_t at, std::string_view why, For
   return {code, fmt::format("{} at {}:{}", why, line, column), ""};
 }
 
-FormResult<LarkGrammar> parse_lark(std::string_view text, RegexStore& store) {
+FormResult<LarkGrammar> parse_lark(std::string_view text, RegexStore& store,
+                                   const ControlTokens& controls) {
   if (text.size() > kMaxGrammarBytes) {
     return FormError{
         FormCode::kTooComplex,
         fmt::format("a grammar of {} bytes, at most {}", text.size(), kMaxGrammarBytes), ""};
   }
-  return LarkParser(text, store).parse();
+  return LarkParser(text, store, controls).parse();
 }
 
 }  // namespace skein::grammar

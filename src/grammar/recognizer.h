@@ -1,20 +1,23 @@
 // Earley's algorithm over bytes, as an automaton that builds itself: rows (sets of items), sets of
-// begun terminals and states are interned, so that a state is a small number and a step from it by
-// a byte is computed once.
+// begun terminals (lexers) and states are interned, so that a state is a small number and a step
+// from it by a byte is computed once.
 //
 // A state is a list of frames: a row, and what of its terminals has been read since. Where a
 // terminal may end, the row is advanced and a new frame stands beside the old one; there is no
 // longest match, so a grammar means exactly what it says. A rule in last place takes the place of
 // its parent (it completes what the parent would), so that lists do not grow rows. Distinct
 // texts are added to a state by CompiledGrammar::exact_step.
+//
+// What a frame allows does not depend on the frames beside it, and as long as a terminal goes on,
+// not on its row either: LexerTokens rests on that.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "grammar/flat_table.h"
 #include "grammar/rules.h"
 
 namespace skein::grammar {
@@ -23,24 +26,41 @@ using StateId = uint32_t;
 inline constexpr StateId kUnknownState = 0;
 inline constexpr StateId kDeadState = 1;
 
-inline constexpr uint32_t kMaxRowItems = 2000;
+inline constexpr uint32_t kMaxRowItems = 2000;   // also the frames of a state
 inline constexpr uint32_t kMaxSeenTexts = 4096;  // distinct texts in one list
 
 class Recognizer {
  public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Frame {
+    uint32_t row, lexer;
+    friend auto operator<=>(const Frame&, const Frame&) = default;
+  };
+  struct LexerStep {
+    uint32_t lexer;                          // kNone: nothing goes on
+    uint32_t accepted_from, accepted_count;  // the terminals that may end here
+  };
+
   explicit Recognizer(Rules rules);
 
   StateId start() const { return start_; }
   // kDeadState where the byte may not come.
   StateId step(StateId state, uint8_t byte) {
-    const StateId known = transitions_[size_t{state} * classes_ + class_of_[byte]];
-    return known != kUnknownState ? known : compute_step(state, class_of_[byte]);
+    const State& from = states_[state];
+    const StateId known = transitions_[from.transitions + column_of_[from.fine][byte]];
+    return known != kUnknownState ? known : compute_step(state, byte);
   }
+  // Likewise for a control token, which can come only where no text has begun.
+  StateId step_token(StateId state, TokenId token);
+  // The control tokens that may come.
+  void add_tokens(StateId state, std::vector<TokenId>& tokens) const;
   bool may_end(StateId state) const {
     const uint32_t top = states_[state].top;
     return top != kNone && rows_[top].accepting;
   }
-  bool must_end(StateId state) const { return may_end(state) && states_[state].frame_count == 0; }
+  bool must_end(StateId state) const {
+    return may_end(state) && states_[state].frame_count == 0 && !rows_[states_[state].top].tokens;
+  }
 
   // A distinct terminal has ended right here; until its text is added, the state lets it come
   // again.
@@ -52,11 +72,29 @@ class Recognizer {
 
   // The state with counters opened that no text of `bytes` bytes can exhaust.
   StateId clamped(StateId state, uint32_t bytes);
-  // Whether every text of `words` is the beginning of a terminal that has begun in `state`; `once`
+
+  std::span<const Frame> frames(StateId state) const {
+    return {frames_.data() + states_[state].frame_from, states_[state].frame_count};
+  }
+  LexerStep lexer_step(uint32_t lexer, uint8_t byte) {
+    const Lexer& from = lexers_[lexer];
+    const uint32_t known = lexer_transitions_[from.transitions + column_of_[from.fine][byte]];
+    return known != 0 ? lexer_steps_[known - 1] : compute_lexer_step(lexer, byte);
+  }
+  // What must follow where only one terminal has begun, else kNothing.
+  ExprId only_rest(uint32_t lexer) const {
+    return lexers_[lexer].count == 1 ? begun_[lexers_[lexer].from].rest : kNothing;
+  }
+  bool same_accepted(const LexerStep& a, const LexerStep& b) const;
+  // The state in which nothing counts but that terminals of `row` have ended as in `step`.
+  StateId behind(uint32_t row, const LexerStep& step);
+  // Whether every text of `words` is the beginning of a terminal that has begun in `lexer`; `once`
   // is the same language without a limit on its length, and `longest` that limit.
-  bool begins_all(StateId state, ExprId words, ExprId once, uint32_t longest);
+  bool begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest);
 
   uint32_t state_cost(StateId state) const { return states_[state].cost; }
+  uint32_t lexer_cost(uint32_t lexer) const { return lexers_[lexer].cost; }
+  uint32_t lexer_count() const { return static_cast<uint32_t>(lexers_.size()); }
   RegexStore& regex() { return *rules_.regex; }
   // A row outgrew its limit, or the expressions did: the states after it cannot be trusted.
   bool failed() const { return failed_ || rules_.regex->full() || rules_.regex->question_failed(); }
@@ -65,7 +103,6 @@ class Recognizer {
   void forget();
 
  private:
-  static constexpr uint32_t kNone = UINT32_MAX;
   struct Item {
     uint32_t position;   // in positions_
     uint32_t completes;  // the rule that its end completes
@@ -78,15 +115,15 @@ class Recognizer {
     Symbol symbol;
     bool end;   // behind the last symbol
     bool last;  // the symbol is the last one
-    uint32_t production;
   };
   struct Row {
-    std::vector<Item> items;             // sorted by what they wait for
-    std::vector<uint32_t> terminals_of;  // the first item of each group waiting for one terminal
-    uint32_t rules_from = 0;             // items from here on wait for rules
-    bool accepting = false;
-    bool pending = false, unsure = false;
+    uint32_t items_from = 0, items_count = 0;    // in items_, sorted by what they wait for
+    uint32_t rules_from = 0;                     // the first that waits for a rule
+    uint32_t kernel_from = 0, kernel_count = 0;  // in items_: what it was made of
     uint32_t lexer = kNone;
+    bool accepting = false;
+    bool tokens = false;  // some wait for control tokens
+    bool pending = false, unsure = false;
   };
   struct Begun {  // a terminal that has begun
     uint32_t terminal;
@@ -94,17 +131,16 @@ class Recognizer {
     ExprId rest;
     friend auto operator<=>(const Begun&, const Begun&) = default;
   };
-  struct LexerStep {
-    uint32_t lexer;                          // kNone: nothing goes on
-    uint32_t accepted_from, accepted_count;  // in accepted_
-  };
-  struct Frame {
-    uint32_t row, lexer;
-    friend auto operator<=>(const Frame&, const Frame&) = default;
+  struct Lexer {
+    uint32_t from, count;  // in begun_
+    uint32_t transitions;  // of its first column
+    uint32_t cost;
+    bool fine;  // see column_of_
   };
   struct State {
     uint32_t frame_from, frame_count, top, cost;
-    bool pending, unsure;
+    uint32_t transitions;
+    bool pending, unsure, fine;
   };
   struct Seen {
     std::vector<ExprId> spellings;
@@ -113,21 +149,27 @@ class Recognizer {
   };
 
   void make_positions();
-  void make_byte_classes();
-  void make_nullable();
+  void make_byte_groups();
   void begin();
+  uint32_t columns(bool fine) const { return fine ? 256 : groups_; }
+  std::span<const Item> items(const Row& row) const {
+    return {items_.data() + row.items_from, row.items_count};
+  }
+  std::span<const Begun> begun(uint32_t lexer) const {
+    return {begun_.data() + lexers_[lexer].from, lexers_[lexer].count};
+  }
   uint32_t intern_row(std::vector<Item>& kernel);
-  void close_row(uint32_t row, const std::vector<Item>& kernel);
-  void predict(uint32_t row, const Item& item, const Symbol& symbol, bool last,
-               std::vector<Item>& items);
-  void complete(const Item& item, std::vector<Item>& items);
-  void add_item(const Item& item, std::vector<Item>& items);
+  void close_row(uint32_t row, std::span<const Item> kernel);
+  void sort_items();
+  void predict(uint32_t row, const Item& item, const Symbol& symbol, bool last);
+  void complete(const Item& item);
+  void add_item(const Item& item);
   void advance_row(uint32_t row, uint32_t terminal, uint32_t seen, std::vector<Item>& kernel);
   uint32_t row_lexer(uint32_t row);
   uint32_t intern_lexer(std::vector<Begun>& begun);
-  const LexerStep& lexer_step(uint32_t lexer, uint32_t byte_class);
+  LexerStep compute_lexer_step(uint32_t lexer, uint8_t byte);
   StateId intern_state(std::span<const Frame> frames, uint32_t top);
-  StateId compute_step(StateId state, uint32_t byte_class);
+  StateId compute_step(StateId state, uint8_t byte);
   StateId with_new_row(std::vector<Frame>& frames, std::vector<Item>& kernel);
   uint32_t intern_seen(Seen seen);
   uint32_t with_pending(uint32_t seen);
@@ -139,30 +181,34 @@ class Recognizer {
   std::vector<Position> positions_;
   std::vector<uint32_t> first_position_;        // of a production
   std::vector<std::vector<uint32_t>> of_rule_;  // productions
-  std::vector<char> nullable_rule_;
-  std::array<uint16_t, 256> class_of_{};
-  std::vector<uint8_t> byte_of_class_;
-  uint32_t classes_ = 0;
-  // Until a list has seen a text, bytes that the grammar itself does not tell apart act alike.
-  std::vector<uint32_t> group_of_class_;
-  std::vector<std::vector<uint32_t>> groups_;
-  std::vector<char> coarse_lexer_;
+  std::vector<uint8_t> nullable_rule_;
+  // Bytes that the grammar does not tell apart are a group, and a column of most tables. Where a
+  // list has seen a text, every byte is a column of its own: tables are `fine` there.
+  uint32_t groups_ = 0;
+  std::array<std::array<uint8_t, 256>, 2> column_of_{};  // by `fine` and byte
 
   std::vector<Row> rows_;
-  std::vector<std::vector<Begun>> lexers_;
-  std::vector<uint32_t> lexer_transitions_;  // lexer x class: index in lexer_steps_ + 1
+  std::vector<Item> items_;
+  std::vector<Lexer> lexers_;
+  std::vector<Begun> begun_;
+  std::vector<uint32_t> lexer_transitions_;  // index in lexer_steps_ + 1
   std::vector<LexerStep> lexer_steps_;
   std::vector<std::pair<uint32_t, uint32_t>> accepted_;  // terminal, seen
   std::vector<State> states_;
   std::vector<Frame> frames_;
-  std::vector<StateId> transitions_;  // state x class
+  std::vector<StateId> transitions_;
   std::vector<Seen> seen_;
-  std::unordered_multimap<uint64_t, uint32_t> row_ids_, lexer_ids_, state_ids_, seen_ids_;
-  std::unordered_map<uint32_t, std::vector<Item>> kernels_;
-  std::unordered_map<uint64_t, StateId> clamped_;
-  std::vector<uint32_t> item_table_;  // finds duplicates while a row is closed
-  uint64_t row_bytes_ = 0;
+  uint64_t seen_bytes_ = 0;
+  IdTable row_ids_, lexer_ids_, state_ids_, seen_ids_;
+  FlatMap<StateId> clamped_;
   StateId start_ = kDeadState;
+
+  // Room for what is being made, kept from one to the next.
+  std::vector<Item> open_items_;      // of the row that is being closed
+  std::vector<uint32_t> item_table_;  // finds duplicates among them
+  std::vector<Item> kernel_room_;
+  std::vector<Frame> frame_room_;
+  std::vector<Begun> begun_room_;
 };
 
 }  // namespace skein::grammar

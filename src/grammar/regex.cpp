@@ -66,7 +66,7 @@ ExprId RegexStore::intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nu
     full_ = true;
     return kNothing;
   }
-  nodes_.push_back({kind, nullable, extended, a, b, c});
+  nodes_.push_back({kind, nullable, extended, is_finite(kind, a, b, c), a, b, c});
   const auto id = static_cast<ExprId>(nodes_.size() - 1);
   table_[at] = id + 1;
   if (nodes_.size() * 2 > table_.size()) grow_table();
@@ -194,13 +194,15 @@ ExprId RegexStore::concat(std::span<const ExprId> parts) {
   return result;
 }
 
-void RegexStore::flatten(Kind kind, ExprId part, std::vector<ExprId>& out) const {
-  const Node& node = nodes_[part];
-  if (node.kind != kind) {
-    out.push_back(part);
-    return;
+// What is inside a part of the same kind is of another.
+void RegexStore::flatten(Kind kind, std::vector<ExprId>& parts) const {
+  for (size_t i = 0, n = parts.size(); i < n; ++i) {
+    const Node& node = nodes_[parts[i]];
+    if (node.kind != kind) continue;
+    const std::span<const ExprId> inner = list(node);
+    parts[i] = inner[0];
+    parts.insert(parts.end(), inner.begin() + 1, inner.end());
   }
-  for (const ExprId inner : list(node)) out.push_back(inner);
 }
 
 void RegexStore::merge_classes(Kind kind, std::vector<ExprId>& parts) {
@@ -276,9 +278,8 @@ bool RegexStore::has_opposite(const std::vector<ExprId>& sorted) const {
   });
 }
 
-ExprId RegexStore::either(std::vector<ExprId> raw) {
-  std::vector<ExprId> parts;
-  for (const ExprId part : raw) flatten(Kind::kOr, part, parts);
+ExprId RegexStore::either(std::vector<ExprId> parts) {
+  flatten(Kind::kOr, parts);
   std::sort(parts.begin(), parts.end());
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   std::erase(parts, kNothing);
@@ -304,9 +305,8 @@ ExprId RegexStore::either(std::vector<ExprId> raw) {
   return intern_list(Kind::kOr, parts);
 }
 
-ExprId RegexStore::both(std::vector<ExprId> raw) {
-  std::vector<ExprId> parts;
-  for (const ExprId part : raw) flatten(Kind::kAnd, part, parts);
+ExprId RegexStore::both(std::vector<ExprId> parts) {
+  flatten(Kind::kAnd, parts);
   std::sort(parts.begin(), parts.end());
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   std::erase(parts, kAnything);
@@ -365,7 +365,7 @@ ExprId RegexStore::multiple(uint32_t modulus, uint32_t remainder) {
 uint64_t RegexStore::bytes() const {
   return nodes_.capacity() * sizeof(Node) + lists_.capacity() * sizeof(ExprId) + text_.capacity() +
          sets_.capacity() * sizeof(ByteSet) + table_.capacity() * sizeof(uint32_t) +
-         (derivatives_.size() + live_.size() + begins_.size()) * 32;
+         derivatives_.bytes() + begins_.bytes() + live_.capacity();
 }
 
 void RegexStore::forget_after(const Mark& mark) {
@@ -375,9 +375,9 @@ void RegexStore::forget_after(const Mark& mark) {
   std::erase_if(texts_, [&](const auto& entry) { return entry.second >= mark.text; });
   std::erase_if(set_ids_, [&](const auto& entry) { return entry.second >= mark.sets; });
   sets_.resize(mark.sets);
-  derivatives_ = {};
-  live_ = {};
-  begins_ = {};
+  derivatives_.clear();
+  begins_.clear();
+  live_.clear();
   full_ = question_failed_ = false;
   size_t size = 1024;
   while (size < nodes_.size() * 2 + 2) size *= 2;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "grammar/byte_set.h"
+#include "grammar/flat_table.h"
 
 namespace skein::grammar {
 
@@ -67,6 +68,7 @@ class RegexStore {
   Answer disjoint(ExprId a, ExprId b);
   // Whether every text of `words` is the beginning of a text of `e`.
   Answer begins_all(ExprId e, ExprId words);
+  void remember_begins_all(ExprId e, ExprId words);  // where the answer is known to be yes
   bool question_failed() const { return question_failed_; }
   void allow_more_expressions(uint32_t more) { max_expressions_ += more; }
   void allow_more_questions() { search_work_ = 0; }
@@ -108,8 +110,11 @@ class RegexStore {
     Kind kind;
     bool nullable;
     bool extended;  // has an intersection or a complement inside
+    bool finite;    // it is known to have but finitely many texts
     uint32_t a, b, c;
   };
+
+  enum class Live : uint8_t { kNotAsked, kNo, kYes, kUnknown };
 
   ExprId intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nullable, bool extended);
   ExprId intern_list(Kind kind, std::span<const ExprId> parts);
@@ -119,16 +124,21 @@ class RegexStore {
   std::span<const ExprId> list(const Node& node) const { return {&lists_[node.a], node.b}; }
   ExprId literal_slice(uint32_t offset, uint32_t length);
   ExprId literal_tree(std::span<const std::string> sorted, size_t depth);
-  void flatten(Kind kind, ExprId part, std::vector<ExprId>& out) const;
+  void flatten(Kind kind, std::vector<ExprId>& parts) const;
   void merge_classes(Kind kind, std::vector<ExprId>& parts);
   void merge_tails(std::vector<ExprId>& parts);
   void merge_repeats(std::vector<ExprId>& parts);
   bool has_opposite(const std::vector<ExprId>& sorted) const;
+  bool is_finite(Kind kind, uint32_t a, uint32_t b, uint32_t c) const;
+  bool endless(ExprId e) const;
+  ExprId without_exceptions(ExprId e) const;
 
   ExprId derive(ExprId e, uint8_t byte);
   ExprId derive_concat(ExprId e, uint8_t byte);
   void heads(ExprId e, std::vector<ByteSet>& sets, bool& digits) const;
   std::vector<uint8_t> representatives(ExprId e, ExprId also = kNothing) const;
+  Live known_live(ExprId e) const { return e < live_.size() ? live_[e] : Live::kNotAsked; }
+  void remember_live(ExprId e, Answer answer);
   Answer live_by_structure(ExprId e);
   Answer live_by_search(ExprId e);
 
@@ -144,9 +154,9 @@ class RegexStore {
   std::vector<uint32_t> table_;  // open addressing, id + 1
   std::unordered_map<uint64_t, uint32_t> set_ids_;
   std::unordered_map<std::string, uint32_t> texts_;
-  std::unordered_map<uint64_t, ExprId> derivatives_;
-  std::unordered_map<ExprId, Answer> live_;
-  std::unordered_map<uint64_t, Answer> begins_;
+  FlatMap<ExprId> derivatives_;
+  FlatMap<Answer> begins_;
+  std::vector<Live> live_;  // by expression, as far as it was asked
 };
 
 }  // namespace skein::grammar

@@ -37,9 +37,10 @@ ExprId RegexStore::derivative(ExprId e, uint8_t byte) {
       break;
   }
   const uint64_t key = uint64_t{e} << 8 | byte;
-  if (const auto found = derivatives_.find(key); found != derivatives_.end()) return found->second;
+  if (const ExprId* known = derivatives_.find(key)) return *known;
   const ExprId result = derive(e, byte);
-  if (!full_) derivatives_.emplace(key, result);
+  // A question on the way may have come here already.
+  if (!full_ && derivatives_.find(key) == nullptr) derivatives_.add(key, result);
   return result;
 }
 
@@ -170,11 +171,27 @@ std::vector<uint8_t> RegexStore::representatives(ExprId e, ExprId also) const {
 Answer RegexStore::live(ExprId e) {
   if (e == kNothing) return Answer::kNo;
   if (!nodes_[e].extended || nodes_[e].nullable) return Answer::kYes;
-  if (const auto found = live_.find(e); found != live_.end()) return found->second;
+  switch (known_live(e)) {
+    case Live::kNo:
+      return Answer::kNo;
+    case Live::kYes:
+      return Answer::kYes;
+    case Live::kUnknown:
+      return Answer::kUnknown;
+    case Live::kNotAsked:
+      break;
+  }
   const Answer answer = live_by_structure(e);
   if (answer == Answer::kUnknown) question_failed_ = true;
-  live_[e] = answer;
+  remember_live(e, answer);
   return answer;
+}
+
+void RegexStore::remember_live(ExprId e, Answer answer) {
+  if (e >= live_.size()) live_.resize(nodes_.size(), Live::kNotAsked);
+  live_[e] = answer == Answer::kNo    ? Live::kNo
+             : answer == Answer::kYes ? Live::kYes
+                                      : Live::kUnknown;
 }
 
 Answer RegexStore::live_by_structure(ExprId e) {
@@ -231,18 +248,18 @@ Answer RegexStore::live_by_search(ExprId start) {
     ++level.next;
     ++search_work_;
     if (next == kNothing || !seen.insert(next).second) continue;
-    const auto known = live_.find(next);
-    if (nullable(next) || !nodes_[next].extended ||
-        (known != live_.end() && known->second == Answer::kYes)) {
-      for (const Level& on_the_way : path) live_[on_the_way.e] = Answer::kYes;
+    const Live known = known_live(next);
+    if (nullable(next) || !nodes_[next].extended || known == Live::kYes) {
+      for (const Level& on_the_way : path) remember_live(on_the_way.e, Answer::kYes);
       return Answer::kYes;
     }
-    if (known != live_.end() && known->second == Answer::kNo) continue;
+    if (known == Live::kNo) continue;
     if (full_ || seen.size() > kSearchLimit || search_work_ > kSearchWork) return Answer::kUnknown;
     path.push_back({next, representatives(next)});
   }
-  for (const ExprId e : seen) live_[e] = Answer::kNo;
-  return full_ ? Answer::kUnknown : Answer::kNo;
+  if (full_) return Answer::kUnknown;
+  for (const ExprId e : seen) remember_live(e, Answer::kNo);
+  return Answer::kNo;
 }
 
 Answer RegexStore::disjoint(ExprId a, ExprId b) {
@@ -255,9 +272,64 @@ Answer RegexStore::contains(ExprId big, ExprId small) {
   return disjoint(small, negation(big));
 }
 
-Answer RegexStore::begins_all(ExprId e, ExprId words) {
+bool RegexStore::is_finite(Kind kind, uint32_t a, uint32_t b, uint32_t c) const {
+  const auto finite = [&](ExprId part) { return nodes_[part].finite; };
+  switch (kind) {
+    case Kind::kNothing:
+    case Kind::kEmpty:
+    case Kind::kClass:
+    case Kind::kLiteral:
+      return true;
+    case Kind::kConcat:
+      return finite(a) && finite(b);
+    case Kind::kOr:
+      return std::all_of(&lists_[a], &lists_[a] + b, finite);
+    case Kind::kAnd:
+      return std::any_of(&lists_[a], &lists_[a] + b, finite);
+    case Kind::kRepeat:
+      return c != kUnbounded && finite(a);
+    case Kind::kAnything:
+    case Kind::kNot:
+    case Kind::kMultiple:
+      return false;
+  }
+  return false;
+}
+
+// Whether every beginning of a text of `e` is the beginning of infinitely many: it ends with
+// something that may come again and again.
+bool RegexStore::endless(ExprId e) const {
+  if (nodes_[e].extended) return false;
+  while (nodes_[e].kind == Kind::kConcat) e = nodes_[e].b;
+  return nodes_[e].kind == Kind::kAnything ||
+         (nodes_[e].kind == Kind::kRepeat && nodes_[e].c == kUnbounded);
+}
+
+// What is endless has the same beginnings without finitely many exceptions. So the names that an
+// object may have beside those it lists begin as any name does.
+ExprId RegexStore::without_exceptions(ExprId e) const {
+  const ExprId first = nodes_[e].kind == Kind::kConcat ? nodes_[e].a : e;
+  if (nodes_[first].kind != Kind::kAnd) return e;
+  ExprId rest = kNothing;
+  for (const ExprId part : list(nodes_[first])) {
+    if (nodes_[part].kind == Kind::kNot && nodes_[nodes_[part].a].finite) continue;
+    if (rest != kNothing) return e;
+    rest = part;
+  }
+  return rest != kNothing && endless(rest) ? rest : e;
+}
+
+void RegexStore::remember_begins_all(ExprId e, ExprId words) {
   const uint64_t key = uint64_t{e} << 32 | words;
-  if (const auto found = begins_.find(key); found != begins_.end()) return found->second;
+  if (begins_.find(key) == nullptr) begins_.add(key, Answer::kYes);
+}
+
+Answer RegexStore::begins_all(ExprId e, ExprId words) {
+  if (const ExprId simple = without_exceptions(e); simple != e) {
+    if (begins_all(simple, words) == Answer::kYes) return Answer::kYes;
+  }
+  const uint64_t key = uint64_t{e} << 32 | words;
+  if (const Answer* known = begins_.find(key)) return *known;
   std::unordered_set<uint64_t> seen{key};
   std::deque<std::pair<ExprId, ExprId>> open{{e, words}};
   Answer answer = Answer::kYes;
@@ -279,7 +351,7 @@ Answer RegexStore::begins_all(ExprId e, ExprId words) {
     }
     if (seen.size() > 2000) answer = Answer::kUnknown;
   }
-  begins_[key] = answer;
+  begins_.add(key, answer);
   return answer;
 }
 

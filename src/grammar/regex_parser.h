@@ -13,7 +13,7 @@
 
 namespace skein::grammar {
 
-inline constexpr size_t kMaxPatternBytes = 64 * 1024;
+inline constexpr size_t kMaxPatternBytes = size_t{64} << 10;
 inline constexpr uint32_t kMaxPatternDepth = 128;
 
 struct PatternOptions {

@@ -1,49 +1,110 @@
 #include "grammar/rules.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
+
+#include "grammar/flat_table.h"
 
 namespace skein::grammar {
 namespace {
 
-bool can_finish(const Rules& rules, const Production& production, const std::vector<char>& done) {
-  return std::all_of(production.symbols.begin(), production.symbols.end(), [&](const Symbol& s) {
-    return s.kind == Symbol::Kind::kTerminal ? rules.terminals[s.index].expression != kNothing
-                                             : done[s.index] != 0;
-  });
-}
-
-// Which rules have an end, by who uses whom, so that the time is linear.
-std::vector<char> rules_with_end(const Rules& rules) {
-  std::vector<char> done(rules.rules.size(), 0);
-  std::vector<std::vector<uint32_t>> users(rules.rules.size());
-  std::vector<uint32_t> open;
-  const auto try_rule = [&](uint32_t rule) {
-    if (done[rule]) return;
-    for (const Production& production : rules.rules[rule]) {
-      if (!can_finish(rules, production, done)) continue;
-      done[rule] = 1;
-      open.push_back(rule);
-      return;
+// Equal terminals become one, so that what has begun is the same wherever it has.
+void merge_terminals(Rules& rules) {
+  FlatMap<uint32_t> first_of;
+  std::vector<uint32_t> same(rules.terminals.size());
+  for (uint32_t i = 0; i < rules.terminals.size(); ++i) {
+    const Terminal& terminal = rules.terminals[i];
+    same[i] = i;
+    if (terminal.token != kNoToken) continue;
+    const uint64_t key = (uint64_t{terminal.expression} + 1) * 2 + (terminal.distinct ? 1 : 0);
+    if (const uint32_t* first = first_of.find(key)) {
+      same[i] = *first;
+    } else {
+      first_of.add(key, i);
     }
-  };
-  for (uint32_t rule = 0; rule < rules.rules.size(); ++rule) {
-    for (const Production& production : rules.rules[rule]) {
-      for (const Symbol& symbol : production.symbols) {
-        if (symbol.kind == Symbol::Kind::kRule) users[symbol.index].push_back(rule);
+  }
+  for (auto& rule : rules.rules) {
+    for (Production& production : rule) {
+      for (Symbol& symbol : production.symbols) {
+        if (symbol.kind == Symbol::Kind::kTerminal) symbol.index = same[symbol.index];
       }
     }
   }
-  for (uint32_t rule = 0; rule < rules.rules.size(); ++rule) try_rule(rule);
-  while (!open.empty()) {
-    const uint32_t rule = open.back();
-    open.pop_back();
-    for (const uint32_t user : users[rule]) try_rule(user);
-  }
-  return done;
 }
 
 }  // namespace
+
+std::vector<uint8_t> rules_made_of(const Rules& rules, std::span<const uint8_t> terminals) {
+  struct Open {
+    uint32_t rule, missing;  // symbols that do not hold yet
+  };
+  std::vector<Open> productions;
+  std::vector<std::vector<uint32_t>> users(rules.rules.size());  // productions, once a use
+  std::vector<uint8_t> holds(rules.rules.size(), 0);
+  std::vector<uint32_t> found;
+  const auto check = [&](const Open& production) {
+    if (production.missing > 0 || holds[production.rule]) return;
+    holds[production.rule] = 1;
+    found.push_back(production.rule);
+  };
+  for (uint32_t rule = 0; rule < rules.rules.size(); ++rule) {
+    for (const Production& production : rules.rules[rule]) {
+      Open open{rule, 0};
+      for (const Symbol& symbol : production.symbols) {
+        const bool is_rule = symbol.kind == Symbol::Kind::kRule;
+        if (!is_rule && terminals[symbol.index]) continue;
+        ++open.missing;
+        if (is_rule) users[symbol.index].push_back(static_cast<uint32_t>(productions.size()));
+      }
+      productions.push_back(open);
+      check(open);
+    }
+  }
+  while (!found.empty()) {
+    const uint32_t rule = found.back();
+    found.pop_back();
+    for (const uint32_t user : users[rule]) {
+      --productions[user].missing;
+      check(productions[user]);
+    }
+  }
+  return holds;
+}
+
+TokenId read_control_token(std::string_view text, size_t& at, const ControlTokens& controls,
+                           std::string& why) {
+  const size_t end = std::min(text.find('>', at), text.find('\n', at));
+  if (end == std::string_view::npos || text[end] != '>') {
+    why = "a control token without its >";
+    return kNoToken;
+  }
+  const std::string_view name = text.substr(at, end + 1 - at);
+  TokenId token = kNoToken;
+  if (name.starts_with("<[") && name.ends_with("]>")) {
+    const char* last = name.data() + name.size() - 2;
+    const auto read = std::from_chars(name.data() + 2, last, token);
+    if (read.ec != std::errc() || read.ptr != last || token < 0) token = kNoToken;
+  } else if (controls) {
+    token = controls(name);
+  }
+  if (token == kNoToken) {
+    why = fmt::format("'{}' is not a control token of this model", name);
+  } else {
+    at = end + 1;
+  }
+  return token;
+}
+
+Symbol free_text(Rules& rules, std::span<const std::string> markers) {
+  RegexStore& regex = *rules.regex;
+  ExprId text = kAnything;
+  if (!markers.empty()) {
+    const ExprId marker = regex.literals({markers.begin(), markers.end()});
+    text = regex.negation(regex.concat(kAnything, regex.concat(marker, kAnything)));
+  }
+  return Symbol::terminal(rules.add_terminal(text));
+}
 
 // Nothing empty is guarded: whether a rule may be empty must not depend on a count.
 Symbol counted_list(Rules& rules, const Symbol& item, uint32_t lo, uint32_t hi) {
@@ -83,13 +144,24 @@ FormResult<Rules> finished_rules(Rules rules) {
         fmt::format("a search of more than {} expressions or {} steps", kSearchLimit, kSearchWork),
         ""};
   }
-  const std::vector<char> done = rules_with_end(rules);
-  for (auto& rule : rules.rules) {
-    std::erase_if(rule, [&](const Production& p) { return !can_finish(rules, p, done); });
+  std::vector<uint8_t> terminals;
+  for (const Terminal& terminal : rules.terminals) {
+    terminals.push_back(terminal.expression != kNothing || terminal.token != kNoToken ? 1 : 0);
   }
-  if (!done[rules.start]) {
+  const std::vector<uint8_t> rules_with_end = rules_made_of(rules, terminals);
+  const auto has_end = [&](const Symbol& symbol) {
+    return symbol.kind == Symbol::Kind::kTerminal ? terminals[symbol.index] != 0
+                                                  : rules_with_end[symbol.index] != 0;
+  };
+  for (auto& rule : rules.rules) {
+    std::erase_if(rule, [&](const Production& p) {
+      return !std::all_of(p.symbols.begin(), p.symbols.end(), has_end);
+    });
+  }
+  if (!rules_with_end[rules.start]) {
     return FormError{FormCode::kUnsatisfiableSchema, "no text can match", ""};
   }
+  merge_terminals(rules);
   return rules;
 }
 

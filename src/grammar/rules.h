@@ -7,10 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/ids.h"
 #include "grammar/form_error.h"
 #include "grammar/regex.h"
 
@@ -38,7 +42,12 @@ struct Production {
 struct Terminal {
   ExprId expression;
   bool distinct = false;  // a JSON scalar that may not come twice in its list, by value
+  // A control token, which no text can stand for; its expression is kNothing.
+  TokenId token = kNoToken;
 };
+
+// The id of a control token by its text, or kNoToken: what a grammar that names one is read with.
+using ControlTokens = std::function<TokenId(std::string_view)>;
 
 struct Rules {
   std::shared_ptr<RegexStore> regex = std::make_shared<RegexStore>();
@@ -48,6 +57,10 @@ struct Rules {
 
   uint32_t add_terminal(ExprId expression, bool distinct = false) {
     terminals.push_back({expression, distinct});
+    return static_cast<uint32_t>(terminals.size() - 1);
+  }
+  uint32_t add_token(TokenId token) {
+    terminals.push_back({kNothing, false, token});
     return static_cast<uint32_t>(terminals.size() - 1);
   }
   uint32_t add_rule() {
@@ -61,6 +74,19 @@ struct Rules {
 
 // `item`, from `lo` to `hi` times, as a rule that counts.
 Symbol counted_list(Rules& rules, const Symbol& item, uint32_t lo, uint32_t hi);
+
+// Reads `<|name|>` or `<[id]>` at `at`, which moves behind it; kNoToken with the reason where that
+// is not a control token.
+TokenId read_control_token(std::string_view text, size_t& at, const ControlTokens& controls,
+                           std::string& why);
+
+// Text that does not contain any of `markers`: what stands in front of the first of them, or all
+// of an answer. Without markers, any text.
+Symbol free_text(Rules& rules, std::span<const std::string> markers);
+
+// Which rules have a production whose symbols all hold: terminals as `terminals` says, rules where
+// the same is true of them.
+std::vector<uint8_t> rules_made_of(const Rules& rules, std::span<const uint8_t> terminals);
 
 // Takes out what can never be finished (terminals without a text, rules without an end) and checks
 // the limits. Nothing left is unsatisfiable.

@@ -34,9 +34,19 @@ void SchemaReader::relax(JsonId keyword, std::string_view why) {
   relaxed_.insert(keyword);
 }
 
-std::vector<std::string> SchemaReader::relaxed() const {
+std::vector<std::string> SchemaReader::relaxed() {
   std::vector<std::string> pointers;
-  for (const JsonId keyword : relaxed_) pointers.push_back(document_.pointer(keyword));
+  size_t bytes = 0;
+  for (const JsonId keyword : relaxed_) {
+    pointers.push_back(document_.pointer(keyword));
+    bytes += pointers.back().size();
+    if (bytes <= kMaxRelaxedBytes) continue;
+    fail(FormCode::kTooComplex,
+         fmt::format("more than {} bytes of pointers to keywords that cannot be enforced",
+                     kMaxRelaxedBytes),
+         kNoJson);
+    break;
+  }
   return pointers;
 }
 

@@ -152,7 +152,7 @@ std::optional<Decimal> SchemaReader::read_number(JsonId schema, std::string_view
     fail(FormCode::kInvalidSchema, fmt::format("{} is not a number", name), keyword);
     return std::nullopt;
   }
-  const auto value = Decimal::parse(node(keyword).text);
+  auto value = Decimal::parse(node(keyword).text);
   if (!value) fail(FormCode::kTooComplex, "a number of more than 400 digits", keyword);
   return value;
 }

@@ -132,8 +132,9 @@ void SchemaReader::read_cells(JsonId schema, ObjectSet& object) {
     cell.implicit = false;
   }
   const JsonId properties = get(schema, "properties");
-  for (ObjectSet::Member& member : object.members) {
-    const bool listed = properties != kNoJson && get(properties, member.name) != kNoJson;
+  const size_t listed = properties == kNoJson ? 0 : node(properties).members.size();
+  for (size_t i = 0; i < object.members.size(); ++i) {  // those that are listed come first
+    ObjectSet::Member& member = object.members[i];
     const ExprId text = spelled_text(store_, member.name, Spelling::kJson);
     bool matched = false;
     for (const auto& [names, what] : parts) {
@@ -141,7 +142,7 @@ void SchemaReader::read_cells(JsonId schema, ObjectSet& object) {
       member.form = forms_.both(member.form, what);
       matched = true;
     }
-    if (!listed && !matched) member.form = forms_.both(member.form, others);
+    if (i >= listed && !matched) member.form = forms_.both(member.form, others);
   }
 }
 

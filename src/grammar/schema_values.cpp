@@ -64,10 +64,7 @@ ExprId ValueAlgebra::text_of(const StringSet& set) {
   return store_.both(set.language, store_.repeat(json_char(store_), set.lo, set.hi));
 }
 
-FormId ValueAlgebra::form_of(const ObjectSet& object, const std::string& name) {
-  for (const ObjectSet::Member& member : object.members) {
-    if (member.name == name) return member.form;
-  }
+FormId ValueAlgebra::form_of_other(const ObjectSet& object, const std::string& name) {
   const ExprId text = spelled_text(store_, name, Spelling::kJson);
   for (const ObjectSet::Cell& cell : object.cells) {
     if (cell.names == kAnything || store_.live(store_.both(cell.names, text)) == Answer::kYes) {
@@ -189,7 +186,7 @@ std::optional<ObjectSet> ValueAlgebra::both_objects(const ObjectSet& a, const Ob
     const auto found = of_b.find(member.name);
     const bool in_b = found != of_b.end();
     if (in_b) used[found->second] = 1;
-    const FormId other = in_b ? b.members[found->second].form : form_of(b, member.name);
+    const FormId other = in_b ? b.members[found->second].form : form_of_other(b, member.name);
     result.members.push_back({member.name, forms_.both(member.form, other),
                               member.required || (in_b && b.members[found->second].required)});
   }
@@ -197,7 +194,7 @@ std::optional<ObjectSet> ValueAlgebra::both_objects(const ObjectSet& a, const Ob
     if (used[i]) continue;
     const ObjectSet::Member& member = b.members[i];
     result.members.push_back(
-        {member.name, forms_.both(member.form, form_of(a, member.name)), member.required});
+        {member.name, forms_.both(member.form, form_of_other(a, member.name)), member.required});
   }
   for (const ObjectSet::Member& member : result.members) {
     if (member.required && member.form == kNoForm) return std::nullopt;

@@ -101,8 +101,8 @@ class ValueAlgebra {
   void unite(ValueSet& into, const ValueSet& more);
   ValueSet both(const ValueSet& a, const ValueSet& b);
   std::optional<ValueSet> complement(const ValueSet& set);
-  // What `object` says about a name.
-  FormId form_of(const ObjectSet& object, const std::string& name);
+  // What `object` says about a name that none of its members has.
+  FormId form_of_other(const ObjectSet& object, const std::string& name);
   // The texts of a string set, between the quotes.
   ExprId text_of(const StringSet& set);
 

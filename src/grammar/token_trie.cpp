@@ -5,12 +5,13 @@
 #include <deque>
 
 #include "grammar/char_set.h"
+#include "grammar/lexer_tokens.h"
 
 namespace skein::grammar {
 namespace {
 
-// Slices by length: a string that may have 20 more bytes takes the first two as they are.
-constexpr std::array<uint32_t, 4> kSliceBytes = {4, 10, 30, 128};
+// A string that may have 20 more bytes takes plain tokens of up to 10 as they are.
+constexpr std::array<uint32_t, 5> kPlainBytes = {0, 4, 10, 30, 128};
 
 // Text that a JSON string holds without escapes.
 bool is_plain(std::string_view text) {
@@ -21,7 +22,7 @@ bool is_plain(std::string_view text) {
   return true;
 }
 
-// `sorted` has the tokens of a slice by their bytes; each stands for all with the same bytes.
+// `sorted` has tokens by their bytes; each stands for all with the same bytes.
 std::vector<TokenTrie::Node> trie_of(const std::vector<std::string>& tokens,
                                      const std::vector<TokenId>& sorted) {
   struct Open {
@@ -58,15 +59,48 @@ std::vector<TokenTrie::Node> trie_of(const std::vector<std::string>& tokens,
 
 }  // namespace
 
+// Each of `different` stands for all with the same bytes, which hang behind it in a list.
+void TokenTrie::link_same_bytes(const std::vector<TokenId>& sorted,
+                                std::vector<TokenId>& different) {
+  same_.assign(tokens_.size(), kNoToken);
+  for (const TokenId token : sorted) {
+    if (different.empty() || bytes_of(different.back()) != bytes_of(token)) {
+      different.push_back(token);
+      continue;
+    }
+    const auto first = static_cast<size_t>(different.back());
+    same_[static_cast<size_t>(token)] = same_[first];
+    same_[first] = token;
+  }
+}
+
+void TokenTrie::add_level(uint32_t longest, const std::vector<TokenId>& different,
+                          const std::vector<uint8_t>& plain) {
+  TokenMask mask(size());
+  std::vector<TokenId> others;
+  for (size_t i = 0; i < different.size(); ++i) {
+    if (!plain[i] || bytes_of(different[i]).size() > longest) {
+      others.push_back(different[i]);
+      continue;
+    }
+    for (TokenId token = different[i]; token != kNoToken; token = same_bytes(token)) {
+      mask.set(token);
+    }
+  }
+  levels_.push_back({longest, std::move(mask), trie_of(tokens_, others)});
+}
+
 Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string> tokens) {
-  std::shared_ptr<TokenTrie> trie(new TokenTrie);
-  trie->same_.assign(tokens.size(), kNoToken);
+  std::shared_ptr<TokenTrie> trie(new TokenTrie(static_cast<uint32_t>(tokens.size())));
   std::vector<TokenId> sorted;
   std::array<bool, 256> starts{};
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].empty()) continue;
     if (tokens[i].size() == 1) starts[static_cast<uint8_t>(tokens[i][0])] = true;
-    sorted.push_back(static_cast<TokenId>(i));
+    const auto token = static_cast<TokenId>(i);
+    sorted.push_back(token);
+    trie->all_.set(token);
+    if (tokens[i][0] == ' ') trie->leading_space_.set(token);
     trie->longest_ = std::max(trie->longest_, static_cast<uint32_t>(tokens[i].size()));
   }
   for (uint32_t b = 0; b < 256; ++b) {
@@ -77,38 +111,13 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string
     const int order = tokens[static_cast<size_t>(a)].compare(tokens[static_cast<size_t>(b)]);
     return order != 0 ? order < 0 : a < b;
   });
-  std::vector<TokenId> different;
-  for (const TokenId token : sorted) {
-    if (!different.empty() &&
-        tokens[static_cast<size_t>(different.back())] == tokens[static_cast<size_t>(token)]) {
-      trie->same_[static_cast<size_t>(token)] =
-          trie->same_[static_cast<size_t>(different.back())];  // behind the first one
-      trie->same_[static_cast<size_t>(different.back())] = token;
-    } else {
-      different.push_back(token);
-    }
-  }
-  std::array<std::vector<TokenId>, kSliceBytes.size() + 1> parts;
-  for (const TokenId token : different) {
-    const std::string& bytes = tokens[static_cast<size_t>(token)];
-    size_t slice = kSliceBytes.size();
-    if (is_plain(bytes)) {
-      slice = 0;
-      while (slice < kSliceBytes.size() && bytes.size() > kSliceBytes[slice]) ++slice;
-    }
-    parts[slice].push_back(token);
-  }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    Slice slice{i < kSliceBytes.size() ? kSliceBytes[i] : 0,
-                TokenMask(static_cast<uint32_t>(tokens.size())), trie_of(tokens, parts[i])};
-    for (TokenId token : parts[i]) {
-      for (; token != kNoToken; token = trie->same_[static_cast<size_t>(token)]) {
-        slice.mask.set(token);
-      }
-    }
-    trie->slices_.push_back(std::move(slice));
-  }
   trie->tokens_ = std::move(tokens);
+  std::vector<TokenId> different;
+  trie->link_same_bytes(sorted, different);
+  std::vector<uint8_t> plain;
+  for (const TokenId token : different) plain.push_back(is_plain(trie->bytes_of(token)) ? 1 : 0);
+  for (const uint32_t longest : kPlainBytes) trie->add_level(longest, different, plain);
+  trie->json_string_ = string_tokens(*trie);
   return std::shared_ptr<const TokenTrie>(trie);
 }
 

@@ -1,8 +1,9 @@
 // The tokens of a vocabulary as tries, so that a mask is one walk.
 //
-// The tokens are cut into slices. Most of a vocabulary is plain text that may stand inside a JSON
-// string as it is: where a state takes all texts of a slice, its mask is used as a whole and its
-// trie is not walked. Tokens without bytes and control tokens are in no trie.
+// Most of a vocabulary is plain text that may stand inside a JSON string as it is. Where a state
+// takes all plain text up to some length, the mask of those tokens is copied, and only the trie of
+// the others is walked: there is one pair of them per length. Tokens without bytes and control
+// tokens are in no trie.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,15 @@ class TokenMask {
   void add(const TokenMask& other) {
     for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
   }
+  void remove(const TokenMask& other) {
+    for (size_t i = 0; i < words_.size(); ++i) words_[i] &= ~other.words_[i];
+  }
+  bool has_all(const TokenMask& other) const {
+    for (size_t i = 0; i < words_.size(); ++i) {
+      if ((other.words_[i] & ~words_[i]) != 0) return false;
+    }
+    return true;
+  }
   uint64_t bytes() const { return words_.size() * 8; }
   const std::vector<uint64_t>& words() const { return words_; }
   friend bool operator==(const TokenMask&, const TokenMask&) = default;
@@ -36,6 +46,8 @@ class TokenMask {
   static uint64_t bit(TokenId token) { return uint64_t{1} << (static_cast<uint32_t>(token) % 64); }
   std::vector<uint64_t> words_;
 };
+
+struct StringTokens;
 
 class TokenTrie {
  public:
@@ -50,26 +62,35 @@ class TokenTrie {
     uint8_t unused = 0;
     uint16_t children;
   };
-  struct Slice {
-    // Bytes that a token of it may have; 0: the last slice, of tokens that are not plain text or
-    // are longer.
-    uint32_t longest;
-    TokenMask mask;           // its tokens
-    std::vector<Node> nodes;  // nodes[0] is the root
+  struct Level {
+    uint32_t longest;         // plain tokens of at most so many bytes are in `plain`; 0: none
+    TokenMask plain;          // those tokens
+    std::vector<Node> nodes;  // all others; nodes[0] is the root
   };
 
   uint32_t size() const { return static_cast<uint32_t>(tokens_.size()); }
-  std::string_view bytes_of(TokenId token) const { return tokens_[static_cast<size_t>(token)]; }
+  std::string_view bytes_of(TokenId token) const {  // none for what is no token
+    const auto at = static_cast<size_t>(token);
+    return at < tokens_.size() ? tokens_[at] : std::string_view();
+  }
   uint32_t longest() const { return longest_; }
-  const std::vector<Slice>& slices() const { return slices_; }
+  const std::vector<Level>& levels() const { return levels_; }
+  const StringTokens* json_string() const { return json_string_.get(); }
+  const TokenMask& all() const { return all_; }                      // that have bytes
+  const TokenMask& leading_space() const { return leading_space_; }  // that begin with a space
   // The next token with the same bytes, or kNoToken.
   TokenId same_bytes(TokenId token) const { return same_[static_cast<size_t>(token)]; }
 
  private:
-  TokenTrie() = default;
+  explicit TokenTrie(uint32_t tokens) : all_(tokens), leading_space_(tokens) {}
+  void link_same_bytes(const std::vector<TokenId>& sorted, std::vector<TokenId>& different);
+  void add_level(uint32_t longest, const std::vector<TokenId>& different,
+                 const std::vector<uint8_t>& plain);
   std::vector<std::string> tokens_;
   std::vector<TokenId> same_;
-  std::vector<Slice> slices_;
+  std::vector<Level> levels_;
+  TokenMask all_, leading_space_;
+  std::shared_ptr<const StringTokens> json_string_;
   uint32_t longest_ = 0;
 };
 

@@ -209,6 +209,28 @@ TEST(JsonSchema, Limits) {
   EXPECT_EQ(code(R"({"type":"string","maxLength":1000000})"), "");
 }
 
+TEST(JsonSchema, WhiteSpaceCanBeSaid) {
+  const char* schema = R"({"type":"object","properties":{"a":{"type":"array"}},"required":["a"]})";
+  const auto takes = [&](const char* white_space, const char* text) {
+    return schema_accepts(schema, text, {.strict = true, .white_space = white_space});
+  };
+  EXPECT_TRUE(takes("", R"({"a":[1,{"b":2}]})"));
+  EXPECT_FALSE(takes("", R"({"a": [1]})"));
+  EXPECT_TRUE(takes("[ \\t]{0,3}", "{ \"a\" :\t  [1]}"));
+  EXPECT_FALSE(takes("[ \\t]{0,3}", "{    \"a\":[1]}"));
+  EXPECT_FALSE(takes("[ \\t]{0,3}", "{\n\"a\":[1]}"));
+  EXPECT_TRUE(takes(" ", R"({ "a" : [ 1 ] })"));
+  EXPECT_FALSE(takes(" ", R"({ "a" : [1 ] })"));
+  EXPECT_TRUE(takes("\\s*", "{\r\n\t\"a\":[1]}"));
+  EXPECT_FALSE(takes("\\s*", "{\u00a0\"a\":[1]}"));  // a space elsewhere, not in JSON
+  for (const char* bad : {"[ ,]*", "a?", "(", "\\u00a0"}) {
+    auto result = json_schema_rules("{}", {.white_space = bad});
+    ASSERT_FALSE(result.ok()) << bad;
+    EXPECT_EQ(result.error().where, "whitespace_pattern");
+    EXPECT_EQ(result.error().code, FormCode::kInvalidRegex);
+  }
+}
+
 // The schemas that other engines need seconds or gigabytes for.
 TEST(JsonSchema, HostileSchemasAreTakenOrRefused) {
   std::string one_of = R"({"type":"integer"})";

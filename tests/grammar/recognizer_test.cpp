@@ -109,7 +109,7 @@ TEST(Gbnf, SaysWhatIsWrongAndWhere) {
            {"root ::= [z-a]", "range out of order"},
            {"root ::= \"x\"{3,2}", "numbers out of order"},
            {"root ::= \"x\"{1000001}", "repeat count of 1000001, at most 1000000"},
-           {"root ::= <[12]>", "token references"}}) {
+           {"root ::= !<[12]>", "named by what they are not"}}) {
     const auto result = gbnf_rules(text);
     ASSERT_FALSE(result.ok()) << text;
     EXPECT_NE(result.error().message.find(reason), std::string::npos) << result.error().message;
@@ -159,7 +159,7 @@ TEST(Lark, RefusesByName) {
            {"start: a{b}\na: \"x\"", "templates"},
            {"%declare X\nstart: \"a\"", "%declare"},
            {"%import foo.BAR\nstart: \"a\"", "only common"},
-           {"start: <special>", "special tokens"},
+           {"start: <special>", "not a control token"},
            {"start: \"a", "unterminated"},
            {"start: (\"a\"", "expected )"}}) {
     const auto result = lark_rules(text);

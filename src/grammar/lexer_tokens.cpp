@@ -1,0 +1,174 @@
+#include "grammar/lexer_tokens.h"
+
+#include <algorithm>
+
+#include "grammar/char_set.h"
+#include "grammar/json_text.h"
+
+namespace skein::grammar {
+namespace {
+
+constexpr size_t kMaxEndings = 64;
+constexpr size_t kMaxEndingNodes = 1024;
+constexpr size_t kManyTokens = 256;  // from here on a mask is quicker than a list
+
+}  // namespace
+
+std::shared_ptr<const StringTokens> string_tokens(const TokenTrie& trie) {
+  Rules rules;
+  RegexStore& store = *rules.regex;
+  const ExprId characters = store.repeat(json_free_char(store), 0, kUnbounded);
+  rules.start = rules.add_rule();
+  rules.add(rules.start,
+            {Symbol::terminal(rules.add_terminal(store.concat(characters, store.byte('"'))))});
+  LexerTokens tokens(trie, store);
+  Recognizer recognizer(std::move(rules));
+  const LexerTokens::Entry* entry =
+      tokens.of(recognizer.frames(recognizer.start())[0].lexer, recognizer);
+  if (entry == nullptr || entry->mixed || entry->endings.size() != 1 || entry->mask == nullptr) {
+    return nullptr;
+  }
+  const LexerTokens::Ending& ending = entry->endings[0];
+  return std::make_shared<StringTokens>(
+      StringTokens{entry->level, entry->mask, ending.tokens, ending.nodes, entry->work});
+}
+
+LexerTokens::LexerTokens(const TokenTrie& trie, RegexStore& store) : trie_(trie), store_(store) {
+  const CharSet plain{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kMaxCodePoint}};
+  const ExprId one = one_char(store, plain, Spelling::kUtf8);
+  for (const TokenTrie::Level& level : trie.levels()) {
+    words_.push_back({store.repeat(one, 1, level.longest), store.repeat(one, 0, kUnbounded)});
+  }
+  characters_ = store.repeat(json_free_char(store), 0, kUnbounded);
+  string_ = store.concat(characters_, store.byte('"'));
+  remember_strings();
+}
+
+// What string_tokens() found out need not be asked again.
+void LexerTokens::remember_strings() {
+  if (trie_.json_string() == nullptr) return;
+  for (uint32_t level = 1; level <= trie_.json_string()->level; ++level) {
+    store_.remember_begins_all(characters_, words_[level].once);
+    store_.remember_begins_all(string_, words_[level].once);
+  }
+}
+
+bool LexerTokens::take_string(uint32_t lexer, Recognizer& recognizer, Entry& entry) const {
+  const StringTokens* string = trie_.json_string();
+  if (string == nullptr || recognizer.only_rest(lexer) != string_) return false;
+  entry.level = string->level;
+  entry.mask = string->mask;
+  entry.endings.push_back({recognizer.lexer_step(lexer, '"'), string->tokens, string->nodes});
+  entry.work = string->work;
+  return true;
+}
+
+uint32_t LexerTokens::level_of(uint32_t lexer, Recognizer& recognizer) const {
+  uint32_t level = 0;
+  while (level + 1 < words_.size() &&
+         recognizer.begins_all(lexer, words_[level + 1].some, words_[level + 1].once,
+                               trie_.levels()[level + 1].longest)) {
+    ++level;
+  }
+  return level;
+}
+
+void LexerTokens::add_node(uint32_t index, const Recognizer::LexerStep& step,
+                           const Recognizer& recognizer, Entry& entry) const {
+  const TokenTrie::Node& node = trie_.levels()[entry.level].nodes[index];
+  const bool goes_on = step.lexer != Recognizer::kNone;
+  if (node.token != kNoToken && goes_on) entry.tokens.push_back(node.token);
+  const bool token_ends = node.token != kNoToken && !goes_on;
+  if (step.accepted_count == 0 || (node.children == 0 && !token_ends)) return;
+  auto ending = std::find_if(entry.endings.begin(), entry.endings.end(), [&](const Ending& other) {
+    return recognizer.same_accepted(other.step, step);
+  });
+  if (ending == entry.endings.end()) {
+    entry.endings.push_back({step, {}, {}});
+    ending = entry.endings.end() - 1;
+  }
+  if (token_ends) ending->tokens.push_back(node.token);
+  if (node.children > 0) ending->nodes.push_back(index);
+  if (entry.endings.size() > kMaxEndings || ending->nodes.size() > kMaxEndingNodes) {
+    entry.mixed = true;
+  }
+}
+
+// False: it took more than a mask may.
+bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
+  const std::vector<TokenTrie::Node>& nodes = trie_.levels()[entry.level].nodes;
+  if (++walk_ == 0) {
+    std::fill(met_.begin(), met_.end(), 0);
+    walk_ = 1;
+  }
+  path_.clear();
+  path_.push_back({nodes[0].first_child, nodes[0].first_child + nodes[0].children, lexer});
+  while (!path_.empty()) {
+    Place& place = path_.back();
+    if (place.next == place.end) {
+      path_.pop_back();
+      continue;
+    }
+    const uint32_t index = place.next++;
+    const TokenTrie::Node& node = nodes[index];
+    const Recognizer::LexerStep step = recognizer.lexer_step(place.lexer, node.byte);
+    ++entry.work;
+    if (step.lexer == Recognizer::kNone && step.accepted_count == 0) continue;
+    add_node(index, step, recognizer, entry);
+    if (entry.mixed) return true;
+    if (step.lexer == Recognizer::kNone) continue;
+    if (step.lexer >= met_.size()) met_.resize(size_t{step.lexer} * 2 + 64, 0);
+    if (met_[step.lexer] != walk_) {  // as if every walk met its lexers for the first time
+      met_[step.lexer] = walk_;
+      entry.work += recognizer.lexer_cost(step.lexer);
+      if (entry.work > kMaxMaskWork || recognizer.failed()) return false;
+    }
+    if (node.children > 0) {
+      path_.push_back({node.first_child, node.first_child + node.children, step.lexer});
+    }
+  }
+  return !recognizer.failed();
+}
+
+void LexerTokens::keep(Entry& entry) const {
+  if (entry.mixed) {
+    entry.tokens = {};
+    entry.endings = {};
+    return;
+  }
+  if (entry.tokens.size() < kManyTokens && entry.level == 0) return;
+  auto mask = std::make_shared<TokenMask>(trie_.levels()[entry.level].plain);
+  for (const TokenId token : entry.tokens) {
+    for (TokenId t = token; t != kNoToken; t = trie_.same_bytes(t)) mask->set(t);
+  }
+  entry.mask = std::move(mask);
+  entry.tokens = {};
+}
+
+const LexerTokens::Entry* LexerTokens::of(uint32_t lexer, Recognizer& recognizer) {
+  if (lexer >= entries_.size()) entries_.resize(recognizer.lexer_count());
+  if (entries_[lexer] != nullptr) return entries_[lexer].get();
+  auto entry = std::make_unique<Entry>();
+  if (!take_string(lexer, recognizer, *entry)) {
+    entry->level = level_of(lexer, recognizer);
+    if (!walk(lexer, recognizer, *entry)) return nullptr;
+    keep(*entry);
+  }
+  bytes_ += sizeof(Entry) + entry->tokens.capacity() * sizeof(TokenId);
+  if (entry->mask != nullptr) bytes_ += entry->mask->bytes();
+  for (const Ending& ending : entry->endings) {
+    bytes_ += sizeof(Ending) + ending.tokens.capacity() * sizeof(TokenId) +
+              ending.nodes.capacity() * sizeof(uint32_t);
+  }
+  entries_[lexer] = std::move(entry);
+  return entries_[lexer].get();
+}
+
+void LexerTokens::forget() {
+  entries_.clear();
+  met_.clear();
+  bytes_ = 0;
+  remember_strings();
+}
+
+}  // namespace skein::grammar
