@@ -19,7 +19,7 @@ CUDA   ?=
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -86,6 +86,9 @@ storm: build goldens ## crowds that leave, clients that do not read, a million p
 
 soak: build goldens ## MINUTES=30 at four fifths of the capacity: memory, files and errors; the last line is the figure
 	@python3 -B tests/apps/soak.py --binary build/skein --minutes $(MINUTES)
+
+forms: build goldens ## 1,000 real schemas of ../shared/vectors at temperature 1.2: every answer that ends must validate (needs python3-jsonschema)
+	@$(call serve_test,forms,ValidTest)
 
 overload: build goldens ## ten times the capacity for a minute
 	@$(call serve_test,overload,OverloadTest)

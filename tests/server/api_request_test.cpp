@@ -259,10 +259,6 @@ TEST(ChatRequest, MessagesBecomeWhatTemplatesWant) {
       chat(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto")"));
   ASSERT_TRUE(tools.ok());
   EXPECT_EQ(find_unsupported(*tools)->status, 501);
-  EXPECT_EQ(
-      find_unsupported(*parse_chat_request(chat(R"("response_format":{"type":"json_object"})")))
-          ->param,
-      "response_format");
   EXPECT_FALSE(find_unsupported(*parse_chat_request(chat(R"("tools":[])"))));
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/patience.h"
+#include "server/api/form_fields.h"
 #include "server/store/random.h"
 
 namespace skein {
@@ -109,6 +110,7 @@ void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) try {
   }
   if (cancelled) return fail(cancelled_error());
   const ServedModel& served = **lease_;
+  if (const auto error = take_form()) return fail(*error);
   api::Parsed<std::vector<PromptTokens>> prompts = make_prompts(context_, served, request_);
   if (!prompts.ok()) return fail(prompts.error());
   wanted_choices_ = static_cast<uint32_t>(prompts->size() * wanted_.n);
@@ -128,6 +130,22 @@ void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) try {
 } catch (const std::exception& error) {  // memory is short
   log_error("{}: {}", identity_.id, error.what());
   give_up();
+}
+
+// Compiles what the answer must look like, and says what of it cannot be enforced.
+std::optional<api::Error> AnswerJob::take_form() {
+  if (!wanted_.form) return std::nullopt;
+  if (wanted_.timeout_us && context_.clock.now() - arrived_us_ >= *wanted_.timeout_us) {
+    return api::deadline_exceeded();
+  }
+  auto form = make_form(**lease_, wanted_.form);
+  if (!form.ok()) return form.error();
+  const std::lock_guard lock(mutex_);
+  form_of_answer_ = std::move(*form);
+  wanted_.form->spec = {};  // its text is as long as the request
+  if (form_of_answer_->relaxed.empty()) return std::nullopt;
+  output_.add_header({"x-skein-relaxed", api::relaxed_header(form_of_answer_->relaxed)});
+  return std::nullopt;
 }
 
 // Before anything is queued: what can never fit says so with both numbers, and the key must have
@@ -193,6 +211,7 @@ GenerationRequest AnswerJob::request_of(const PromptTokens& prompt, uint32_t ind
   if (wanted_.timeout_us) {
     request.timeout_us = *wanted_.timeout_us - (context_.clock.now() - arrived_us_);
   }
+  request.form = form_of_answer_;
   request.reports_progress = wanted_.return_progress && wanted_.stream;
   return request;
 }
@@ -277,6 +296,12 @@ std::optional<api::Error> AnswerJob::failure(const GenerationEnd& end) {
       break;
   }
   log_error("{} failed: {}", identity_.id, end.status.message());
+  if (wanted_.form && end.status.code() == Code::kInvalidArgument) {
+    return api::constraint_conflict(wanted_.form->field);
+  }
+  if (wanted_.form && end.status.code() == Code::kOutOfRange) {
+    return api::form_too_complex(wanted_.form->field, end.status.message());
+  }
   return submit_error(end.status);
 }
 
@@ -350,42 +375,6 @@ void AnswerJob::close(int status) {
     lease_.reset();
   }
   account_.log(status);
-}
-
-void AnswerJob::explain(std::function<void(RequestExplanation)> done) {
-  RequestExplanation explanation;
-  explanation.id = identity_.id;
-  explanation.model = identity_.model;
-  explanation.seed = seed_;
-  std::vector<RequestId> ids;
-  std::shared_ptr<ServedModel> served;
-  {
-    const std::lock_guard lock(mutex_);
-    if (lease_) served = (*lease_)->shared_from_this();
-    for (const Choice& choice : choices_) ids.push_back(choice.completion->id());
-  }
-  explanation.state = served && !ids.empty() ? "live" : "loading";
-  if (!served || ids.empty()) return done(std::move(explanation));
-  // One message for all choices, and the engine's thread only passes on what it said.
-  served->explain(ids, [self = shared_from_this(), ids, explanation = std::move(explanation),
-                        done = std::move(done)](Result<std::vector<Explanation>> found) mutable {
-    if (!found.ok()) explanation.error = api::from_status(found.status());
-    const auto tell = [ids = std::move(ids), explanation = std::move(explanation), done,
-                       found = std::move(found)]() mutable {
-      // One that has ended meanwhile has nothing to explain.
-      for (size_t i = 0; found.ok() && i < found->size(); ++i) {
-        const auto at = std::find(ids.begin(), ids.end(), (*found)[i].id);
-        explanation.choices.push_back({static_cast<uint32_t>(at - ids.begin()), (*found)[i]});
-      }
-      done(std::move(explanation));
-    };
-    const auto refuse = [self, done] {
-      RequestExplanation refused;
-      refused.error = self->context_.no_worker();
-      done(std::move(refused));
-    };
-    if (!self->context_.workers.post(self->call_.priority, tell, refuse)) refuse();
-  });
 }
 
 void AnswerJob::cancel() {

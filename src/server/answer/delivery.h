@@ -77,6 +77,8 @@ class AnswerSink {
   // A stream begins; `ready` as http::Responder::on_ready. Nothing leaves before the first write or
   // keepalive.
   virtual void start(http::StreamHead head, std::function<void()> ready) = 0;
+  // A header of the answer; not of a stream whose head has left, nor of a line of a batch.
+  virtual void add_header(http::Header /*header*/) {}
   virtual http::WriteResult write(std::string_view frames) = 0;
   virtual void finish() = 0;
 
@@ -105,6 +107,7 @@ class AnswerOutput {
   // error has to be a frame. `ready`: try flush() again.
   void open(std::chrono::milliseconds keepalive_interval, std::function<void()> hung_up,
             std::function<void()> ready);
+  void add_header(http::Header header) { sink_->add_header(std::move(header)); }
   // When it is there, and before any event.
   void set_writer(std::unique_ptr<api::AnswerWriter> writer) { writer_ = std::move(writer); }
 

@@ -27,6 +27,8 @@ struct RequestExplanation {
   std::string state;                // "loading" before the model is there, then "live"
   uint64_t seed = 0;                // as given or drawn
   std::optional<api::Error> error;  // nobody could say what the choices are doing
+  bool has_form = false;
+  std::vector<std::string> relaxed;  // JSON pointers of what its form does not enforce
   std::vector<ChoiceExplanation> choices;
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "server/api/form_fields.h"
 
 namespace skein {
 namespace {
@@ -83,6 +84,22 @@ Prompts make_prompts(const ServerContext& context, const ServedModel& served,
     return chat_prompt(context, served, *chat);
   }
   return completion_prompts(context, served, std::get<api::CompletionRequest>(request));
+}
+
+api::Parsed<std::shared_ptr<const Form>> make_form(const ServedModel& served,
+                                                   const std::optional<api::AskedForm>& asked) {
+  if (!asked) return std::shared_ptr<const Form>();
+  if (auto missing = find_missing(served, true, false)) return std::move(*missing);
+  FormCache& forms = *served.model().forms();
+  if (const Status status = forms.prepare(); !status.ok()) {
+    log_warning("model {}: {}", served.id(), status.message());
+    if (status.code() == Code::kResourceExhausted) return api::overloaded(1);
+    return api::not_supported("A form, with a model whose tokens cannot write every text,",
+                              asked->field);
+  }
+  auto form = forms.compile(asked->spec);
+  if (!form.ok()) return api::form_refused(form.error(), asked->field);
+  return std::move(form).value();
 }
 
 std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer, bool chat) {

@@ -1,6 +1,7 @@
 // From a parsed request to its model and its prompts, in the words of the API where that fails.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -24,6 +25,10 @@ struct PromptTokens {
 api::Parsed<std::vector<PromptTokens>> make_prompts(const ServerContext& context,
                                                     const ServedModel& served,
                                                     const AnswerRequest& request);
+
+// The form that the answer must have; nullptr: none was asked for. Compiled on this thread.
+api::Parsed<std::shared_ptr<const Form>> make_form(const ServedModel& served,
+                                                   const std::optional<api::AskedForm>& asked);
 
 // Checks the ids that a request names, which takes the vocabulary.
 std::optional<api::Error> check_ids(const SamplingParams& sampling, uint32_t vocab);

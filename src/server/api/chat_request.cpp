@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "server/api/form_fields.h"
+
 namespace skein::api {
 namespace {
 
@@ -115,16 +117,6 @@ void read_tool_choice(const Fields& fields, ChatRequest& request) {
   if (forced && request.tools.is_null()) fields.fail("tool_choice", "It needs tools.");
 }
 
-void read_response_format(const Fields& fields, ChatRequest& request) {
-  const json::Value* format = fields.object("response_format");
-  if (format == nullptr) return;
-  const Fields inner(*format, "response_format", fields.problem());
-  if (!inner.has("type")) inner.missing("type");
-  const auto type =
-      inner.choice("type", {"text", "json_object", "json_schema", "regex", "grammar"});
-  if (type && *type > 0) request.response_format = *format;
-}
-
 void read_logprobs(const Fields& fields, SamplingParams& sampling) {
   sampling.logprobs = fields.boolean("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
@@ -211,7 +203,8 @@ Parsed<ChatRequest> read_chat_request(const json::Value& body) {
   }
   read_logprobs(fields, options.sampling);
   read_conversation(fields, request);
-  read_response_format(fields, request);
+  read_form(fields, options);
+  describe_form(fields, request);
   fields.choice("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh"});
   if (const auto effort = fields.string("reasoning_effort")) {
     request.template_kwargs["reasoning_effort"] = *effort;
@@ -220,12 +213,22 @@ Parsed<ChatRequest> read_chat_request(const json::Value& body) {
   return request;
 }
 
+void describe_form(const Fields& fields, ChatRequest& request) {
+  if (!fields.boolean("describe_form").value_or(false) || fields.problem()) return;
+  if (!request.options.form) return fields.fail("describe_form", "It needs a form.");
+  const std::string text = describe(request.options.form->spec);
+  json::Value& first = request.messages.front();
+  if (first["role"].get_ref<const std::string&>() == "system" && first["content"].is_string()) {
+    first["content"].get_ref<std::string&>().append("\n\n").append(text);
+  } else {
+    json::Value system = {{"role", "system"}, {"content", text}};
+    request.messages.insert(request.messages.begin(), std::move(system));
+  }
+}
+
 Problem find_unsupported(const ChatRequest& request) {
   if (!request.tools.is_null() && request.tool_choice != ToolChoice::kNone) {
     return not_supported("Calling tools", "tools");
-  }
-  if (!request.response_format.is_null()) {
-    return not_supported("A response_format other than text", "response_format");
   }
   return std::nullopt;
 }

@@ -27,7 +27,6 @@ struct ChatRequest {
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  // with kNamed
   bool parallel_tool_calls = true;
-  json::Value response_format;  // null: text
   json::Value template_kwargs = json::Value::object();
   bool add_generation_prompt = true;
   bool continue_final_message = false;
@@ -47,6 +46,9 @@ Problem find_unsupported(const ChatRequest& request);
 // messages, tools, chat_template_kwargs and what else shapes the prompt: also of /tokenize and
 // /apply-template.
 void read_conversation(const Fields& fields, ChatRequest& request);
+
+// Tells the model of the form, where the request wants that.
+void describe_form(const Fields& fields, ChatRequest& request);
 
 // The text of a string or of a list of text parts, joined with newlines.
 std::string read_content(const json::Value& content, const std::string& path, Problem& problem);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/api/fields.h"
+#include "server/api/form_fields.h"
 
 namespace skein::api {
 namespace {
@@ -62,6 +63,10 @@ Parsed<CompletionRequest> read_completion_request(const json::Value& body) {
   options.max_tokens = read_max_tokens(fields, "max_tokens").value_or(kDefaultCompletionTokens);
   if (fields.has("min_tokens") && options.sampling.min_tokens > *options.max_tokens) {
     fields.fail("min_tokens", "It is more than max_tokens.");
+  }
+  read_form(fields, options);
+  if (fields.boolean("describe_form").value_or(false)) {
+    fields.fail("describe_form", "It needs a conversation.");
   }
   request.echo = fields.boolean("echo").value_or(false);
   if (const auto top = fields.integer("logprobs", 0, kMaxTopLogprobs)) {

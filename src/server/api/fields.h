@@ -18,6 +18,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "engine/forms/form_spec.h"
 #include "engine/sampling/sampling_params.h"
 #include "server/api/errors.h"
 #include "server/json.h"
@@ -77,6 +78,12 @@ inline constexpr size_t kMaxStopIds = 1024;
 inline constexpr size_t kMaxLogitBias = 1024;
 inline constexpr size_t kMaxNameBytes = 512;  // of models, users, ids
 
+// A form, and the field that asked for it.
+struct AskedForm {
+  FormSpec spec;
+  std::string field;
+};
+
 // What a request asks of its answer, whatever its prompt is.
 struct AnswerOptions {
   std::string model;  // empty: the first
@@ -92,6 +99,8 @@ struct AnswerOptions {
   bool return_progress = false;
   std::optional<TimeUs> timeout_us;  // for the whole request
   std::optional<uint64_t> seed;      // without one it is drawn
+
+  std::optional<AskedForm> form;  // what the answer must look like
 
   // Where the request says nothing, the model's defaults count.
   std::optional<float> temperature;

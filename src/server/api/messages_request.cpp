@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/api/chat_request.h"
+#include "server/api/form_fields.h"
 
 namespace skein::api {
 namespace {
@@ -164,6 +165,8 @@ Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting)
   }
   read_message_tools(fields, request);
   read_thinking(fields, request);
+  read_output_format(fields, options);
+  describe_form(fields, request);
   fields.object("metadata");
   if (problem) return *problem;
   // A last turn of the assistant's is the beginning of the answer.

@@ -20,13 +20,18 @@ class HttpSink final : public AnswerSink {
   }
   void start(http::StreamHead head, std::function<void()> ready) override {
     has_started_ = true;
+    head_ = head;
     responder_.start(std::move(head));
     responder_.on_ready(std::move(ready));
+  }
+  void add_header(http::Header header) override {
+    head_.headers.push_back(std::move(header));
+    if (has_started_) responder_.start(head_);
   }
   http::WriteResult write(std::string_view frames) override { return responder_.write(frames); }
   void finish() override { responder_.finish(); }
   void send(const std::string&, std::string body) override {
-    send_json(responder_, std::move(body));
+    responder_.send({.headers = std::move(head_.headers), .body = std::move(body)});
   }
   bool fail(const std::string&, const api::Error& error, std::string_view frame) override {
     if (responder_.send(error_response(dialect_, error)) || !has_started_) return false;
@@ -37,6 +42,7 @@ class HttpSink final : public AnswerSink {
  private:
   const http::Responder responder_;
   const api::Dialect dialect_;
+  http::StreamHead head_;  // of a plain answer only its headers
   bool has_started_ = false;
 };
 

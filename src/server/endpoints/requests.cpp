@@ -37,6 +37,13 @@ std::string request_answer(const RequestExplanation& request) {
   append_member(out, "object", "request");
   append_member(out, "model", request.model);
   append_member(out, "seed", request.seed);  // as the request's field is read
+  if (request.has_form) {
+    json::append_name(out, "form");
+    json::append_name(out.append("{"), "relaxed");
+    json::append_list(out, request.relaxed,
+                      [&](const std::string& pointer) { json::append_string(out, pointer); });
+    out.push_back('}');
+  }
   if (request.choices.empty()) {
     append_member(out, "state", request.state);
   } else {

@@ -50,7 +50,7 @@ bool Exchange::send(Response response) {
 
 bool Exchange::start(StreamHead head) {
   std::unique_lock lock(mutex_);
-  if (stage_ != Stage::kOpen) return false;
+  if (stage_ > Stage::kStarted) return false;
   stage_ = Stage::kStarted;
   has_stream_ = true;
   keepalive_ = head.keepalive;

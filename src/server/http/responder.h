@@ -56,7 +56,7 @@ class Responder {
   // too late for that.
   bool send(Response response) const;
 
-  // Nothing leaves before the first write or keepalive.
+  // Nothing leaves before the first write or keepalive; until then another head replaces it.
   bool start(StreamHead head) const;
   // All of `bytes` or nothing. One write is one flush unless the reader is behind; at most the
   // outbox limit and one write are held for it.

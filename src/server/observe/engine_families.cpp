@@ -78,6 +78,14 @@ class MetricsPage {
     });
   }
 
+  void form_histogram(const char* name, const char* help, DoublingBuckets FormCounts::*buckets,
+                      double unit) {
+    add(name, help, MetricType::Histogram, [&](MetricFamily& family, const Shown& model) {
+      family.metric.push_back(distribution(model, model.snapshot.forms.*buckets, unit));
+    });
+  }
+
+  void refused_forms();
   void configuration();
   void kv_blocks();
   void memory();
@@ -130,6 +138,17 @@ void MetricsPage::configuration() {
         const Labels labels = {{"block_size", std::to_string(kBlockTokens)},
                                {"num_gpu_blocks", std::to_string(model.stats().pool_blocks)}};
         family.metric.push_back(number(model, labels, 1));
+      });
+}
+
+void MetricsPage::refused_forms() {
+  add("skein:schema_refused_total", "Forms that were refused, by the error's code.",
+      MetricType::Counter, [](MetricFamily& family, const Shown& model) {
+        for (size_t i = 0; i < FormCounts::kCodes; ++i) {
+          const auto code = grammar::form_code_name(static_cast<grammar::FormCode>(i));
+          family.metric.push_back(number(model, {{"code", std::string(code)}},
+                                         static_cast<double>(model.snapshot.forms.refused[i])));
+        }
       });
 }
 
@@ -218,6 +237,15 @@ void add_counters(MetricsPage& page) {
                [](const Shown& m) { return m.snapshot.reruns; });
   page.counter("skein:stalled_readers_total", "Requests cut because nobody read the answer.",
                [](const Shown& m) { return m.snapshot.stalled_readers; });
+  page.counter("skein:grammar_cache_hits_total", "Forms that were compiled before.",
+               [](const Shown& m) { return m.snapshot.forms.hits; });
+  page.counter("skein:grammar_cache_misses_total", "Forms that had to be compiled.",
+               [](const Shown& m) { return m.snapshot.forms.misses; });
+  page.refused_forms();
+  page.form_histogram("skein:grammar_compile_seconds", "Time to compile a form.",
+                      &FormCounts::compile_us, 1e-6);
+  page.form_histogram("skein:mask_seconds", "Time to find the tokens that a form allows next.",
+                      &FormCounts::mask_ns, 1e-9);
   page.histogram("vllm:iteration_tokens_total", "Tokens per step.", &EngineSnapshot::step_tokens);
   page.histogram("skein:step_rows", "Requests per step.", &EngineSnapshot::step_rows);
   page.histogram("skein:step_time_seconds", "Time of a step in the model and the sampler.",
