@@ -49,6 +49,13 @@ struct GenerateOptions {
   std::optional<std::uint64_t> seed;  // absent: another answer each time
   std::vector<std::string> stop;      // at most 16; they are not part of the answer
   RequestClass request_class = RequestClass::kNormal;
+
+  // What the answer must look like: at most one of these. What of a schema cannot be enforced is an
+  // Error that names it.
+  std::string json_schema;          // as text; "{\"type\":\"object\"}" is any JSON object
+  std::string regex;                // of the whole answer
+  std::string grammar;              // GBNF
+  std::vector<std::string> choice;  // one of these texts
 };
 
 struct Message {

@@ -1,4 +1,6 @@
 // libskein: the public header over SchedulerManager.
+#include <fmt/format.h>
+#include <optional>
 #include <random>
 #include <skein/skein.h>
 #include <utility>
@@ -44,6 +46,33 @@ Precision precision_of(const std::string& name) {
   throw Error("precision is '" + name + "'; it is f32, default or high");
 }
 
+std::optional<FormSpec> form_of(const GenerateOptions& options) {
+  std::vector<FormSpec> asked;
+  using Kind = FormSpec::Kind;
+  if (!options.json_schema.empty()) {
+    asked.push_back({.kind = Kind::kJsonSchema, .text = options.json_schema, .strict = true});
+  }
+  if (!options.regex.empty()) asked.push_back({.kind = Kind::kRegex, .text = options.regex});
+  if (!options.grammar.empty()) asked.push_back({.kind = Kind::kGbnf, .text = options.grammar});
+  if (!options.choice.empty()) {
+    asked.push_back({.kind = Kind::kChoice, .choices = options.choice});
+  }
+  if (asked.size() > 1) {
+    throw Error(fmt::format("{} forms are asked for; an answer has one", asked.size()));
+  }
+  return asked.empty() ? std::nullopt : std::optional(std::move(asked.front()));
+}
+
+std::shared_ptr<const Form> compile(const LoadedModel& model, const FormSpec& spec) {
+  if (model.forms() == nullptr) throw Error(model.tokenizer_status().message());
+  if (const Status status = model.forms()->prepare(); !status.ok()) throw Error(status.message());
+  auto form = model.forms()->compile(spec);
+  if (form.ok()) return std::move(form).value();
+  const grammar::FormError& error = form.error();
+  throw Error(fmt::format("{}{}{}: {}", grammar::form_code_name(error.code),
+                          error.where.empty() ? "" : " at ", error.where, error.message));
+}
+
 }  // namespace
 
 struct Stream::Impl {
@@ -87,6 +116,7 @@ std::unique_ptr<Stream::Impl> Model::Impl::submit(std::vector<TokenId> prompt,
   request.sampling.seed = options.seed ? *options.seed : std::random_device{}();
   request.max_tokens = options.max_tokens;
   request.priority = static_cast<Priority>(options.request_class);
+  if (const auto form = form_of(options)) request.form = compile(lease->model(), *form);
   return std::unique_ptr<Stream::Impl>(new Stream::Impl{
       or_throw(Completion::start(*lease, std::move(request), {.stops = options.stop}))});
 }

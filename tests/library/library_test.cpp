@@ -3,6 +3,7 @@
 #include <skein/skein.h>
 #include <thread>
 
+#include "engine/tiny_model.h"
 #include "format/test_folder.h"
 
 namespace {
@@ -68,6 +69,43 @@ TEST_F(LibraryTest, WrongRequestsThrowWithTheField) {
   options_.temperature = -1;
   EXPECT_THROW((void)model_->complete("x", options_), skein::Error);
   EXPECT_THROW((void)skein::Model::load("/nowhere/model.gguf"), skein::Error);
+}
+
+TEST(Library, AnswersKeepToTheirForm) {
+  const skein::testing::TestFolder folder;
+  skein::Model model = skein::Model::load(skein::testing::write_tiny_model(folder));
+  const auto answer = [&](const skein::GenerateOptions& options) {
+    skein::Stream stream = model.complete("x", options);
+    std::string all;
+    for (std::string text; stream.next(text);) all += text;
+    EXPECT_EQ(stream.summary().finish_reason, "stop");
+    return all;
+  };
+  skein::GenerateOptions options;
+  options.max_tokens = 100;
+  options.seed = 3;
+  options.regex = "[a-c]{7}";
+  const std::string text = answer(options);
+  EXPECT_EQ(text.size(), 7U);
+  EXPECT_EQ(text.find_first_not_of("abc"), std::string::npos) << text;
+  options.choice = {"yes"};
+  EXPECT_THROW((void)model.complete("x", options), skein::Error) << "two forms";
+  options.regex = "";
+  EXPECT_EQ(answer(options), "yes");
+  options.choice.clear();
+  options.grammar = "root ::= \"<\" [0-9] \">\"";
+  EXPECT_EQ(answer(options).size(), 3U);
+  options.grammar = "";
+  options.json_schema = R"({"const":[1,2]})";
+  EXPECT_NE(answer(options).find('2'), std::string::npos);
+  options.json_schema = R"({"type":"array","items":{"type":"object"},"contains":{"minimum":5}})";
+  try {
+    (void)model.complete("x", options);
+    ADD_FAILURE() << "what cannot be enforced is refused";
+  } catch (const skein::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("unsupported_schema at /contains"), std::string::npos)
+        << error.what();
+  }
 }
 
 // A model whose chat template cannot be read still completes texts.
