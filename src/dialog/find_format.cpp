@@ -1,0 +1,189 @@
+#include "dialog/find_format.h"
+
+#include <algorithm>
+
+#include "dialog/call_writer.h"
+#include "dialog/find_calls.h"
+#include "dialog/known_formats.h"
+#include "dialog/template_probe.h"
+#include "dialog/units.h"
+
+namespace skein::dialog {
+namespace {
+
+constexpr const char* kThoughtFields[] = {"reasoning_content", "reasoning", "thinking"};
+
+bool shows(const std::optional<std::string>& text, std::string_view word) {
+  return text && text->find(word) != std::string::npos;
+}
+
+bool is_bare(const CallFormat& format) {
+  return trim(format.section_begin + format.call_begin).empty();
+}
+
+ToolCall short_call(const char* id) {
+  return {id, std::string(kProbeTool), R"({"skein_first": "a"})"};
+}
+
+class FormatFinder {
+ public:
+  FormatFinder(const ChatTemplate& chat, std::vector<std::string> literals)
+      : probe_(chat), literals_(std::move(literals)) {}
+
+  ChatFormat find() {
+    find_turn();
+    find_reasoning();
+    find_calls_of_template();
+    find_text_markers();
+    find_habits();
+    return format_;
+  }
+
+ private:
+  void find_turn() {
+    if (const auto text = probe_.behind_user({probe_user(), probe_answer(kProbeText)})) {
+      const size_t at = text->find(kProbeText);
+      if (at != std::string::npos) {
+        turn_.before_text = text->substr(0, at);
+        turn_.after_text = text->substr(at + kProbeText.size());
+      }
+    }
+    turn_.prompt = probe_.behind_user(OrderedJson::array({probe_user()}), true).value_or("");
+  }
+
+  // The markers next to a thought, in a message that also has a text, or a call.
+  bool find_thought(OrderedJson message, const char* field, std::string_view behind) {
+    message[field] = kProbeThought;
+    const auto text = probe_.behind_user({probe_user(), std::move(message)});
+    if (!shows(text, kProbeThought)) return false;
+    const size_t at = text->find(kProbeThought), end = at + kProbeThought.size();
+    const size_t next = text->find(behind, end);
+    const size_t header = common_prefix(std::string_view(*text).substr(0, at), turn_.before_text);
+    const auto before = markers_in(std::string_view(*text).substr(header, at - header));
+    const auto after =
+        markers_in(std::string_view(*text).substr(end, std::min(next, text->size()) - end));
+    if (before.empty() || after.empty()) return false;
+    format_.reasoning.begin = before.back();
+    format_.reasoning.end = after.front();
+    format_.reasoning.field = field;
+    format_.reasoning.name = name_of(format_.reasoning);
+    format_.reasoning_from = FormatSource::kTemplate;
+    return true;
+  }
+
+  void find_reasoning() {
+    if (is_harmony(literals_)) {
+      format_.reasoning.name = "harmony";
+      format_.reasoning.field = "thinking";
+      format_.reasoning_from = FormatSource::kSignature;
+      return;
+    }
+    for (const char* field : kThoughtFields) {
+      if (find_thought(probe_answer(kProbeText), field, kProbeText) ||
+          find_thought(probe_calls({short_call("skein0001")}, false), field, kProbeTool)) {
+        return;
+      }
+    }
+    if (const auto known = known_reasoning(literals_)) {
+      format_.reasoning = *known;
+      format_.reasoning_from = FormatSource::kSignature;
+    }
+  }
+
+  void find_calls_of_template() {
+    format_.habits.shows_tools =
+        shows(probe_.render(OrderedJson::array({probe_user()}), true), kProbeTool);
+    auto found = find_calls(probe_, turn_, format_.reasoning);
+    if (found && is_readable(found->format)) {
+      format_.calls = found->format;
+      if (is_harmony(literals_)) format_.calls.shape = CallShape::kHarmony;
+      format_.calls.name = name_of(format_.calls);
+      format_.calls_from = FormatSource::kTemplate;
+      format_.habits.writes_calls = true;
+      format_.habits.arguments_as_text = found->arguments_as_text;
+      return;
+    }
+    const auto known = known_calls(literals_);
+    if (format_.habits.shows_tools && known && passes_through(*known)) {
+      format_.calls = *known;
+      format_.calls_from = FormatSource::kSignature;
+    }
+  }
+
+  // Bare names cannot be told from text; bare JSON can, by its tool.
+  static bool is_readable(const CallFormat& format) {
+    return format.shape == CallShape::kJson || !is_bare(format);
+  }
+
+  // A template that writes no calls must leave ours in a text as they are.
+  bool passes_through(const CallFormat& format) const {
+    const auto cases = unseen_calls(true);
+    return std::all_of(cases.begin(), cases.end(), [&](const std::vector<ToolCall>& calls) {
+      const std::string written = write_calls(format, calls);
+      const auto text = probe_.behind_user({probe_user(), probe_answer(written)});
+      return shows(text, written) && parses_back(format, format_.reasoning, calls);
+    });
+  }
+
+  void find_text_markers() {
+    if (format_.calls.shape == CallShape::kHarmony) return;
+    const std::string before =
+        turn_.before_text.substr(common_prefix(turn_.before_text, turn_.prompt));
+    for (const std::string_view marker : markers_in(before)) {
+      if (marker != format_.reasoning.begin && marker != format_.reasoning.end) {
+        format_.text_begin = marker;
+      }
+    }
+    format_.space_first = !before.empty() && trim(before).empty();
+    if (format_.text_begin.empty()) return find_known_text_markers();
+    const auto behind = markers_in(turn_.after_text);
+    if (!behind.empty()) format_.text_end = behind.front();
+  }
+
+  // Markers that a template only tells the model about.
+  void find_known_text_markers() {
+    if (has_literal(literals_, "<response>") && has_literal(literals_, "</response>")) {
+      format_.text_begin = "<response>";
+      format_.text_end = "</response>";
+    } else if (is_bare(format_.calls) && has_literal(literals_, "<|python_tag|>")) {
+      format_.text_begin = "<|python_tag|>";  // Llama may write it before a call
+    }
+  }
+
+  void find_habits() {
+    TemplateHabits& habits = format_.habits;
+    const OrderedJson result = {{"role", "tool"},
+                                {"name", kProbeTool},
+                                {"tool_call_id", "skein0001"},
+                                {"content", kProbeResult}};
+    const OrderedJson answer =
+        habits.writes_calls ? probe_calls({short_call("skein0001")}, habits.arguments_as_text)
+                            : probe_answer(kProbeText);
+    habits.writes_results =
+        shows(probe_.render({probe_user(), answer, result}, true), kProbeResult);
+    if (habits.writes_calls) {
+      const auto message =
+          probe_calls({short_call("call_abcdefghijklmnopqrstuvwx")}, habits.arguments_as_text);
+      habits.nine_character_ids = !probe_.render({probe_user(), message}, false).has_value();
+    }
+    const OrderedJson later = {{"role", "system"}, {"content", kProbeResult}};
+    habits.takes_system = shows(probe_.render({later, probe_user()}, true), kProbeResult);
+    habits.takes_later_system =
+        shows(probe_.render({probe_user(), probe_answer(kProbeText), later, probe_user()}, true),
+              kProbeResult);
+  }
+
+  TemplateProbe probe_;
+  std::vector<std::string> literals_;
+  Turn turn_;
+  ChatFormat format_;
+};
+
+}  // namespace
+
+Result<ChatFormat> find_format(const ChatTemplateSource& source) {
+  SKEIN_ASSIGN(const ChatTemplate chat, ChatTemplate::create(source));
+  return FormatFinder(chat, literals_of(source)).find();
+}
+
+}  // namespace skein::dialog

@@ -1,0 +1,175 @@
+#include "dialog/known_formats.h"
+
+#include <algorithm>
+
+#include "dialog/units.h"
+
+namespace skein::dialog {
+namespace {
+
+struct CallName {
+  std::string_view marker, name;
+};
+
+constexpr CallName kCallNames[] = {
+    {"<tool_call><function=", "qwen3-coder"},
+    {"<minimax:tool_call>", "minimax-m2"},
+    {"DSML", "deepseek-dsml"},
+    {"<|tool_calls_section_begin|>", "kimi-k2"},
+    {"<｜tool▁calls▁begin｜>", "deepseek"},
+    {"<|START_ACTION|>", "command"},
+    {"<TOOLCALL>", "nemotron"},
+    {"<tool_calls>", "apriel"},
+    {"<|tool_call|>", "granite"},
+    {"functools", "phi-4"},
+    {"[TOOL_CALLS]", "mistral"},
+    {"<function=", "functionary"},
+    {"<|role_sep|>", "gigachat"},
+};
+
+// The markers of kinds of calls that a template only tells the model about.
+struct KnownCalls {
+  std::string_view literal;
+  CallShape shape;
+  std::string_view name, section_begin, call_begin, body, call_end, separator, section_end;
+  std::string_view quote = "";
+};
+
+constexpr std::string_view kJsonBody = "{\"name\": \"\x03\", \"arguments\": \x04}";
+
+constexpr KnownCalls kKnownCalls[] = {
+    {"<|tool_calls_section_begin|>", CallShape::kNameJson, "kimi-k2",
+     "<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.",
+     "\x03:\x01<|tool_call_argument_begin|>\x04", "<|tool_call_end|>", "",
+     "<|tool_calls_section_end|>"},
+    {"<｜tool▁calls▁begin｜>", CallShape::kNameJson, "deepseek", "<｜tool▁calls▁begin｜>",
+     "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\x03\n```json\n\x04\n```",
+     "<｜tool▁call▁end｜>", "\n", "<｜tool▁calls▁end｜>"},
+    {"<|tool_list_start|>", CallShape::kLoose, "lfm2", "<|tool_call_start|>[", "", "\x03(\x04)", "",
+     ", ", "]<|tool_call_end|>"},
+    {"List of tools: [", CallShape::kLoose, "lfm2", "<|tool_call_start|>[", "", "\x03(\x04)", "",
+     ", ", "]<|tool_call_end|>"},
+    {"<|tool_call>", CallShape::kLoose, "gemma-4", "", "<|tool_call>call:", "\x03{\x04}",
+     "<tool_call|>", "", "", "<|\"|>"},
+    {"<start_function_call>", CallShape::kLoose, "function-gemma", "",
+     "<start_function_call>call:", "\x03{\x04}", "<end_function_call>", "", "", "<escape>"},
+    {"<function_calls>", CallShape::kLoose, "olmo-3", "<function_calls>", "", "\x03(\x04)", "",
+     "\n", "</function_calls>"},
+    {"<|tool_call|>", CallShape::kJson, "granite", "<|tool_call|>[", "", kJsonBody, "", ", ", "]"},
+    {"functools", CallShape::kJson, "phi-4", "functools[", "", kJsonBody, "", ", ", "]"},
+    {"<tool_call>\n{\"name\"", CallShape::kJson, "hermes", "", "<tool_call>\n", kJsonBody,
+     "\n</tool_call>", "\n", ""},
+};
+
+constexpr std::pair<std::string_view, std::string_view> kThoughts[] = {
+    {"<think>", "</think>"},
+    {"[THINK]", "[/THINK]"},
+    {"<|START_THINKING|>", "<|END_THINKING|>"},
+    {"<seed:think>", "</seed:think>"},
+};
+
+}  // namespace
+
+bool has_literal(std::span<const std::string> literals, std::string_view text) {
+  return std::any_of(literals.begin(), literals.end(), [&](const std::string& literal) {
+    return literal.find(text) != std::string::npos;
+  });
+}
+
+std::string name_of(const CallFormat& format) {
+  std::string pieces;
+  for (const char c : format.section_begin + format.call_begin) {
+    if (!is_space(static_cast<unsigned char>(c))) pieces.push_back(c);
+  }
+  for (const CallName& known : kCallNames) {
+    if (pieces.find(known.marker) != std::string::npos) return std::string(known.name);
+  }
+  switch (format.shape) {
+    case CallShape::kJson:
+      if (pieces.empty()) return format.arguments_key == "parameters" ? "llama-3" : "json";
+      return pieces == "<tool_call>" ? "hermes" : "json-tagged";
+    case CallShape::kNameJson:
+      return "name-json";
+    case CallShape::kTagged:
+      return pieces == "<tool_call>" ? "glm" : "tagged";
+    case CallShape::kLoose:
+      return "pythonic";
+    case CallShape::kHarmony:
+      return "harmony";
+  }
+  return "";
+}
+
+std::string name_of(const ReasoningFormat& format) {
+  std::string name;
+  for (const char c : format.begin) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':';
+    if (letter) name.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c));
+  }
+  return name.empty() ? "none" : name;
+}
+
+std::optional<CallFormat> known_calls(std::span<const std::string> literals) {
+  for (const KnownCalls& known : kKnownCalls) {
+    if (!has_literal(literals, known.literal)) continue;
+    CallFormat format;
+    format.name = known.name;
+    format.shape = known.shape;
+    format.section_begin = known.section_begin;
+    format.call_begin = known.call_begin;
+    format.body = known.body;
+    format.call_end = known.call_end;
+    format.separator = known.separator;
+    format.section_end = known.section_end;
+    format.quote = known.quote;
+    if (known.shape == CallShape::kJson) {
+      format.name_key = "name";
+      format.arguments_key = "arguments";
+    }
+    return format;
+  }
+  return std::nullopt;
+}
+
+std::optional<ReasoningFormat> known_reasoning(std::span<const std::string> literals) {
+  for (const auto& [begin, end] : kThoughts) {
+    if (!has_literal(literals, end)) continue;
+    ReasoningFormat format;
+    format.begin = begin;
+    format.end = end;
+    format.name = name_of(format);
+    return format;
+  }
+  return std::nullopt;
+}
+
+bool is_harmony(std::span<const std::string> literals) {
+  return has_literal(literals, "<|channel|>") && has_literal(literals, "<|message|>") &&
+         has_literal(literals, "<|start|>");
+}
+
+CallFormat generic_calls() {
+  CallFormat format;
+  format.lead = "\n";
+  format.call_begin = "<tool_call>\n";
+  format.body = kJsonBody;
+  format.call_end = "\n</tool_call>";
+  format.separator = "\n";
+  format.name_key = "name";
+  format.arguments_key = "arguments";
+  return format;
+}
+
+std::string_view source_name(FormatSource source) {
+  switch (source) {
+    case FormatSource::kTemplate:
+      return "template";
+    case FormatSource::kSignature:
+      return "signature";
+    case FormatSource::kGeneric:
+      return "generic";
+  }
+  return "";
+}
+
+}  // namespace skein::dialog

@@ -1,0 +1,102 @@
+#include "dialog/find_format.h"
+
+#include <gtest/gtest.h>
+
+#include "dialog/round_trip.h"
+
+namespace skein::dialog {
+namespace {
+
+using testing::must_find;
+using testing::own_template;
+using testing::RoundTrip;
+using testing::template_source;
+
+struct Expected {
+  const char* file;
+  const char* calls;
+  FormatSource source;
+  const char* reasoning;
+};
+
+constexpr Expected kExpected[] = {
+    {"actions", "command", FormatSource::kTemplate, "start_thinking"},
+    {"call_list", "mistral", FormatSource::kTemplate, "none"},
+    {"channels", "harmony", FormatSource::kTemplate, "harmony"},
+    {"fenced", "deepseek", FormatSource::kTemplate, "think"},
+    {"hermes", "hermes", FormatSource::kTemplate, "think"},
+    {"key_value", "glm", FormatSource::kTemplate, "think"},
+    {"llama", "llama-3", FormatSource::kTemplate, "none"},
+    {"name_args", "mistral", FormatSource::kTemplate, "think"},
+    {"no_tools", "hermes", FormatSource::kGeneric, "none"},
+    {"numbered", "kimi-k2", FormatSource::kTemplate, "think"},
+    {"parameters", "qwen3-coder", FormatSource::kTemplate, "none"},
+    {"text_arguments", "functionary", FormatSource::kTemplate, "none"},
+    {"told_escapes", "function-gemma", FormatSource::kSignature, "none"},
+    {"told_only", "hermes", FormatSource::kSignature, "none"},
+    {"told_python", "lfm2", FormatSource::kSignature, "none"},
+    {"typed_tags", "tagged", FormatSource::kTemplate, "none"},
+};
+
+class FindFormat : public ::testing::TestWithParam<Expected> {};
+
+TEST_P(FindFormat, NamesWhatTheTemplateWrites) {
+  const ChatFormat format = must_find(template_source(own_template(GetParam().file)));
+  EXPECT_EQ(format.calls.name, GetParam().calls);
+  EXPECT_EQ(source_name(format.calls_from), source_name(GetParam().source));
+  EXPECT_EQ(format.reasoning.name, GetParam().reasoning);
+  EXPECT_EQ(format.habits.writes_calls, GetParam().source == FormatSource::kTemplate);
+}
+
+TEST_P(FindFormat, WhatTheTemplateWritesIsParsedBackInEveryChunking) {
+  if (GetParam().source != FormatSource::kTemplate) return;  // its template writes no calls
+  RoundTrip trip(template_source(own_template(GetParam().file)), 17);
+  EXPECT_GT(trip.run(15), 5U);
+}
+
+INSTANTIATE_TEST_SUITE_P(OwnTemplates, FindFormat, ::testing::ValuesIn(kExpected),
+                         [](const auto& info) { return std::string(info.param.file); });
+
+TEST(FindFormatHabits, AreWhatTheTemplateDoes) {
+  const auto habits = [](const char* name) {
+    return must_find(template_source(own_template(name))).habits;
+  };
+  EXPECT_TRUE(habits("call_list").nine_character_ids);
+  EXPECT_FALSE(habits("hermes").nine_character_ids);
+  EXPECT_FALSE(habits("call_list").takes_later_system);
+  EXPECT_TRUE(habits("hermes").takes_later_system);
+  EXPECT_TRUE(habits("text_arguments").arguments_as_text);
+  EXPECT_FALSE(habits("hermes").arguments_as_text);
+  EXPECT_TRUE(habits("hermes").writes_results);
+  EXPECT_FALSE(habits("no_tools").shows_tools);
+  EXPECT_FALSE(habits("no_tools").writes_results);
+  EXPECT_TRUE(habits("told_only").shows_tools);
+  EXPECT_FALSE(must_find(template_source(own_template("llama"))).calls.parallel);
+}
+
+TEST(FindFormatReasoning, IsSeenInThePrompt) {
+  const ChatFormat format = must_find(template_source(own_template("fenced")));
+  EXPECT_TRUE(opens_reasoning(format, "<｜Assistant｜><think>\n"));
+  EXPECT_FALSE(opens_reasoning(format, "<｜Assistant｜><think>\n\n</think>\n\n"));
+  EXPECT_FALSE(opens_reasoning(ChatFormat(), "<think>"));
+}
+
+// A template whose calls cannot be written again gets the generic format, whatever it looks like.
+TEST(FindFormatChecks, TheTemplatesBytes) {
+  ChatTemplateSource source = template_source(own_template("name_args"));
+  const std::string tojson = "(call.function.arguments | tojson)";
+  const size_t at = source.text->find(tojson);
+  ASSERT_NE(at, std::string::npos);
+  source.text->replace(at, tojson.size(),
+                       "(call.function.arguments | tojson | replace('日', '?'))");
+  EXPECT_EQ(must_find(source).calls_from, FormatSource::kGeneric);
+  source = {};  // ChatML
+  EXPECT_EQ(must_find(source).calls_from, FormatSource::kGeneric);
+  source.text = "{{ raise_exception('no') }}";
+  EXPECT_EQ(must_find(source).calls_from, FormatSource::kGeneric);
+  source.text = "{% if %}";
+  EXPECT_FALSE(find_format(source).ok());
+}
+
+}  // namespace
+}  // namespace skein::dialog
