@@ -43,6 +43,9 @@ Status decode(const std::string& bytes) {
 // heard. Under this number comes that the process that stands by has died.
 constexpr uint64_t kDeath = 0;
 constexpr char kDied[] = {static_cast<char>(Code::kUnavailable), 'd', 'i', 'e', 'd'};
+// An answer that needs no memory.
+constexpr char kNoMemory[] = {
+    static_cast<char>(Code::kResourceExhausted), 'n', 'o', ' ', 'm', 'e', 'm', 'o', 'r', 'y'};
 
 struct Message {
   uint64_t number = kDeath;
@@ -157,10 +160,8 @@ bool serve_one(const SideProcess::Options& options, int channel) {
     number = input.number;
     return !input.bytes.empty() &&
            send_message(channel, number, encode(do_one(options, input.bytes, channel)));
-  } catch (const std::bad_alloc&) {  // the answer must not need any either
-    constexpr char kAnswer[] = {
-        static_cast<char>(Code::kResourceExhausted), 'n', 'o', ' ', 'm', 'e', 'm', 'o', 'r', 'y'};
-    return send_message(channel, number, std::string_view(kAnswer, sizeof(kAnswer)));
+  } catch (const std::bad_alloc&) {
+    return send_message(channel, number, {kNoMemory, sizeof(kNoMemory)});
   }
 }
 
@@ -171,6 +172,17 @@ bool serve_one(const SideProcess::Options& options, int channel) {
   ::_exit(0);
 }
 
+// Whether it may begin; the other side hears it, too.
+bool prepare(const SideProcess::Options& options, int channel) {
+  try {
+    const Status prepared = options.prepare ? options.prepare() : ok_status();
+    return send_message(channel, kDeath, encode(prepared)) && prepared.ok();
+  } catch (const std::bad_alloc&) {
+    send_message(channel, kDeath, {kNoMemory, sizeof(kNoMemory)});
+    return false;
+  }
+}
+
 // Prepares once, for all that it forks, and sees to it that a process stands by. It reads nothing
 // and holds nothing, so that nothing of what ends the other one can end it.
 [[noreturn]] void keep_standing(const SideProcess::Options& options, int channel) noexcept {
@@ -178,8 +190,7 @@ bool serve_one(const SideProcess::Options& options, int channel) {
   ::prctl(PR_SET_NAME, options.name.c_str());
   // They come to all processes of a terminal; these end when their channel does.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_IGN);
-  const Status prepared = options.prepare ? options.prepare() : ok_status();
-  if (!send_message(channel, kDeath, encode(prepared)) || !prepared.ok()) ::_exit(1);
+  if (!prepare(options, channel)) ::_exit(1);
   for (int starts = 0; starts <= options.max_restarts; ++starts) {
     const pid_t child = ::fork();
     if (child == 0) stand_by(options, channel);

@@ -121,4 +121,17 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string
   return std::shared_ptr<const TokenTrie>(trie);
 }
 
+uint64_t TokenTrie::memory_bytes() const {
+  uint64_t bytes = tokens_.size() * (sizeof(std::string) + sizeof(TokenId)) + 2 * all_.bytes();
+  for (const std::string& token : tokens_) bytes += token.capacity();
+  for (const Level& level : levels_) {
+    bytes += level.plain.bytes() + level.nodes.size() * sizeof(Node);
+  }
+  if (json_string_ != nullptr) {
+    bytes += json_string_->mask->bytes() + json_string_->tokens.size() * sizeof(TokenId) +
+             json_string_->nodes.size() * sizeof(uint32_t);
+  }
+  return bytes;
+}
+
 }  // namespace skein::grammar

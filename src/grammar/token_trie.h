@@ -74,6 +74,7 @@ class TokenTrie {
     return at < tokens_.size() ? tokens_[at] : std::string_view();
   }
   uint32_t longest() const { return longest_; }
+  uint64_t memory_bytes() const;
   const std::vector<Level>& levels() const { return levels_; }
   const StringTokens* json_string() const { return json_string_.get(); }
   const TokenMask& all() const { return all_; }                      // that have bytes

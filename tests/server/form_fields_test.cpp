@@ -9,7 +9,7 @@
 namespace skein::api {
 namespace {
 
-constexpr const char* kHello = R"("messages":[{"role":"user","content":"hi"}])";
+constexpr const char* kChat = R"("messages":[{"role":"user","content":"hi"}])";
 
 std::string join_parts(std::initializer_list<std::string_view> parts) {
   std::string out;
@@ -18,7 +18,7 @@ std::string join_parts(std::initializer_list<std::string_view> parts) {
 }
 
 std::string chat_with(std::string_view fields) {
-  return join_parts({"{", kHello, ",", fields, "}"});
+  return join_parts({"{", kChat, ",", fields, "}"});
 }
 
 TEST(FormFields, WhatIsWrongIsNamed) {
@@ -103,7 +103,7 @@ TEST(FormFields, AFormInEverybodysWords) {
   }
   auto anthropic = parse_messages_request(
       join_parts({R"({"max_tokens":5,"output_config":{"format":{"type":"json_schema","schema":)",
-                  schema, "}},", kHello, "}"}),
+                  schema, "}},", kChat, "}"}),
       false);
   ASSERT_TRUE(anthropic.ok()) << anthropic.error().message;
   EXPECT_EQ(anthropic->options.form->spec, strict);
@@ -124,7 +124,7 @@ TEST(FormFields, TheModelIsToldOfTheFormWhereThatIsWanted) {
             "Answer with one of these texts, and with nothing else:\na\nb");
   auto added = parse_messages_request(
       join_parts({R"({"max_tokens":5,"system":"s","describe_form":true,"output_config":{"format":)",
-                  R"({"type":"json_schema","schema":{"type":"null"}}},)", kHello, "}"}),
+                  R"({"type":"json_schema","schema":{"type":"null"}}},)", kChat, "}"}),
       false);
   ASSERT_TRUE(added.ok()) << added.error().message;
   EXPECT_EQ(added->messages[0]["content"],

@@ -38,14 +38,6 @@ uint64_t rules_bytes(const Rules& rules) {
   return bytes;
 }
 
-uint64_t bytes_of(const grammar::TokenTrie& trie) {
-  uint64_t bytes = uint64_t{trie.size()} * (sizeof(std::string) + sizeof(TokenId));
-  for (const grammar::TokenTrie::Slice& slice : trie.slices()) {
-    bytes += slice.mask.bytes() + slice.nodes.size() * sizeof(grammar::TokenTrie::Node);
-  }
-  return bytes;
-}
-
 // What a token shows at the very start of an answer, where a space is dropped.
 grammar::TokenMask first_mask(const std::shared_ptr<grammar::CompiledGrammar>& grammar) {
   const grammar::TokenTrie& trie = grammar->trie();
@@ -111,7 +103,7 @@ Status FormCache::prepare() {
     tokens.emplace_back(tokenizer_.is_control(id) ? "" : tokenizer_.bytes(id));
   }
   SKEIN_ASSIGN(trie_, grammar::TokenTrie::make(std::move(tokens)));
-  trie_bytes_ = bytes_of(*trie_);
+  trie_bytes_ = trie_->memory_bytes();
   return {};
 }
 
