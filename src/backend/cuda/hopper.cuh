@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cuda_runtime.h>
 
 namespace skein::cuda {
 
@@ -58,6 +59,33 @@ __device__ inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, 
       " [%0], [%1], %2, [%3], %4;" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
+}
+
+// A kernel that was launched with may_overlap begins while the one before it in the stream still
+// runs: it has to wait before it touches what that one writes or reads, in every block of threads,
+// or a kernel after it might overtake both.
+__device__ inline void wait_for_kernel_before() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+__device__ inline void let_next_kernel_begin() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
+
+template <class... Params, class... Values>
+void launch_overlapped(void (*kernel)(Params...), dim3 grid, uint32_t threads, size_t shared_bytes,
+                       cudaStream_t stream, const Values&... values) {
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  // An error is seen by whoever asks for the last one.
+  static_cast<void>(cudaLaunchKernelEx(&config, kernel, Params(values)...));
 }
 
 __device__ inline uint16_t f16_of(float x) {

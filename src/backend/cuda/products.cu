@@ -99,35 +99,78 @@ __device__ Ring ring_of(const void* shared) {
   return {stages, full, full + S::kStages * 8};
 }
 
-// By one thread: weights and activations of all items, stage after stage.
+// What one thread copies, stage after stage, in the order in which it is multiplied.
+template <class S>
+class Stages {
+ public:
+  __device__ explicit Stages(const ProductParams& p)
+      : p_(p), of_item_(S::kAdds ? p.matrix.input_blocks() : p.matrix.segment_blocks) {
+    find_item();
+  }
+
+  __device__ bool any() const { return index_ < items_of<S>(p_); }
+  __device__ void next() {
+    block_ += S::kBlocks;
+    if (block_ < of_item_) return;
+    block_ = 0;
+    index_ += gridDim.x;
+    find_item();
+  }
+  __device__ void copy_weights(uint32_t to, uint32_t full, uint64_t policy) const {
+    const uint32_t last = p_.matrix.row_blocks() - 1, blocks = p_.matrix.input_blocks();
+    for (uint32_t g = 0; g < S::kGroups; ++g) {
+      const size_t row_block = min(item_.row_tile * S::kGroups + g, last);
+      copy_bulk(to + g * S::kBlocks * kTileBytes,
+                item_.blocks + (row_block * blocks + block()) * kTileBytes, S::kBlocks * kTileBytes,
+                full, policy);
+    }
+  }
+  __device__ void copy_rows(uint32_t to, uint32_t full, uint64_t policy) const {
+    for (uint32_t b = 0; b < S::kBlocks; ++b) {
+      const size_t first = size_t{block() + b} * p_.x_rows + item_.token_tile * S::kTokens;
+      copy_bulk(to + S::kWeightBytes + b * S::kTokens * kRowBytes, p_.x + first * kRowBytes,
+                S::kTokens * kRowBytes, full, policy);
+    }
+  }
+
+ private:
+  __device__ uint32_t block() const { return item_.segment * of_item_ + block_; }
+  __device__ void find_item() {
+    while (any() && !item_at<S>(p_, index_, item_)) index_ += gridDim.x;
+  }
+
+  const ProductParams& p_;
+  const uint32_t of_item_;
+  uint32_t index_ = blockIdx.x, block_ = 0;
+  Item item_;
+};
+
+// By one thread. The first weights are under way before the kernel before has ended; which experts'
+// they are is not known then.
 template <class S>
 __device__ void copy_items(const ProductParams& p, const Ring& ring) {
-  const uint32_t last_block = p.matrix.row_blocks() - 1, blocks = p.matrix.input_blocks();
-  const uint32_t of_item = S::kAdds ? blocks : p.matrix.segment_blocks;
   const uint64_t once = p.token_tiles > 1 ? evict_normally() : evict_first(), kept = evict_last();
+  const auto stage_at = [&](uint32_t stage) { return ring.stages + stage * S::kStageBytes; };
+  const auto full_at = [&](uint32_t stage) { return ring.full + stage * 8; };
+  uint32_t ahead = 0;
+  if constexpr (!S::kExperts) {
+    for (Stages<S> stages(p); ahead < S::kStages && stages.any(); ++ahead, stages.next()) {
+      arrive_and_expect(full_at(ahead), S::kStageBytes);
+      stages.copy_weights(stage_at(ahead), full_at(ahead), once);
+    }
+  }
+  wait_for_kernel_before();
   Place place;
-  for (uint32_t index = blockIdx.x; index < items_of<S>(p); index += gridDim.x) {
-    Item item;
-    if (!item_at<S>(p, index, item)) continue;
-    for (uint32_t i = 0; i < of_item; i += S::kBlocks) {
-      const uint32_t block = item.segment * of_item + i;
-      const uint32_t to = ring.stages + place.stage * S::kStageBytes;
-      const uint32_t full = ring.full + place.stage * 8;
+  uint32_t count = 0;
+  for (Stages<S> stages(p); stages.any(); stages.next()) {
+    const uint32_t to = stage_at(place.stage), full = full_at(place.stage);
+    if (count++ >= ahead) {
       wait(ring.empty + place.stage * 8, place.parity ^ 1);
       arrive_and_expect(full, S::kStageBytes);
-      for (uint32_t g = 0; g < S::kGroups; ++g) {
-        const size_t row_block = min(item.row_tile * S::kGroups + g, last_block);
-        copy_bulk(to + g * S::kBlocks * kTileBytes,
-                  item.blocks + (row_block * blocks + block) * kTileBytes, S::kBlocks * kTileBytes,
-                  full, once);
-      }
-      for (uint32_t b = 0; b < S::kBlocks; ++b) {
-        const size_t first = size_t{block + b} * p.x_rows + item.token_tile * S::kTokens;
-        copy_bulk(to + S::kWeightBytes + b * S::kTokens * kRowBytes, p.x + first * kRowBytes,
-                  S::kTokens * kRowBytes, full, kept);
-      }
-      place.next<S::kStages>();
+      stages.copy_weights(to, full, once);
     }
+    stages.copy_rows(to, full, kept);
+    place.next<S::kStages>();
   }
 }
 
@@ -225,7 +268,9 @@ __global__ void __launch_bounds__(S::kThreadsOfBlock, S::kShare)
     fence_barriers();
   }
   __syncthreads();
+  let_next_kernel_begin();
   if (threadIdx.x < S::kGroups * kWarpgroup) {
+    wait_for_kernel_before();
     multiply_items<S>(p, ring);
   } else if (threadIdx.x % kWarp == 0) {
     copy_items<S>(p, ring);
@@ -257,7 +302,13 @@ void launch(const ProductParams& params, uint32_t processors, cudaStream_t strea
   const uint32_t row_tiles = groups_of(params.matrix.outputs, S::kGroups * kTileRows);
   const uint32_t items = row_tiles * params.token_tiles * (S::kAdds ? 1 : params.matrix.segments);
   const uint32_t blocks = std::min(items, processors * S::kShare);
-  multiply_tiles<S><<<blocks, S::kThreadsOfBlock, S::kSharedBytes, stream>>>(params);
+  // Where tensor cores are what binds, blocks of threads that come early are only in the way.
+  if (S::kTokens > kMostStreamed || S::kExperts) {
+    multiply_tiles<S><<<blocks, S::kThreadsOfBlock, S::kSharedBytes, stream>>>(params);
+  } else {
+    launch_overlapped(multiply_tiles<S>, blocks, S::kThreadsOfBlock, S::kSharedBytes, stream,
+                      params);
+  }
 }
 
 // fn(shape) for every shape that there is.
@@ -289,20 +340,20 @@ void stream_rows(const ProductParams& params, uint32_t processors, cudaStream_t 
 }
 
 // Sums of segments, in order, and what comes after.
-void add_segments(const ProductParams& params, DeviceRows out, cudaStream_t stream) {
+__global__ void __launch_bounds__(kThreads)
+    add_segment_sums(const __grid_constant__ ProductParams p) {
   const auto* const scales =
-      reinterpret_cast<const float*>(params.matrix.blocks + params.matrix.block_bytes());
-  const DeviceTiles matrix = params.matrix;
-  const float *const sums = params.sums, *const x_scales = params.x_scales;
-  const float* const bias = params.bias;
-  launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t n) {
-    const size_t plane = size_t{out.rows} * matrix.outputs;
-    const float* const first = sums + size_t{row} * matrix.outputs + n;
-    float total = first[0];
-    for (uint32_t s = 1; s < matrix.segments; ++s) total = total + first[s * plane];
-    const float value = total * scales[n] * x_scales[row];
-    row_at(out, row)[n] = bias == nullptr ? value : value + bias[n];
-  });
+      reinterpret_cast<const float*>(p.matrix.blocks + p.matrix.block_bytes());
+  const uint32_t n = blockIdx.x * kThreads + threadIdx.x, row = blockIdx.y;
+  let_next_kernel_begin();
+  wait_for_kernel_before();
+  if (n >= p.matrix.outputs) return;
+  const size_t plane = size_t{p.rows} * p.matrix.outputs;
+  const float* const first = p.sums + size_t{row} * p.matrix.outputs + n;
+  float total = first[0];
+  for (uint32_t s = 1; s < p.matrix.segments; ++s) total = total + first[s * plane];
+  const float value = total * scales[n] * p.x_scales[row];
+  p.out[row * p.out_stride + n] = p.bias == nullptr ? value : value + p.bias[n];
 }
 
 bool has_even_segments(const DeviceTiles& matrix) {
@@ -385,7 +436,10 @@ void multiply(const DeviceTiles& matrix, const float* bias, const ProductScratch
     } else {
       stream_rows<1>(params, processors, stream);
     }
-    if (matrix.segments > 1) add_segments(params, out, stream);
+    if (matrix.segments > 1) {
+      const dim3 grid(groups_of(matrix.outputs, kThreads), out.rows);
+      launch_overlapped(add_segment_sums, grid, kThreads, 0, stream, params);
+    }
     return;
   }
   if (matrix.segments == 1 && out.rows > 128) {

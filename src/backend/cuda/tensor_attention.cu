@@ -4,6 +4,7 @@
 //
 // Keys lie as [token][dimension], values as [dimension][token], so that the pairs that a thread
 // gives to mma are side by side in memory.
+#include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/tensor_attention.h"
 #include "base/ids.h"
@@ -260,6 +261,8 @@ template <KvType kType>
 __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constant__ SpanParams p) {
   extern __shared__ uint16_t shared[];
   __shared__ float largest[kQueries];
+  let_next_kernel_begin();
+  wait_for_kernel_before();
   Queries own;
   if (!find_queries(p, own)) return;
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -321,6 +324,8 @@ struct MergeParams {
 
 // A query by a block of threads: spans in order, onto what those before gave.
 __global__ void merge_spans(const __grid_constant__ MergeParams p) {
+  let_next_kernel_begin();
+  wait_for_kernel_before();
   const uint32_t row = blockIdx.x, head = blockIdx.y, position = p.step.positions[row];
   const uint32_t begin = first_seen(position, p.attention.window) / kSpan;
   const uint32_t first = max(begin, p.first_span);
@@ -396,14 +401,15 @@ void attend_on_tensor_cores(DeviceRows q, const StepView& step, const DeviceKv& 
                           sums};
     const dim3 grid(q.rows, cache.heads * groups_of(group, heads_each), count);
     if (cache.type == KvType::kBf16) {
-      attend_spans<KvType::kBf16><<<grid, kThreads, shared, stream>>>(span);
+      launch_overlapped(attend_spans<KvType::kBf16>, grid, kThreads, shared, stream, span);
     } else {
-      attend_spans<KvType::kInt8><<<grid, kThreads, shared, stream>>>(span);
+      launch_overlapped(attend_spans<KvType::kInt8>, grid, kThreads, shared, stream, span);
     }
     const MergeParams merge{
         step, params, out, cache.head_dim, first, batch.at_once, first + count == batch.spans,
         sums};
-    merge_spans<<<dim3(q.rows, params.heads), min(cache.head_dim, kThreads), 0, stream>>>(merge);
+    launch_overlapped(merge_spans, dim3(q.rows, params.heads), min(cache.head_dim, kThreads), 0,
+                      stream, merge);
     std::swap(sums.running, sums.next);
   }
 }

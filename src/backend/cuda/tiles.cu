@@ -106,6 +106,8 @@ struct TileRow {
 template <uint32_t kBlock, Change kChange>
 __global__ void __launch_bounds__(kBlock) make_tiles(const __grid_constant__ TileParams p) {
   const uint32_t row = blockIdx.x;
+  let_next_kernel_begin();
+  wait_for_kernel_before();
   const uint32_t route = p.routes == nullptr ? row : p.routes[row];
   if (route == UINT32_MAX) return;
   TileRow<kBlock, kChange> own{row_at(p.x, route / p.rows_of_route), p};
@@ -135,9 +137,9 @@ void launch_tiles(const TileParams& params, uint32_t rows, cudaStream_t stream) 
   constexpr uint32_t kFewRows = 132;
   if (rows == 0) return;
   if (rows <= kFewRows) {
-    make_tiles<1024, kChange><<<rows, 1024, 0, stream>>>(params);
+    launch_overlapped(make_tiles<1024, kChange>, rows, 1024, 0, stream, params);
   } else {
-    make_tiles<256, kChange><<<rows, 256, 0, stream>>>(params);
+    launch_overlapped(make_tiles<256, kChange>, rows, 256, 0, stream, params);
   }
 }
 
