@@ -45,7 +45,7 @@ EngineOptions engine_options(const LoadedModel& model, const PressureSetting& se
   options.scheduler.pool_blocks = setting.pool_blocks;
   options.scheduler.max_batch = setting.max_batch;
   options.scheduler.max_queue =
-      std::max(options.scheduler.max_queue, static_cast<uint32_t>(requests));
+      std::max(options.scheduler.max_queue, static_cast<uint32_t>(2 * requests));
   options.scheduler.step_tokens = setting.step_tokens;
   options.scheduler.max_context = model.decoder().max_context();
   options.scheduler.vocab_size = model.vocab();

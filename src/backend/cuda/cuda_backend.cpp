@@ -14,6 +14,7 @@
 #include "backend/cuda/device_objects.h"
 #include "backend/cuda/device_step.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/step_graphs.h"
 #include "backend/cuda/tensor_attention.h"
 #include "backend/cuda/tile_products.h"
 #include "backend/host/flush_denormals.h"
@@ -35,13 +36,16 @@ DeviceNorm of(const NormParams& params) {
 }
 
 // As many spans at a time as a quarter of a gibibyte has room for.
-SpanBatch spans_of(const HostStep& step, size_t rows, uint32_t heads, const DeviceKv& cache) {
+SpanBatch batch_of(uint32_t spans, size_t rows, uint32_t heads, const DeviceKv& cache) {
   constexpr uint64_t kMostFloats = uint64_t{1} << 26;
-  uint32_t last = 0;
-  for (const uint32_t position : step.positions) last = std::max(last, position);
-  const auto spans = static_cast<uint32_t>(last / arithmetic::kSpanTokens + 1);
   const uint64_t each = std::max<uint64_t>(1, rows * heads * (cache.head_dim + 2));
   return {spans, static_cast<uint32_t>(std::clamp<uint64_t>(kMostFloats / each, 1, spans))};
+}
+
+cudaStream_t make_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return stream;
 }
 
 // A launch that could not be is known at once; what goes wrong on the device is known later.
@@ -53,8 +57,11 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(const Device& device, bool has_f16, ComputePool& pool,
               const cpu::KernelTable& host_kernels)
-      : device_(device), pool_(pool), host_kernels_(host_kernels) {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+      : device_(device),
+        pool_(pool),
+        host_kernels_(host_kernels),
+        stream_(make_stream()),
+        graphs_(stream_) {
     if (has_f16) f16_.emplace(device.processors, stream_);
   }
   ~CudaBackend() override {
@@ -115,7 +122,14 @@ class CudaBackend final : public Backend {
     use();
     return step_.begin(tokens, sequences, logit_rows, stream_);
   }
-  void run(const Step&, uint64_t, FunctionRef<void()> ops) override { ops(); }
+  void run(const Step& step, uint64_t key, FunctionRef<void()> ops) override {
+    // More rows keep the device busy for longer than they take to ask for.
+    constexpr size_t kMostRows = 256;
+    if (step.rows > kMostRows) return ops();
+    const uint64_t moves = step_.moves() + changed_.moves() + spans_.moves();
+    graphs_.run({key, step.rows, step.logits, step_.spans()}, moves + (f16_ ? f16_->moves() : 0),
+                ops);
+  }
 
   void embed(const Matrix& table, const Step& step, float scale, Rows out) override {
     check_embed(table, device_step(step).host().tokens, out);
@@ -186,7 +200,8 @@ class CudaBackend final : public Backend {
   const Device device_;
   ComputePool& pool_;
   const cpu::KernelTable& host_kernels_;
-  cudaStream_t stream_ = nullptr;
+  const cudaStream_t stream_;
+  StepGraphs graphs_;
   std::optional<TileProducts> f16_;  // none in float32
   DeviceStep step_;
   Scratch changed_;  // rows on their way into a product
@@ -321,7 +336,7 @@ void CudaBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform, c
   const DeviceAttention attention{params.heads, params.scale, params.softcap, params.window,
                                   raw(params.sinks)};
   if (cache.in_pairs) {
-    const SpanBatch batch = spans_of(device_step(step).host(), q.rows, params.heads, cache);
+    const SpanBatch batch = batch_of(device_step(step).spans(), q.rows, params.heads, cache);
     float* const memory = spans_.take(SpanSums::floats(static_cast<uint32_t>(q.rows), params.heads,
                                                        batch.at_once, cache.head_dim));
     attend_on_tensor_cores(of(q), view, cache, attention, batch, memory, of(out), stream_);

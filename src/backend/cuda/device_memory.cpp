@@ -51,6 +51,7 @@ float* Scratch::take(size_t floats) {
     auto grown = allocate_device(rounded_up(floats * sizeof(float)));
     if (!grown.ok()) throw CudaError(grown.message());
     memory_ = std::move(*grown);
+    ++moves_;
   }
   return raw(memory_.floats());
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <stdexcept>
 #include <utility>
@@ -27,9 +28,12 @@ Result<Buffer> allocate_device(size_t bytes);
 class Scratch {
  public:
   float* take(size_t floats);
+  // How often it has moved.
+  uint64_t moves() const { return moves_; }
 
  private:
   Buffer memory_;
+  uint64_t moves_ = 0;
 };
 
 // Page-locked memory of the host that grows likewise; whoever grows it has waited for what uses it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/arithmetic.h"
 #include "backend/host/memory.h"
 
 namespace skein::cuda {
@@ -39,6 +40,12 @@ Step DeviceStep::begin(std::span<const TokenId> tokens, std::span<const Sequence
            device + 6 * rows + logit_rows.size()};
   step.own = this;
   return step;
+}
+
+uint32_t DeviceStep::spans() const {
+  uint32_t last = 0;
+  for (const uint32_t position : host_.positions) last = std::max(last, position);
+  return static_cast<uint32_t>(last / arithmetic::kSpanTokens + 1);
 }
 
 // In the order of StepView.

@@ -24,6 +24,9 @@ class DeviceStep {
 
   const HostStep& host() const { return host_; }
   const StepView& view() const { return view_; }
+  // Of 256 tokens, in the longest context.
+  uint32_t spans() const;
+  uint64_t moves() const { return device_.moves(); }
 
  private:
   void pack(uint32_t* record) const;

@@ -135,6 +135,7 @@ struct ValueSums {
   const SpanParams& p;
   const Queries& own;
   const uint16_t* weights;
+  const std::byte* const* halves;  // of the blocks of the span, in shared memory
   uint32_t first, lane;
 
   // Tokens t and t + 1 of dimension d; what no query of ours sees is zero.
@@ -142,9 +143,7 @@ struct ValueSums {
     const uint32_t last = own.last(), begin = first_seen(own.position, p.attention.window);
     if (d >= p.cache.head_dim || t > last || t + 1 < begin) return 0;
     const uint32_t slot = t % kBlockTokens;
-    const std::byte* const half = p.cache.data +
-                                  own.blocks[t / kBlockTokens] * p.cache.block_bytes +
-                                  (own.kv_head * 2 + 1) * p.cache.half_bytes;
+    const std::byte* const half = halves[(t - first) / kBlockTokens];
     uint32_t pair = load_pair<kType>(half, p.cache, d * kBlockTokens + slot, slot, slot + 1);
     if (t + 1 > last) pair &= 0x0000ffffU;
     if (t < begin) pair &= 0xffff0000U;
@@ -261,6 +260,7 @@ template <KvType kType>
 __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constant__ SpanParams p) {
   extern __shared__ uint16_t shared[];
   __shared__ float largest[kQueries];
+  __shared__ const std::byte* value_halves[kWarps];
   let_next_kernel_begin();
   wait_for_kernel_before();
   Queries own;
@@ -268,6 +268,11 @@ __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constan
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const uint32_t first = (p.first_span + blockIdx.z) * kSpan, stride = p.cache.stride + 8;
   uint16_t *const queries = shared, *const weights = shared + kQueries * stride;
+  if (const uint32_t block = first / kBlockTokens + threadIdx.x;
+      threadIdx.x < kWarps && block * kBlockTokens <= own.last()) {
+    value_halves[threadIdx.x] = p.cache.data + own.blocks[block] * p.cache.block_bytes +
+                                (own.kv_head * 2 + 1) * p.cache.half_bytes;
+  }
   for (uint32_t i = threadIdx.x; i < kQueries * p.cache.stride; i += kThreads) {
     const uint32_t query = i / p.cache.stride, d = i % p.cache.stride;
     uint16_t value = 0;
@@ -300,7 +305,7 @@ __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constan
     p.sums.largest[place_of(query)] = largest[query];
     p.sums.weights[place_of(query)] = sum;
   }
-  const ValueSums<kType> values{p, own, weights, first, lane};
+  const ValueSums<kType> values{p, own, weights, value_halves, first, lane};
   for (uint32_t d = warp * 8; d < p.cache.head_dim; d += kWarps * 8) {
     float of_values[4] = {};
     values.add(of_values, d);

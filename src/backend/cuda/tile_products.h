@@ -28,6 +28,11 @@ class TileProducts {
   void expert_linear(DeviceRows x, std::span<const std::unique_ptr<Matrix>> experts,
                      const float* biases, const DeviceRoutes& routes, DeviceRows out);
 
+  // How often memory of it has moved.
+  uint64_t moves() const {
+    return tiles_.moves() + scales_.moves() + sums_.moves() + routes_.moves();
+  }
+
  private:
   ProductScratch scratch_for(const DeviceTiles& matrix, uint32_t rows, size_t sums);
   void upload_blocks(const WeightParts& whole, const F16Tiles& tiles, uint32_t first,
