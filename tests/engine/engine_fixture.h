@@ -4,6 +4,7 @@
 #include <chrono>
 #include <gtest/gtest.h>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -42,6 +43,25 @@ class EngineTest : public ::testing::Test {
     std::vector<TokenId> tokens;
     for (uint32_t i = 0; i < count; ++i) tokens.push_back(FakeModel::token(id, prompt + i));
     return tokens;
+  }
+
+  // Reads requests of so many tokens: `bad` ends with an error that says `why`, the others as if it
+  // had never been there.
+  std::vector<Answer> expect_one_failure(std::vector<RequestHandle>& handles, uint64_t bad,
+                                         const std::string& why, uint32_t prompt, uint32_t count) {
+    std::vector<Answer> answers;
+    for (RequestHandle& handle : handles) {
+      const Answer& answer = answers.emplace_back(read(handle));
+      if (handle.id().value == bad) {
+        EXPECT_EQ(answer.end.reason, FinishReason::kError);
+        EXPECT_NE(answer.end.status.message().find(why), std::string::npos);
+      } else {
+        EXPECT_EQ(answer.end.reason, FinishReason::kLength);
+        EXPECT_EQ(answer.tokens, expected(handle.id().value, prompt, count));
+      }
+    }
+    EXPECT_EQ(engine_->snapshot().faults, 1U);
+    return answers;
   }
 
   void hang(bool on) { allow(on ? 0 : UINT64_MAX); }

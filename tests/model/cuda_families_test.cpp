@@ -101,31 +101,17 @@ class CudaFamilies : public ::testing::Test {
 };
 
 TEST_F(CudaFamilies, OfSafetensorsAreTheCpus) {
-  size_t folders = 0;
-  for (const Golden& golden : testing::goldens()) {
-    if (!golden.has("config.json")) continue;
-    ++folders;
-    check_file(golden, golden.folder);
-  }
-  EXPECT_EQ(folders, 17U);
+  testing::check_folders(check_file);
 }
 
 TEST_F(CudaFamilies, OfGgufAreTheCpus) {
-  size_t twins = 0;
-  for (const Golden& golden : testing::goldens()) {
-    if (!golden.has("model.gguf")) continue;
-    ++twins;
-    check_file(golden, golden.gguf());
-  }
-  EXPECT_EQ(twins, 13U);
+  testing::check_ggufs(check_file);
 }
 
 TEST_F(CudaFamilies, AtTheDefaultPrecisionAreTheReferences) {
   if (!has_f16()) GTEST_SKIP() << "the device is no Hopper";
-  for (const Golden& golden : testing::goldens()) {
-    if (golden.has("config.json")) check_f16(golden, golden.folder);
-    if (golden.has("model.gguf")) check_f16(golden, golden.gguf());
-  }
+  testing::check_folders(check_f16);
+  testing::check_ggufs(check_f16);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -51,6 +52,28 @@ inline std::vector<Golden> goldens() {
   std::vector<Golden> out;
   for (const auto& folder : folders) out.push_back(read_golden(folder));
   return out;
+}
+
+using CheckGolden = void(const Golden& golden, const std::string& path);
+
+// Every family as a folder of safetensors, and those that there is a GGUF twin of.
+inline void check_folders(CheckGolden* check) {
+  size_t folders = 0;
+  for (const Golden& golden : goldens()) {
+    if (!golden.has("config.json")) continue;
+    ++folders;
+    check(golden, golden.folder);
+  }
+  EXPECT_EQ(folders, 17U);
+}
+inline void check_ggufs(CheckGolden* check) {
+  size_t twins = 0;
+  for (const Golden& golden : goldens()) {
+    if (!golden.has("model.gguf")) continue;
+    ++twins;
+    check(golden, golden.gguf());
+  }
+  EXPECT_EQ(twins, 13U);
 }
 
 }  // namespace skein::testing

@@ -68,23 +68,11 @@ void check_file(const Golden& golden, const std::string& path) {
 }
 
 TEST(Goldens, EveryFolderOfSafetensors) {
-  size_t folders = 0;
-  for (const Golden& golden : testing::goldens()) {
-    if (!golden.has("config.json")) continue;
-    ++folders;
-    check_file(golden, golden.folder);
-  }
-  EXPECT_EQ(folders, 17u);
+  testing::check_folders(check_file);
 }
 
 TEST(Goldens, EveryGgufTwin) {
-  size_t twins = 0;
-  for (const Golden& golden : testing::goldens()) {
-    if (!golden.has("model.gguf")) continue;
-    ++twins;
-    check_file(golden, golden.gguf());
-  }
-  EXPECT_EQ(twins, 13u);
+  testing::check_ggufs(check_file);
 }
 
 }  // namespace

@@ -18,17 +18,7 @@ TEST_F(EngineTest, OneBadRowEndsAlone) {
   std::vector<RequestHandle> handles;
   for (int i = 0; i < 6; ++i) handles.push_back(engine_->submit(request(4, 10), {}).value());
   hang(false);
-  for (RequestHandle& handle : handles) {
-    const Answer answer = read(handle);
-    if (handle.id().value == 3) {
-      EXPECT_EQ(answer.end.reason, FinishReason::kError);
-      EXPECT_THAT(answer.end.status.message(), ::testing::HasSubstr("nan"));
-    } else {
-      EXPECT_EQ(answer.tokens, expected(handle.id().value, 4, 10));
-      EXPECT_EQ(answer.end.reason, FinishReason::kLength);
-    }
-  }
-  EXPECT_EQ(engine_->snapshot().faults, 1U);
+  expect_one_failure(handles, 3, "nan", 4, 10);
 }
 
 TEST_F(EngineTest, StepThatThrowsIsRunAgainRowByRow) {
@@ -38,17 +28,8 @@ TEST_F(EngineTest, StepThatThrowsIsRunAgainRowByRow) {
   std::vector<RequestHandle> handles;
   for (int i = 0; i < 5; ++i) handles.push_back(engine_->submit(request(4, 10), {}).value());
   hang(false);
-  for (RequestHandle& handle : handles) {
-    const Answer answer = read(handle);
-    if (handle.id().value == 2) {
-      EXPECT_EQ(answer.end.reason, FinishReason::kError);
-      EXPECT_THAT(answer.end.status.message(), ::testing::HasSubstr("planted fault"));
-    } else {
-      EXPECT_EQ(answer.tokens, expected(handle.id().value, 4, 10));
-    }
-  }
+  expect_one_failure(handles, 2, "planted fault", 4, 10);
   EXPECT_GE(engine_->snapshot().reruns, 1U);
-  EXPECT_EQ(engine_->snapshot().faults, 1U);
 }
 
 TEST_F(EngineTest, RequestWhoseReaderCannotBeToldEndsAlone) {
