@@ -26,9 +26,9 @@ const Figures kFigures{{10, 4, 8}, {}};
 // Writes an answer event by event.
 class Written {
  public:
-  Written(const AnswerForm& form, const AnswerOptions& wanted, uint32_t choices = 1) {
+  Written(const AnswerKind& kind, const AnswerOptions& wanted, uint32_t choices = 1) {
     const std::vector<TokenId> prompt = {1, 2};
-    writer_ = form.make_writer({kIdentity, wanted, tokenizer(), choices, prompt});
+    writer_ = kind.make_writer({kIdentity, wanted, tokenizer(), choices, prompt});
   }
 
   Written& content(std::string_view text, std::vector<TokenId> tokens = {'a'},
@@ -71,7 +71,7 @@ const std::string kUsage =
     R"("usage":{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14,"prompt_tokens_details":{"cached_tokens":8}})";
 
 TEST(OpenAiAnswer, AStreamedChat) {
-  Written chat(AnswerForm::kChat, streamed());
+  Written chat(AnswerKind::kChat, streamed());
   EXPECT_EQ(chat.content("h\"i\xff").finish(FinishReason::kLength).end(),
             kRole + kChunk +
                 R"("choices":[{"index":0,"delta":{"content":"h\"i)"
@@ -84,20 +84,20 @@ TEST(OpenAiAnswer, AStreamedChat) {
 }
 
 TEST(OpenAiAnswer, TokensThatShowNothingAreNoChunk) {
-  Written chat(AnswerForm::kChat, streamed());
+  Written chat(AnswerKind::kChat, streamed());
   EXPECT_EQ(chat.content("").out, "");
   AnswerOptions ids = streamed();
   ids.return_token_ids = true;
-  EXPECT_THAT(Written(AnswerForm::kChat, ids).content("", {5, 6}).out,
+  EXPECT_THAT(Written(AnswerKind::kChat, ids).content("", {5, 6}).out,
               HasSubstr(R"("finish_reason":null,"token_ids":[5,6]}]})"));
-  EXPECT_EQ(Written(AnswerForm::kChat, streamed()).finish(FinishReason::kStop).out.find(kRole), 0U)
+  EXPECT_EQ(Written(AnswerKind::kChat, streamed()).finish(FinishReason::kStop).out.find(kRole), 0U)
       << "an answer without text has a role";
 }
 
 TEST(OpenAiAnswer, TheUsageOfAStream) {
   AnswerOptions wanted = streamed();
   wanted.include_usage = true;
-  Written last(AnswerForm::kChat, wanted);
+  Written last(AnswerKind::kChat, wanted);
   last.writer().progress(last.out, 3, 10);
   EXPECT_EQ(last.out,
             kChunk + R"("choices":[],"prompt_progress":{"total":10,"processed":3},"usage":null})"
@@ -110,7 +110,7 @@ TEST(OpenAiAnswer, TheUsageOfAStream) {
                         R"("prompt_per_second":4,"predicted_per_second":5}})"
                         "\n\ndata: [DONE]\n\n"));
   wanted.continuous_usage = true;
-  Written all(AnswerForm::kChat, wanted);
+  Written all(AnswerKind::kChat, wanted);
   all.content("x", {'x'}, {}, 0, {kFigures.usage, Timings{}});
   EXPECT_THAT(all.out, HasSubstr(R"(,"timings":{"queue_ms":0,)"));
   EXPECT_THAT(all.out, HasSubstr(kUsage + "}\n\n"));
@@ -124,7 +124,7 @@ TEST(OpenAiAnswer, LogprobsOfAChat) {
   wanted.sampling.logprobs = true;
   wanted.sampling.top_logprobs = 2;
   EXPECT_THAT(
-      Written(AnswerForm::kChat, wanted).content("x", {0xc3, 'c'}, kLogprobs).out,
+      Written(AnswerKind::kChat, wanted).content("x", {0xc3, 'c'}, kLogprobs).out,
       HasSubstr(
           R"("logprobs":{"content":[{"token":")"
           "\xef\xbf\xbd"
@@ -138,7 +138,7 @@ TEST(OpenAiAnswer, LogprobsOfACompletionCountCharactersThroughTheStream) {
   AnswerOptions wanted = streamed();
   wanted.sampling.logprobs = true;
   wanted.sampling.top_logprobs = 2;
-  Written stream(AnswerForm::kCompletion, wanted, 2);
+  Written stream(AnswerKind::kCompletion, wanted, 2);
   stream.content("x", {0xc3, 'c'}, kLogprobs);
   EXPECT_THAT(stream.out,
               HasSubstr(R"("token_logprobs":[-1.5,-2],"top_logprobs":[{"a":-0.5,"b":-9999},)"
@@ -149,7 +149,7 @@ TEST(OpenAiAnswer, LogprobsOfACompletionCountCharactersThroughTheStream) {
   EXPECT_EQ(stream.out.rfind(R"("text_offset":[0,1]})"), stream.out.rfind(R"("text_offset")"))
       << "each choice has its own";
   wanted.stream = false;
-  Written whole(AnswerForm::kCompletion, wanted);
+  Written whole(AnswerKind::kCompletion, wanted);
   whole.content("x", {0xc3, 'c'}, kLogprobs).content("x", {0xc3, 'c'}, kLogprobs);
   EXPECT_THAT(whole.end(), HasSubstr(R"("text_offset":[0,1,2,3]})"));
 }
@@ -157,14 +157,14 @@ TEST(OpenAiAnswer, LogprobsOfACompletionCountCharactersThroughTheStream) {
 TEST(OpenAiAnswer, Whole) {
   AnswerOptions wanted;
   wanted.return_token_ids = true;
-  Written chat(AnswerForm::kChat, wanted);
+  Written chat(AnswerKind::kChat, wanted);
   EXPECT_EQ(
       chat.content("h", {7}).content("i\n", {8}).finish(FinishReason::kStop).end(),
       R"({"id":"id-1","object":"chat.completion","created":17,"model":"org/\"model\"","choices":[{"index":0,)"
       R"("message":{"role":"assistant","content":"hi\n","refusal":null},"logprobs":null,"finish_reason":"stop",)"
       R"("token_ids":[7,8]}],)" +
           kUsage + R"(,"prompt_token_ids":[1,2]})");
-  Written completion(AnswerForm::kCompletion, {}, 2);
+  Written completion(AnswerKind::kCompletion, {}, 2);
   completion.content("b", {'b'}, {}, 1).content("a").finish(FinishReason::kLength, {}, 1);
   EXPECT_THAT(
       completion.finish(FinishReason::kStop).end(),
@@ -176,18 +176,18 @@ TEST(OpenAiAnswer, Whole) {
 TEST(OpenAiAnswer, AWholeAnswerSaysWhatItHolds) {
   AnswerOptions wanted;
   wanted.sampling.logprobs = true;
-  Written whole(AnswerForm::kChat, wanted);
+  Written whole(AnswerKind::kChat, wanted);
   EXPECT_EQ(whole.writer().held_bytes(), 0U);
   whole.content(std::string(1000, 'x'), {'x'}, {{'x', -1}});
   EXPECT_GE(whole.writer().held_bytes(), 2000U);
   const uint64_t held = whole.writer().held_bytes();
   EXPECT_GE(held, whole.end().size() / 2) << "it is bounded before it becomes JSON";
-  Written stream(AnswerForm::kChat, streamed());
+  Written stream(AnswerKind::kChat, streamed());
   EXPECT_EQ(stream.content(std::string(1000, 'x')).writer().held_bytes(), 0U);
 }
 
 TEST(AnthropicAnswer, AStreamedMessage) {
-  Written message(AnswerForm::kMessage, streamed());
+  Written message(AnswerKind::kMessage, streamed());
   EXPECT_EQ(message.content("").out, "");
   EXPECT_EQ(message.content("hi").finish(FinishReason::kStop, "END").end(),
             R"(event: message_start
@@ -212,27 +212,27 @@ data: {"type":"message_stop"}
 }
 
 TEST(AnthropicAnswer, Whole) {
-  Written message(AnswerForm::kMessage, {});
+  Written message(AnswerKind::kMessage, {});
   EXPECT_EQ(
       message.content("h").content("i").finish(FinishReason::kLength).end(Timings{}),
       R"({"id":"id-1","type":"message","role":"assistant","model":"org/\"model\"","content":[{"type":"text","text":"hi"}],)"
       R"("stop_reason":"max_tokens","stop_sequence":null,"usage":{"input_tokens":2,"cache_creation_input_tokens":0,)"
       R"("cache_read_input_tokens":8,"output_tokens":4}})");
   EXPECT_EQ(message.writer().held_bytes(), 4U);
-  Written stopped(AnswerForm::kMessage, {});
+  Written stopped(AnswerKind::kMessage, {});
   EXPECT_THAT(stopped.finish(FinishReason::kStop, "END").end(),
               HasSubstr(R"("stop_reason":"stop_sequence","stop_sequence":"END")"));
-  Written ended(AnswerForm::kMessage, {});
+  Written ended(AnswerKind::kMessage, {});
   EXPECT_THAT(ended.finish(FinishReason::kStop).end(), HasSubstr(R"("stop_reason":"end_turn")"));
 }
 
 TEST(AnswerErrors, AreFramesOfTheirDialect) {
-  EXPECT_THAT(AnswerForm::kChat.error_frame(deadline_exceeded()),
+  EXPECT_THAT(AnswerKind::kChat.error_frame(deadline_exceeded()),
               ::testing::StartsWith(R"(data: {"error":{)"));
-  EXPECT_THAT(AnswerForm::kMessage.error_frame(queue_full(2)),
+  EXPECT_THAT(AnswerKind::kMessage.error_frame(queue_full(2)),
               ::testing::StartsWith("event: error\ndata: {\"type\":\"error\""));
-  EXPECT_EQ(AnswerForm::kCompletion.keepalive, ": keepalive\n\n");
-  EXPECT_EQ(AnswerForm::kMessage.keepalive, "event: ping\ndata: {\"type\":\"ping\"}\n\n");
+  EXPECT_EQ(AnswerKind::kCompletion.keepalive, ": keepalive\n\n");
+  EXPECT_EQ(AnswerKind::kMessage.keepalive, "event: ping\ndata: {\"type\":\"ping\"}\n\n");
 }
 
 TEST(AnswerErrors, OfBothDialects) {

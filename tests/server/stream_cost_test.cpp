@@ -132,7 +132,7 @@ TEST(StreamCost, ATokenIsCheap) {
   wanted.stream = true;
   const testing::TestFolder folder;
   const LoadedTokenizer loaded = testing::load(testing::write_tiny_model(folder));
-  const auto writer = api::AnswerForm::kChat.make_writer({identity, wanted, loaded.tokenizer});
+  const auto writer = api::AnswerKind::kChat.make_writer({identity, wanted, loaded.tokenizer});
   std::string frame;
   size_t lost = 0;
   const double before = cpu_us();

@@ -35,23 +35,23 @@ FinishedRequest describe(const Call& call, const std::string& id, bool stream) {
 
 }  // namespace
 
-AnswerJob::AnswerJob(ServerContext& context, Call call, const api::AnswerForm& form,
+AnswerJob::AnswerJob(ServerContext& context, Call call, const api::AnswerKind& kind,
                      AnswerRequest request, std::unique_ptr<AnswerSink> sink)
     : context_(context),
       call_(std::move(call)),
-      form_(form),
+      kind_(kind),
       is_background_(sink->is_background()),
       wanted_(take_options(request)),
       request_(std::move(request)),
       memory_(std::move(call_.request.memory)),
-      identity_{std::string(form.id_prefix) + random_hex(16),
+      identity_{std::string(kind.id_prefix) + random_hex(16),
                 static_cast<int64_t>(std::time(nullptr)),
                 {}},
       arrived_us_(context.clock.now()),
       account_({context.clock, context.limiter, context.metrics, context.store.usage(),
                 context.settings.log_request},
                call_.principal, describe(call_, identity_.id, wanted_.stream)),
-      output_(std::move(sink), form, wanted_.stream, context.memory, call_.principal->key_id) {
+      output_(std::move(sink), kind, wanted_.stream, context.memory, call_.principal->key_id) {
   call_.request = {};
   if (wanted_.seed) {
     seed_ = *wanted_.seed;
@@ -115,7 +115,7 @@ void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) try {
   if (!prompts.ok()) return fail(prompts.error());
   wanted_choices_ = static_cast<uint32_t>(prompts->size() * wanted_.n);
   if (const auto error = check(*prompts)) return fail(*error);
-  output_.set_writer(form_.make_writer({.identity = identity_,
+  output_.set_writer(kind_.make_writer({.identity = identity_,
                                         .wanted = wanted_,
                                         .tokenizer = served.model().tokenizer()->tokenizer,
                                         .choices = wanted_choices_,
@@ -161,7 +161,7 @@ std::optional<api::Error> AnswerJob::check(const std::vector<PromptTokens>& prom
     if (prompt.ids.size() + answer <= limit) continue;
     account_.reject(Rejection::kTooLarge);
     api::Error error = api::context_length_exceeded(prompt.ids.size(), answer, limit);
-    error.param = form_.prompt_field;
+    error.param = kind_.prompt_field;
     return error;
   }
   return account_.reserve(prompt_tokens, wanted_choices_, wanted_.max_tokens);

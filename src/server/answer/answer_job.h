@@ -16,7 +16,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "generate/events.h"
@@ -32,7 +31,7 @@ class AnswerJob final : public Deliverable,
                         public std::enable_shared_from_this<AnswerJob> {
  public:
   // The body of the call is parsed already: it is in `request`.
-  AnswerJob(ServerContext& context, Call call, const api::AnswerForm& form, AnswerRequest request,
+  AnswerJob(ServerContext& context, Call call, const api::AnswerKind& kind, AnswerRequest request,
             std::unique_ptr<AnswerSink> sink);
 
   void begin();
@@ -70,7 +69,7 @@ class AnswerJob final : public Deliverable,
 
   ServerContext& context_;
   Call call_;
-  const api::AnswerForm form_;
+  const api::AnswerKind kind_;
   const bool is_background_;
   api::AnswerOptions wanted_;
   AnswerRequest request_;         // its text goes with its memory_, once its prompts are made

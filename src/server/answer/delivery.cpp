@@ -63,7 +63,7 @@ void AnswerOutput::open(std::chrono::milliseconds keepalive_interval, std::funct
   if (stream_) {
     http::StreamHead head;
     head.headers = {{"Cache-Control", "no-cache"}};
-    head.keepalive = form_.keepalive;
+    head.keepalive = kind_.keepalive;
     head.keepalive_interval = keepalive_interval;
     sink_->start(std::move(head), std::move(ready));
   }
@@ -122,7 +122,7 @@ void AnswerOutput::complete(const std::string& id) {
 }
 
 bool AnswerOutput::fail(const std::string& id, const api::Error& error) {
-  return sink_->fail(id, error, stream_ ? form_.error_frame(error) : std::string());
+  return sink_->fail(id, error, stream_ ? kind_.error_frame(error) : std::string());
 }
 
 void AnswerOutput::release() {

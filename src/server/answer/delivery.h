@@ -95,10 +95,10 @@ class AnswerSink {
 class AnswerOutput {
  public:
   // `stream`: frames as they come; else the whole answer at the end.
-  AnswerOutput(std::unique_ptr<AnswerSink> sink, const api::AnswerForm& form, bool stream,
+  AnswerOutput(std::unique_ptr<AnswerSink> sink, const api::AnswerKind& kind, bool stream,
                ByteBudget& budget, std::string_view account)
       : sink_(std::move(sink)),
-        form_(form),
+        kind_(kind),
         stream_(stream),
         budget_(budget),
         memory_(budget, account) {}
@@ -137,7 +137,7 @@ class AnswerOutput {
 
  private:
   std::unique_ptr<AnswerSink> sink_;
-  const api::AnswerForm form_;
+  const api::AnswerKind kind_;
   const bool stream_;
   ByteBudget& budget_;
   // Holds the size of a whole answer, or of what a stream holds back while its reader is behind.

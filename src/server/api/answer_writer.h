@@ -65,7 +65,7 @@ struct AnswerStart {
 };
 
 // A kind of answer, as the file of its dialect defines it.
-struct AnswerForm {
+struct AnswerKind {
   Dialect dialect;
   std::string_view id_prefix;     // of the answer's id: "chatcmpl-"
   std::string_view prompt_field;  // of the request, for errors about the prompt
@@ -78,7 +78,7 @@ struct AnswerForm {
     return std::string(error_begin).append(error_body(dialect, error)).append("\n\n");
   }
 
-  static const AnswerForm kChat, kCompletion, kMessage;
+  static const AnswerKind kChat, kCompletion, kMessage;
 };
 
 }  // namespace skein::api

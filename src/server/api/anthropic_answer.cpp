@@ -117,7 +117,7 @@ std::unique_ptr<AnswerWriter> make_message_writer(const AnswerStart& start) {
 
 }  // namespace
 
-constinit const AnswerForm AnswerForm::kMessage = {Dialect::kAnthropic,
+constinit const AnswerKind AnswerKind::kMessage = {Dialect::kAnthropic,
                                                    "msg_",
                                                    "messages",
                                                    "event: ping\ndata: {\"type\":\"ping\"}\n\n",

@@ -350,9 +350,9 @@ constexpr std::string_view kData = "data: ";
 
 }  // namespace
 
-constinit const AnswerForm AnswerForm::kChat = {
+constinit const AnswerKind AnswerKind::kChat = {
     Dialect::kOpenAi, "chatcmpl-", "messages", kKeepalive, kData, make_openai_writer<true>};
-constinit const AnswerForm AnswerForm::kCompletion = {
+constinit const AnswerKind AnswerKind::kCompletion = {
     Dialect::kOpenAi, "cmpl-", "prompt", kKeepalive, kData, make_openai_writer<false>};
 
 }  // namespace skein::api

@@ -147,18 +147,18 @@ void BatchExecutor::begin(const BatchLine& line) {
   const ParsedLine parsed = parse_batch_line(line.text, line.endpoint);
   if (!parsed.problems.empty()) return refuse(refusal(parsed.problems.front()));
   if (auto problem = find_stream(parsed.body)) return refuse(failed_line(*problem));
-  const auto answer = [&](api::AnswerForm form, auto request) {
+  const auto answer = [&](api::AnswerKind kind, auto request) {
     if (!request.ok()) return refuse(failed_line(request.error()));
     const auto job =
-        std::make_shared<AnswerJob>(context_, std::move(call), form, std::move(*request),
+        std::make_shared<AnswerJob>(context_, std::move(call), kind, std::move(*request),
                                     std::make_unique<LineSink>(runner_, line));
     job->begin();
     runner_->set_request(line.id, job);
   };
   if (line.endpoint == kBatchChatUrl) {
-    answer(api::AnswerForm::kChat, read_chat(parsed.body));
+    answer(api::AnswerKind::kChat, read_chat(parsed.body));
   } else {
-    answer(api::AnswerForm::kCompletion, api::read_completion_request(parsed.body));
+    answer(api::AnswerKind::kCompletion, api::read_completion_request(parsed.body));
   }
 }
 

@@ -76,28 +76,28 @@ api::Parsed<api::ChatRequest> parse_message(std::string_view body) {
 // silent.
 template <class Request>
 void begin_answer(ServerContext& context, Call& call, const http::Responder& responder,
-                  const api::AnswerForm& form, api::Parsed<Request> request) {
+                  const api::AnswerKind& kind, api::Parsed<Request> request) {
   if (!request.ok()) return send_error(call, responder, request.error());
   std::optional<TimeUs>& timeout_us = request->options.timeout_us;
   if (!timeout_us) timeout_us = header_timeout_us(call.request.head);
   auto sink = std::make_unique<HttpSink>(responder, call.route->dialect);
-  std::make_shared<AnswerJob>(context, std::move(call), form, std::move(*request), std::move(sink))
+  std::make_shared<AnswerJob>(context, std::move(call), kind, std::move(*request), std::move(sink))
       ->begin();
 }
 
 }  // namespace
 
 void chat_completions(ServerContext& context, Call& call, const http::Responder& responder) {
-  begin_answer(context, call, responder, api::AnswerForm::kChat, parse_chat(call.request.body));
+  begin_answer(context, call, responder, api::AnswerKind::kChat, parse_chat(call.request.body));
 }
 
 void messages(ServerContext& context, Call& call, const http::Responder& responder) {
-  begin_answer(context, call, responder, api::AnswerForm::kMessage,
+  begin_answer(context, call, responder, api::AnswerKind::kMessage,
                parse_message(call.request.body));
 }
 
 void completions(ServerContext& context, Call& call, const http::Responder& responder) {
-  begin_answer(context, call, responder, api::AnswerForm::kCompletion,
+  begin_answer(context, call, responder, api::AnswerKind::kCompletion,
                api::parse_completion_request(call.request.body));
 }
 

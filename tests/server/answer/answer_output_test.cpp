@@ -36,7 +36,7 @@ struct Output {
       : budget(limit_bytes) {
     auto sink = std::make_unique<FakeSink>(told);
     sink->results = std::move(results);
-    output = std::make_unique<AnswerOutput>(std::move(sink), api::AnswerForm::kChat, stream, budget,
+    output = std::make_unique<AnswerOutput>(std::move(sink), api::AnswerKind::kChat, stream, budget,
                                             "key");
     output->open(
         std::chrono::seconds(15), [] {}, [this] { ++ready; });

@@ -172,7 +172,7 @@ class AnswerWorld {
     Call call{
         .route = match_route("POST", "/v1/completions").route, .id = {}, .principal = principal};
     call.request.request_id = "r-1";
-    return std::make_shared<AnswerJob>(*context, std::move(call), api::AnswerForm::kCompletion,
+    return std::make_shared<AnswerJob>(*context, std::move(call), api::AnswerKind::kCompletion,
                                        std::move(request), std::move(sink));
   }
   // Begins an answer and waits for its end.
