@@ -36,7 +36,6 @@ class PagedBlockManager {
   uint32_t capacity() const { return static_cast<uint32_t>(blocks_.size()); }
   // Blocks that take() can hand out: free and cached ones.
   uint32_t available() const { return free_ + idle_cached_; }
-  uint32_t free_blocks() const { return free_; }
   uint32_t cached_blocks() const { return idle_cached_; }
   uint32_t held_blocks() const { return capacity() - available(); }
   uint32_t refs(BlockId id) const { return at(id).refs; }

@@ -1,12 +1,10 @@
 #include "engine/loading/gguf_tokenizer.h"
 
 #include <algorithm>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace skein {
 namespace {

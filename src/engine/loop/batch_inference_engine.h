@@ -56,7 +56,6 @@ class BatchInferenceEngine final : public InferenceService {
   };
   struct Drain {};
   using Message = std::variant<Submission, Cancel, Drain>;
-  using Step = StepRing::Step;
 
   void serve() override;
   Status accept(Submission submission) override;
@@ -70,12 +69,12 @@ class BatchInferenceEngine final : public InferenceService {
   bool start_step(TimeUs now);  // false: there is nothing to run
   void note_plan(const StepPlan& plan, TimeUs now);
   void finish_step();
-  void commit(Step& step, TimeUs ended);
-  void deliver(Step& step, TimeUs now);
+  void commit(StepUnderWay& step, TimeUs ended);
+  void deliver(StepUnderWay& step, TimeUs now);
   // `sampled`: with its logprobs, where they were asked for.
   void deliver_token(EngineRequest& live, const TokenEvent& event, const SampledToken* sampled,
                      TimeUs now);
-  void report_progress(const Step& step);
+  void report_progress(const StepUnderWay& step);
   void drop_given_up(TimeUs now);
   void finish(RequestId id, FinishReason reason, TimeUs now, Status status = {});
   void end_unstarted(RequestId id, const std::shared_ptr<TokenStream>& stream, FinishReason reason,

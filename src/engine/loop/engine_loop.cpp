@@ -193,7 +193,7 @@ void BatchInferenceEngine::note_plan(const StepPlan& plan, TimeUs now) {
 }
 
 bool BatchInferenceEngine::start_step(TimeUs now) {
-  Step& step = steps_.next();
+  StepUnderWay& step = steps_.next();
   scheduler_->plan(now, step.plan);
   note_plan(step.plan, now);
   if (step.plan.empty()) return false;
@@ -207,7 +207,7 @@ bool BatchInferenceEngine::start_step(TimeUs now) {
 }
 
 void BatchInferenceEngine::finish_step() {
-  Step& step = steps_.finish();
+  StepUnderWay& step = steps_.finish();
   const TimeUs ended = clock_.now();
   watch_.set_step_start(steps_.under_way() > 0 ? ended : kNever);
   const bool hung = watch_.hung();
@@ -229,7 +229,7 @@ void BatchInferenceEngine::drop_given_up(TimeUs now) {
   }
 }
 
-void BatchInferenceEngine::commit(Step& step, TimeUs ended) {
+void BatchInferenceEngine::commit(StepUnderWay& step, TimeUs ended) {
   const std::vector<Segment>& segments = step.plan.segments;
   // Without the time that it waited for the step before.
   step.result.elapsed_us = ended - std::max(step.started, std::exchange(last_finish_, ended));
@@ -243,12 +243,12 @@ void BatchInferenceEngine::commit(Step& step, TimeUs ended) {
   scheduler_->commit(step.result, ended, effects_);
   counters_.last_step_us = step.result.elapsed_us;
   counters_.step_us.add(static_cast<uint64_t>(step.result.elapsed_us));
-  counters_.step_rows.add(segments.size());
+  counters_.step_segments.add(segments.size());
   counters_.step_tokens.add(step.plan.tokens);
 }
 
 // Tokens and ends to the streams. Both come in the order of the plan's segments.
-void BatchInferenceEngine::deliver(Step& step, TimeUs now) {
+void BatchInferenceEngine::deliver(StepUnderWay& step, TimeUs now) {
   report_progress(step);
   const std::vector<Segment>& segments = step.plan.segments;
   size_t i = 0;
@@ -290,7 +290,7 @@ void BatchInferenceEngine::deliver_token(EngineRequest& live, const TokenEvent& 
 }
 
 // The way to a request's first token. What its segments did not have to compute was cached.
-void BatchInferenceEngine::report_progress(const Step& step) {
+void BatchInferenceEngine::report_progress(const StepUnderWay& step) {
   for (size_t i = 0; i < step.live.size(); ++i) {
     const Segment& segment = step.plan.segments[i];
     EngineRequest& live = *step.live[i];

@@ -32,7 +32,7 @@ constexpr uint64_t EngineSnapshot::*kEngineCounts[] = {
 constexpr DoublingBuckets EngineSnapshot::*kHistograms[] = {
     &EngineSnapshot::step_us,
     &EngineSnapshot::step_tokens,
-    &EngineSnapshot::step_rows,
+    &EngineSnapshot::step_segments,
 };
 
 void add_buckets(DoublingBuckets& to, const DoublingBuckets& gone) {

@@ -58,7 +58,7 @@ struct EngineSnapshot {
   TimeUs last_step_us = 0;
   DoublingBuckets step_us{.first = 8};
   DoublingBuckets step_tokens;
-  DoublingBuckets step_rows;
+  DoublingBuckets step_segments;
   uint64_t finished[kFinishReasons] = {};  // by FinishReason
   uint64_t reruns = 0;                     // steps that threw and were run again in pieces
   uint64_t faults = 0;                     // segments that ended with an error

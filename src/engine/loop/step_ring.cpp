@@ -9,7 +9,7 @@ namespace skein {
 
 StepRing::StepRing(std::unique_ptr<StepRunner> runner, uint32_t depth, uint32_t batch)
     : runner_(std::move(runner)), steps_(depth) {
-  for (Step& step : steps_) {
+  for (StepUnderWay& step : steps_) {
     step.live.reserve(batch);
     step.samplers.reserve(batch);
     step.result.reset(0, batch);
@@ -18,7 +18,7 @@ StepRing::StepRing(std::unique_ptr<StepRunner> runner, uint32_t depth, uint32_t 
   }
 }
 
-StepOutput StepRing::Step::output() {
+StepOutput StepUnderWay::output() {
   const size_t count = plan.segments.size();
   result.reset(plan.step, count);
   for (size_t i = 0; i < count; ++i) details[i].reset();
@@ -30,7 +30,7 @@ bool StepRing::may_start() {
 }
 
 void StepRing::start(TimeUs now) {
-  Step& step = next();
+  StepUnderWay& step = next();
   step.samplers.clear();
   for (const auto& live : step.live) step.samplers.push_back(&live->sampler);
   step.started = now;
@@ -47,8 +47,8 @@ void StepRing::start(TimeUs now) {
   }
 }
 
-StepRing::Step& StepRing::finish() {
-  Step& step = at(0);
+StepUnderWay& StepRing::finish() {
+  StepUnderWay& step = at(0);
   collect(step);
   first_ = (first_ + 1) % static_cast<uint32_t>(steps_.size());
   --under_way_;
@@ -56,7 +56,7 @@ StepRing::Step& StepRing::finish() {
 }
 
 // Runs the segments of the oldest step all at once or, if that fails, each alone.
-void StepRing::collect(Step& step) {
+void StepRing::collect(StepUnderWay& step) {
   const StepOutput output = step.output();
   if (!step.runs) return run_segments(step, output);
   try {
@@ -76,7 +76,7 @@ void StepRing::collect(Step& step) {
 // They took tokens from a step that failed. They are over, and run again in their turn.
 void StepRing::take_back_later_steps() {
   for (uint32_t i = 1; i < under_way_; ++i) {
-    Step& later = at(i);
+    StepUnderWay& later = at(i);
     if (!std::exchange(later.runs, false)) continue;
     try {
       (void)runner_->finish(later.output());
@@ -89,7 +89,7 @@ void StepRing::take_back_later_steps() {
 }
 
 // The tokens that the step before was to sample are known by now.
-void StepRing::run_segments(Step& step, const StepOutput& output) {
+void StepRing::run_segments(StepUnderWay& step, const StepOutput& output) {
   for (size_t i = 0; i < step.plan.segments.size(); ++i) {
     if (step.live[i]->ended()) continue;
     Segment segment = step.plan.segments[i];

@@ -36,47 +36,47 @@ struct EngineRequest : Submission {
   bool ended() const { return stream == nullptr; }
 };
 
+// A step from its plan to its delivery. It keeps its requests: one of them may end while the step
+// is under way, and the runner still looks at its sampler.
+struct StepUnderWay {
+  StepPlan plan;
+  std::vector<std::shared_ptr<EngineRequest>> live;  // by segment, as are the others
+  std::vector<const RequestSampler*> samplers;
+  StepResult result;
+  std::vector<SegmentDetails> details;
+  TimeUs started = 0;
+  bool runs = false;  // false: it is run segment by segment when its turn comes
+
+  // Empty.
+  StepOutput output();
+};
+
 class StepRing {
  public:
-  // A step from its plan to its delivery. It keeps its requests: one of them may end while the step
-  // is under way, and the runner still looks at its sampler.
-  struct Step {
-    StepPlan plan;
-    std::vector<std::shared_ptr<EngineRequest>> live;  // by segment, as are the others
-    std::vector<const RequestSampler*> samplers;
-    StepResult result;
-    std::vector<SegmentDetails> details;
-    TimeUs started = 0;
-    bool runs = false;  // false: it is run segment by segment when its turn comes
-
-    // Empty.
-    StepOutput output();
-  };
-
   StepRing(std::unique_ptr<StepRunner> runner, uint32_t depth, uint32_t batch);
 
   uint32_t under_way() const { return under_way_; }
   // Not behind a step that waits to be run segment by segment: it would take tokens from that one.
   bool may_start();
   // The step that is planned next.
-  Step& next() { return at(under_way_); }
+  StepUnderWay& next() { return at(under_way_); }
   // Starts next(), whose plan and live requests are there.
   void start(TimeUs now);
   // Waits for the outputs of the oldest step, which stays as it is until as many others were
   // started.
-  Step& finish();
+  StepUnderWay& finish();
 
   uint64_t reruns() const { return reruns_; }                // steps that were run so
   uint64_t model_time_us() const { return model_time_us_; }  // of all steps, in the model
 
  private:
-  Step& at(uint32_t number) { return steps_[(first_ + number) % steps_.size()]; }
-  void collect(Step& step);
+  StepUnderWay& at(uint32_t number) { return steps_[(first_ + number) % steps_.size()]; }
+  void collect(StepUnderWay& step);
   void take_back_later_steps();
-  void run_segments(Step& step, const StepOutput& output);
+  void run_segments(StepUnderWay& step, const StepOutput& output);
 
   std::unique_ptr<StepRunner> runner_;
-  std::vector<Step> steps_;
+  std::vector<StepUnderWay> steps_;
   uint32_t first_ = 0;
   uint32_t under_way_ = 0;
   uint64_t reruns_ = 0;

@@ -1,6 +1,5 @@
 #include "engine/loop/watchdog.h"
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>

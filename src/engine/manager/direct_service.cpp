@@ -1,8 +1,6 @@
 #include "engine/manager/direct_service.h"
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <new>

@@ -1,6 +1,5 @@
 #include "server/auth/api_key.h"
 
-#include <algorithm>
 #include <array>
 #include <new>
 #include <openssl/crypto.h>

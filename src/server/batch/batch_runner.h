@@ -61,7 +61,7 @@ class BatchRunner {
 
   // Waits until there may be something to do. False: close() was called.
   bool wait();
-  // When to look again whatever happens; kNever: only events count.
+  // When to look again whatever happens; kNever: only events count. For tests.
   TimeUs due_us() const { return due_us_; }
   // Something has happened.
   void wake();

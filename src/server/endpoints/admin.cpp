@@ -1,6 +1,5 @@
 // /admin: models in and out of memory, keys, drain and figures. The gate lets admins in alone.
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "base/log.h"

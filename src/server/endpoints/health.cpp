@@ -1,5 +1,4 @@
 // Whether the server is alive, whether it is ready, what it is, and how it does.
-#include <memory>
 
 #include "server/context.h"
 #include "server/router.h"

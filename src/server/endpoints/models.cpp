@@ -1,5 +1,4 @@
 // /v1/models: what the key may use.
-#include <utility>
 #include <vector>
 
 #include "server/answer/prompts.h"

@@ -1,5 +1,4 @@
 // /v1/requests/{id}: what a request is doing, and its end.
-#include <utility>
 
 #include "server/endpoints/reply.h"
 #include "server/json.h"

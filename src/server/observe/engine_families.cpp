@@ -247,7 +247,7 @@ void add_counters(MetricsPage& page) {
   page.form_histogram("skein:mask_seconds", "Time to find the tokens that a form allows next.",
                       &FormCounts::mask_ns, 1e-9);
   page.histogram("vllm:iteration_tokens_total", "Tokens per step.", &EngineSnapshot::step_tokens);
-  page.histogram("skein:step_rows", "Requests per step.", &EngineSnapshot::step_rows);
+  page.histogram("skein:step_rows", "Requests per step.", &EngineSnapshot::step_segments);
   page.histogram("skein:step_time_seconds", "Time of a step in the model and the sampler.",
                  &EngineSnapshot::step_us, 1e-6);
 }

@@ -1,7 +1,5 @@
 #include "server/observe/finished_request.h"
 
-#include <string_view>
-
 #include "server/json.h"
 
 namespace skein {

@@ -1,6 +1,5 @@
 #include "server/store/file_budget.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "server/store/state_space.h"

@@ -50,8 +50,8 @@ class FileBudget {
 
   void add(const std::string& owner, const FileUse& use);
   void remove(const std::string& owner, const FileUse& use);
-  FileUse use_of(const std::string& owner) const;
-  uint64_t used_bytes() const {  // by all
+  FileUse use_of(const std::string& owner) const;  // for tests
+  uint64_t used_bytes() const {                    // by all
     const std::lock_guard lock(mutex_);
     return bytes_;
   }

@@ -1,7 +1,5 @@
 #include "server/store/usage_meter.h"
 
-#include <utility>
-
 namespace skein {
 
 void UsageMeter::add(const std::string& owner, const UsageCounts& counts) {

@@ -1,5 +1,4 @@
 // Values as text: str(), repr(), and json.dumps as Hugging Face's tojson calls it.
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 

@@ -1,6 +1,4 @@
 // String operations that filters and methods share. Marks follow the bytes.
-#include <cstring>
-
 #include "text/jinja/operations.h"
 #include "text/jinja/python_text.h"
 

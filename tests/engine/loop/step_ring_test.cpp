@@ -13,7 +13,7 @@ constexpr uint32_t kPrompt = 3;
 class StepRingTest : public ::testing::Test {
  protected:
   // A step of these requests' first segments, or of their second where `ahead`.
-  static void plan(StepRing::Step& step, uint64_t number, const std::vector<uint64_t>& ids,
+  static void plan(StepUnderWay& step, uint64_t number, const std::vector<uint64_t>& ids,
                    bool ahead = false) {
     static const std::vector<TokenId> kTokens(kPrompt, 1);
     step.plan.reset(number, 8);
@@ -36,7 +36,7 @@ class StepRingTest : public ::testing::Test {
     model_->depth = depth;
     return StepRing(std::make_unique<FakeRunner>(model_), depth, 8);
   }
-  static std::vector<TokenId> tokens(StepRing::Step& step, size_t i) {
+  static std::vector<TokenId> tokens(StepUnderWay& step, size_t i) {
     return step.result.segments()[i].tokens;
   }
 
@@ -62,7 +62,7 @@ TEST_F(StepRingTest, StepThatThrowsIsRunSegmentBySegment) {
   StepRing ring = make(1);
   plan(ring.next(), 1, {1, 2, 3});
   ring.start(0);
-  StepRing::Step& step = ring.finish();
+  StepUnderWay& step = ring.finish();
   EXPECT_EQ(tokens(step, 0), std::vector{FakeModel::token(1, kPrompt)});
   EXPECT_FALSE(step.details[1].status.ok());
   EXPECT_EQ(tokens(step, 2), std::vector{FakeModel::token(3, kPrompt)});
@@ -74,7 +74,7 @@ TEST_F(StepRingTest, StepBehindOneThatThrewTakesItsTokensFromTheSecondRun) {
   StepRing ring = make(2);
   plan(ring.next(), 1, {1, 2});
   ring.start(0);
-  StepRing::Step& second = ring.next();
+  StepUnderWay& second = ring.next();
   plan(second, 2, {1}, true);
   ring.start(0);
   const std::vector<TokenId> first = tokens(ring.finish(), 0);
