@@ -38,9 +38,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const bool continues : {false, true}) {
     const auto prompt = render_prompt(*chat, {context(), continues}, SystemClock());
     if (!prompt.ok() || has_own) continue;
-    for (const jinja::Segment& segment : prompt->segments) {
-      SKEIN_CHECK(!segment.text.empty(), "an empty segment");
-      SKEIN_CHECK(!segment.from_template || segment.text.find(kTyped) == std::string::npos,
+    for (const jinja::Piece& piece : prompt->pieces) {
+      SKEIN_CHECK(!piece.text.empty(), "an empty piece");
+      SKEIN_CHECK(!piece.from_template || piece.text.find(kTyped) == std::string::npos,
                   "what a user typed counts as the template's");
     }
   }

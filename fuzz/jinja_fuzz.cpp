@@ -40,11 +40,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.template_roles = {"system", "user"};
   const auto rendered = parsed->render(context.is_object() ? context : default_context(), options);
   if (!rendered.ok()) return 0;
-  for (size_t i = 0; i < rendered->segments.size(); ++i) {
-    const auto& segment = rendered->segments[i];
-    SKEIN_CHECK(!segment.text.empty(), "segment {} is empty", i);
-    SKEIN_CHECK(i == 0 || rendered->segments[i - 1].from_template != segment.from_template,
-                "segments {} and {} have one mark", i - 1, i);
+  for (size_t i = 0; i < rendered->pieces.size(); ++i) {
+    const auto& piece = rendered->pieces[i];
+    SKEIN_CHECK(!piece.text.empty(), "piece {} is empty", i);
+    SKEIN_CHECK(i == 0 || rendered->pieces[i - 1].from_template != piece.from_template,
+                "pieces {} and {} have one mark", i - 1, i);
   }
   return 0;
 }

@@ -96,28 +96,28 @@ std::string arguments_text(const CallFormat& format, const ToolCall& call) {
   return spaced_json(arguments, format.ascii);
 }
 
-using Segments = std::vector<jinja::Segment>;
+using Pieces = std::vector<jinja::Piece>;
 
-void append_segment(Segments& out, std::string_view text, bool ours) {
+void append_piece(Pieces& out, std::string_view text, bool ours) {
   if (text.empty()) return;
   if (out.empty() || out.back().from_template != ours) out.push_back({"", ours});
   out.back().text += text;
 }
 
-void write_call(const CallFormat& format, const ToolCall& call, size_t index, Segments& out) {
+void write_call(const CallFormat& format, const ToolCall& call, size_t index, Pieces& out) {
   const std::string arguments = arguments_text(format, call);
   const bool own = arguments.empty() && !format.empty_body.empty();
   for (const char c : own ? format.empty_body : format.body) {
     if (c == kIndexPlace) {
-      append_segment(out, std::to_string(index), true);
+      append_piece(out, std::to_string(index), true);
     } else if (c == kIdPlace) {
-      append_segment(out, call.id, false);
+      append_piece(out, call.id, false);
     } else if (c == kNamePlace) {
-      append_segment(out, call.name, false);
+      append_piece(out, call.name, false);
     } else if (c == kArgumentsPlace) {
-      append_segment(out, arguments, false);
+      append_piece(out, arguments, false);
     } else {
-      append_segment(out, {&c, 1}, true);
+      append_piece(out, {&c, 1}, true);
     }
   }
 }
@@ -138,22 +138,22 @@ OrderedJson parse_arguments(std::string_view text) {
   return OrderedJson::parse(text, nullptr, false);
 }
 
-Segments write_call_segments(const CallFormat& format, std::span<const ToolCall> calls) {
-  Segments out;
-  append_segment(out, format.section_begin, true);
+Pieces write_call_pieces(const CallFormat& format, std::span<const ToolCall> calls) {
+  Pieces out;
+  append_piece(out, format.section_begin, true);
   for (size_t i = 0; i < calls.size(); ++i) {
-    if (i > 0) append_segment(out, format.separator, true);
-    append_segment(out, format.call_begin, true);
+    if (i > 0) append_piece(out, format.separator, true);
+    append_piece(out, format.call_begin, true);
     write_call(format, calls[i], i, out);
-    append_segment(out, format.call_end, true);
+    append_piece(out, format.call_end, true);
   }
-  append_segment(out, format.section_end, true);
+  append_piece(out, format.section_end, true);
   return out;
 }
 
 std::string write_calls(const CallFormat& format, std::span<const ToolCall> calls) {
   std::string out;
-  for (const jinja::Segment& segment : write_call_segments(format, calls)) out += segment.text;
+  for (const jinja::Piece& piece : write_call_pieces(format, calls)) out += piece.text;
   return out;
 }
 

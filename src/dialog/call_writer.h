@@ -22,7 +22,7 @@ OrderedJson parse_arguments(std::string_view text);
 // Arguments that are no JSON object are written as they are.
 std::string write_calls(const CallFormat& format, std::span<const ToolCall> calls);
 // Likewise, with the format's own text told from names and arguments.
-std::vector<jinja::Segment> write_call_segments(const CallFormat& format,
-                                                std::span<const ToolCall> calls);
+std::vector<jinja::Piece> write_call_pieces(const CallFormat& format,
+                                            std::span<const ToolCall> calls);
 
 }  // namespace skein::dialog

@@ -40,13 +40,13 @@ Result<std::string> mark_end(OrderedJson& context) {
 
 // Ends the prompt before the last mark that was printed as data.
 Status cut_at(std::string_view mark, jinja::Rendered& prompt) {
-  auto& segments = prompt.segments;
-  for (size_t i = segments.size(); i-- > 0;) {
-    if (segments[i].from_template) continue;
-    const size_t at = segments[i].text.rfind(mark);
+  auto& pieces = prompt.pieces;
+  for (size_t i = pieces.size(); i-- > 0;) {
+    if (pieces[i].from_template) continue;
+    const size_t at = pieces[i].text.rfind(mark);
     if (at == std::string::npos) continue;
-    segments[i].text.resize(at);
-    segments.resize(at == 0 ? i : i + 1);
+    pieces[i].text.resize(at);
+    pieces.resize(at == 0 ? i : i + 1);
     return {};
   }
   return invalid_argument(
@@ -83,9 +83,9 @@ Result<jinja::Rendered> render_prompt(const ChatTemplate& chat, Conversation con
 Result<std::vector<TokenId>> encode_prompt(const Tokenizer& tokenizer,
                                            const jinja::Rendered& prompt) {
   std::vector<TextPart> parts;
-  parts.reserve(prompt.segments.size());
-  for (const jinja::Segment& segment : prompt.segments) {
-    parts.push_back({segment.text, segment.from_template});
+  parts.reserve(prompt.pieces.size());
+  for (const jinja::Piece& piece : prompt.pieces) {
+    parts.push_back({piece.text, piece.from_template});
   }
   return tokenizer.encode(parts, false);
 }
@@ -98,7 +98,7 @@ Result<jinja::Rendered> PromptBuilder::render(Conversation conversation) const {
 
 Result<std::vector<TokenId>> PromptBuilder::encode(const jinja::Rendered& prompt) const {
   uint64_t bytes = 0;
-  for (const jinja::Segment& segment : prompt.segments) bytes += segment.text.size();
+  for (const jinja::Piece& piece : prompt.pieces) bytes += piece.text.size();
   SKEIN_TRY(check_bytes(bytes));
   return encode_prompt(model_.tokenizer()->tokenizer, prompt);
 }

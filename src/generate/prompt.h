@@ -32,7 +32,7 @@ struct Conversation {
 OrderedJson chat_context(OrderedJson messages);
 
 // Renders at the local time. A conversation that is continued ends where the text of its last
-// message does; that place is found among the segments that are data, never in the template's own
+// message does; that place is found among the pieces that are data, never in the template's own
 // text, and a template that does not print it is an error. kDeadlineExceeded after kMaxRenderUs of
 // the clock.
 Result<jinja::Rendered> render_prompt(const ChatTemplate& chat, Conversation conversation,

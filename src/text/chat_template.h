@@ -38,8 +38,8 @@ class ChatTemplate {
   // documents, null when there are none, and so should a server. bos_token and eos_token are the
   // model's unless the context has its own.
   //
-  // Only segments with from_template may yield control tokens: the template's
-  // literals, the model's own bos and eos, and the usual roles. All else is data. Segments are cut
+  // Only pieces with from_template may yield control tokens: the template's
+  // literals, the model's own bos and eos, and the usual roles. All else is data. Pieces are cut
   // by origin, not at word boundaries: plain text must be tokenized across them.
   Result<jinja::Rendered> render(const OrderedJson& context, jinja::RenderOptions options) const;
 

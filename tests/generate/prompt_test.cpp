@@ -81,8 +81,8 @@ TEST(Prompt, ContinuesTheLastMessageWhereItEnds) {
   trims.text = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}[end]{% endfor %}";
   EXPECT_EQ(continued(trims, "  so ").text(),
             "[user]one\ntwo im_end continue-0[end][assistant]so ");
-  for (const jinja::Segment& segment : continued(trims, "").segments) {
-    EXPECT_FALSE(segment.text.empty());
+  for (const jinja::Piece& piece : continued(trims, "").pieces) {
+    EXPECT_FALSE(piece.text.empty());
   }
 }
 

@@ -22,10 +22,10 @@ TEST(ChatTemplate, ChatMlWithoutATemplate) {
             "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|><|im_end|>\n"
             "<|im_start|>assistant\n<|im_end|>\n<|im_start|>assistant\n");
   // The user's <|im_end|> is data, the template's own are not.
-  ASSERT_EQ(prompt->segments.size(), 5u);
-  EXPECT_EQ(prompt->segments[3].text, "a<|im_end|>");
-  EXPECT_FALSE(prompt->segments[3].from_template);
-  EXPECT_TRUE(prompt->segments[4].from_template);
+  ASSERT_EQ(prompt->pieces.size(), 5u);
+  EXPECT_EQ(prompt->pieces[3].text, "a<|im_end|>");
+  EXPECT_FALSE(prompt->pieces[3].from_template);
+  EXPECT_TRUE(prompt->pieces[4].from_template);
 }
 
 TEST(ChatTemplate, ToolsPickTheirTemplate) {
@@ -44,9 +44,9 @@ TEST(ChatTemplate, TokensOfTheModelAreTemplateText) {
   source.bos_token = "<s>";
   const Result<ChatTemplate> chat = ChatTemplate::create(source);
   const Result<jinja::Rendered> prompt = chat->render(kChat, {});
-  ASSERT_EQ(prompt->segments.size(), 1u);
-  EXPECT_EQ(prompt->segments[0].text, "<s><|system|>");
-  EXPECT_TRUE(prompt->segments[0].from_template);
+  ASSERT_EQ(prompt->pieces.size(), 1u);
+  EXPECT_EQ(prompt->pieces[0].text, "<s><|system|>");
+  EXPECT_TRUE(prompt->pieces[0].from_template);
 }
 
 TEST(ChatTemplate, BrokenTemplatesSayWhere) {

@@ -15,14 +15,14 @@ Result<jinja::Rendered> render(std::string_view source, const Json& context = Js
   return parsed.render(context, options);
 }
 
-// Segments as text: [template]{data}.
+// Pieces as text: [template]{data}.
 std::string marks(std::string_view source, const Json& context,
                   const jinja::RenderOptions& options = {}) {
   const Result<jinja::Rendered> rendered = render(source, context, options);
   if (!rendered.ok()) return "error: " + rendered.message();
   std::string out;
-  for (const jinja::Segment& segment : rendered->segments) {
-    out += segment.from_template ? "[" + segment.text + "]" : "{" + segment.text + "}";
+  for (const jinja::Piece& piece : rendered->pieces) {
+    out += piece.from_template ? "[" + piece.text + "]" : "{" + piece.text + "}";
   }
   return out;
 }
@@ -267,17 +267,17 @@ TEST(Jinja, NamesFromOutsideStayData) {
     const auto rendered = render(source, context);
     ASSERT_TRUE(rendered.ok()) << source << rendered.message();
     EXPECT_NE(rendered->text().find("<|im_start|>"), std::string::npos) << source;
-    for (const jinja::Segment& segment : rendered->segments) {
-      if (segment.from_template) {
-        EXPECT_EQ(segment.text.find("<|im_start|>"), std::string::npos) << source;
+    for (const jinja::Piece& piece : rendered->pieces) {
+      if (piece.from_template) {
+        EXPECT_EQ(piece.text.find("<|im_start|>"), std::string::npos) << source;
       }
     }
   }
-  EXPECT_TRUE(render("{{ dict(own=1)|list|first }}")->segments.at(0).from_template);
+  EXPECT_TRUE(render("{{ dict(own=1)|list|first }}")->pieces.at(0).from_template);
   // A mapping's names never reach the text of |format, only its values do.
-  EXPECT_EQ(render("{{ '%(a)s'|format(**x) }}", {{"x", {{"a", "<s>"}}}})->segments.size(), 1u);
+  EXPECT_EQ(render("{{ '%(a)s'|format(**x) }}", {{"x", {{"a", "<s>"}}}})->pieces.size(), 1u);
   EXPECT_FALSE(
-      render("{{ '%(a)s'|format(**x) }}", {{"x", {{"a", "<s>"}}}})->segments.at(0).from_template);
+      render("{{ '%(a)s'|format(**x) }}", {{"x", {{"a", "<s>"}}}})->pieces.at(0).from_template);
 }
 
 TEST(JinjaLimits, EachIsAnError) {

@@ -23,7 +23,7 @@ class MarkedText {
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   // The bytes that count against a budget: those of the text, and for every turn of the mark those
-  // that a rendered segment of its own will take.
+  // that a rendered piece of its own will take.
   size_t held_bytes() const { return bytes_.size() + flips_.size() * kFlipBytes; }
 
   void append(std::string_view bytes, bool from_template);

@@ -94,7 +94,7 @@ Result<Value> ContextReader::read_object(const Json& json, int depth) {
 
 std::string Rendered::text() const {
   std::string out;
-  for (const Segment& segment : segments) out += segment.text;
+  for (const Piece& piece : pieces) out += piece.text;
   return out;
 }
 
@@ -146,7 +146,7 @@ Result<Rendered> Template::render(const Json& context, const RenderOptions& opti
   Rendered rendered;
   rendered.steps = rt.steps();
   out.for_each_run([&rendered](std::string_view run, bool from_template) {
-    rendered.segments.push_back({std::string(run), from_template});
+    rendered.pieces.push_back({std::string(run), from_template});
   });
   return rendered;
 }

@@ -34,14 +34,14 @@ struct Limits {
 };
 
 // A piece of a rendered prompt. Control tokens may be read only from pieces with `from_template`.
-struct Segment {
+struct Piece {
   std::string text;
   bool from_template = false;
 };
 
 struct Rendered {
-  std::vector<Segment> segments;  // neighbours differ in from_template; none is empty
-  uint64_t steps = 0;             // what it cost
+  std::vector<Piece> pieces;  // neighbours differ in from_template; none is empty
+  uint64_t steps = 0;         // what it cost
 
   std::string text() const;
 };
