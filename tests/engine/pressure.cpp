@@ -113,6 +113,22 @@ PressureLoad::PressureLoad(LoadedModel& model, uint32_t requests, uint32_t longe
   }
 }
 
+// By request; before the first of them comes, so that all press.
+std::vector<std::shared_ptr<const Form>> PressureLoad::forms_for(
+    const LoadedModel& model, const PressureSetting& setting) const {
+  std::unique_ptr<FormCache> small;
+  if (setting.form_cache_bytes > 0) {
+    small = std::make_unique<FormCache>(model.tokenizer()->tokenizer, model.vocab(),
+                                        FormLimits{.automaton_bytes = setting.form_cache_bytes,
+                                                   .mask_bytes = setting.form_cache_bytes});
+  }
+  std::vector<std::shared_ptr<const Form>> forms;
+  for (const Request& request : requests_) {
+    forms.push_back(compile(small ? small.get() : model.forms(), request.form));
+  }
+  return forms;
+}
+
 PressureReport PressureLoad::run(const std::string& model_path,
                                  const PressureSetting& setting) const {
   PressureReport report;
@@ -138,16 +154,7 @@ PressureReport PressureLoad::run(const std::string& model_path,
     return report;
   }
 
-  std::unique_ptr<FormCache> small;
-  if (setting.form_cache_bytes > 0) {
-    small = std::make_unique<FormCache>(model->tokenizer()->tokenizer, model->vocab(),
-                                        FormLimits{.automaton_bytes = setting.form_cache_bytes,
-                                                   .mask_bytes = setting.form_cache_bytes});
-  }
-  std::vector<std::shared_ptr<const Form>> forms;  // before the first comes, so that all press
-  for (const Request& request : requests_) {
-    forms.push_back(compile(small ? small.get() : model->forms(), request.form));
-  }
+  const std::vector<std::shared_ptr<const Form>> forms = forms_for(*model, setting);
   std::vector<RequestHandle> handles;
   for (size_t i = 0; i < requests_.size(); ++i) {
     GenerationRequest wanted;

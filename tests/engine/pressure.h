@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,6 +55,9 @@ class PressureLoad {
     std::vector<TokenId> alone;
     bool ran_alone = false;
   };
+  std::vector<std::shared_ptr<const Form>> forms_for(const LoadedModel& model,
+                                                     const PressureSetting& setting) const;
+
   KvType kv_type_;
   std::vector<Request> requests_;
 };
