@@ -28,6 +28,8 @@ sources_of() {
     regex_form) echo src/grammar/regex.cpp src/grammar/regex_derive.cpp src/grammar/regex_parser.cpp src/grammar/pattern_tree.cpp ;;
     schema_form) echo src/grammar/json_schema.cpp src/grammar/json_value.cpp src/grammar/schema_reader.cpp src/grammar/schema_scalars.cpp src/grammar/schema_structures.cpp src/grammar/schema_values.cpp ;;
     gbnf_form) echo src/grammar/gbnf.cpp ;;
+    answer_parser) echo src/dialog/answer_parser.cpp src/dialog/call_body.cpp src/dialog/tagged_body.cpp src/dialog/loose_body.cpp src/dialog/harmony.cpp ;;
+    find_format) echo src/dialog/find_format.cpp src/dialog/find_calls.cpp src/dialog/template_probe.cpp ;;
     lark_form) echo src/grammar/lark.cpp src/grammar/lark_parser.cpp ;;
     sse_answer) echo src/bench/sse_answer.cpp ;;
     *) echo "fuzz-coverage: $1 has no sources here" >&2; return 1 ;;

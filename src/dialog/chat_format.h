@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -102,7 +103,8 @@ struct Tool {
   std::string name;
   std::string description;
   OrderedJson parameters;  // a JSON Schema; null: any object
-  bool strict = false;
+  // true: a schema that cannot be enforced is refused; false: any object; else what can be is.
+  std::optional<bool> strict;
 };
 
 }  // namespace skein::dialog

@@ -63,6 +63,7 @@ class TaggedBody : public CallBody {
 
  private:
   static constexpr size_t kMaxKey = 256;
+  static constexpr size_t kMaxSpace = 64;  // between the end of a value and what follows
   enum class State : uint8_t { kName, kNameEnd, kArguments, kKey, kValue, kEnd };
 
   // kEnded: something was read, and there may be more; kTaken: the next unit is needed.
@@ -169,7 +170,10 @@ class TaggedBody : public CallBody {
       if (fits.fit == Fit::kPart) return fits;
       if (fits.fit == Fit::kNo) continue;
       auto rest = std::span<const Unit>(held_).subspan(fits.length);
-      while (!rest.empty() && is_space(rest[0])) rest = rest.subspan(1);
+      size_t spaces = 0;
+      while (spaces < rest.size() && is_space(rest[spaces])) ++spaces;
+      if (spaces > kMaxSpace) continue;
+      rest = rest.subspan(spaces);
       const Fit key = fit(key_begin_, rest).fit, close = fit(close_, rest).fit;
       if (key == Fit::kFull || close == Fit::kFull) return fits;
       if (key == Fit::kPart || close == Fit::kPart)

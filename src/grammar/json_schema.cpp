@@ -301,11 +301,11 @@ FormResult<ExprId> white_space_of(RegexStore& store, const SchemaOptions& option
 
 }  // namespace
 
-FormResult<SchemaRules> json_schema_rules(std::string_view schema, const SchemaOptions& options) {
+FormResult<SchemaStart> append_json_schema(Rules& rules, std::string_view schema,
+                                           const SchemaOptions& options) {
   FormResult<JsonDocument> document = JsonDocument::parse(schema);
   if (!document.ok()) return document.error();
-  SchemaRules result;
-  SchemaReader reader(*document, *result.rules.regex, options);
+  SchemaReader reader(*document, *rules.regex, options);
   const JsonId root = document->root();
   using Type = JsonDocument::Type;
   FormId start = kAnyForm;
@@ -316,17 +316,25 @@ FormResult<SchemaRules> json_schema_rules(std::string_view schema, const SchemaO
   } else if (document->at(root).type != Type::kTrue) {
     return FormError{FormCode::kInvalidSchema, "a schema is an object or a boolean", ""};
   }
-  FormResult<ExprId> white_space = white_space_of(*result.rules.regex, options);
+  FormResult<ExprId> white_space = white_space_of(*rules.regex, options);
   if (!white_space.ok()) return white_space.error();
-  SchemaWriter writer(reader, result.rules, options, *white_space);
+  SchemaWriter writer(reader, rules, options, *white_space);
   writer.write(start);
   if (reader.error()) return *reader.error();
-  if (result.rules.regex->full()) {
+  if (rules.regex->full()) {
     return FormError{FormCode::kTooComplex,
                      fmt::format("more than {} expressions", kMaxExpressions), ""};
   }
-  result.relaxed = reader.relaxed();
+  SchemaStart result{rules.start, reader.relaxed()};
   if (reader.error()) return *reader.error();
+  return result;
+}
+
+FormResult<SchemaRules> json_schema_rules(std::string_view schema, const SchemaOptions& options) {
+  SchemaRules result;
+  FormResult<SchemaStart> start = append_json_schema(result.rules, schema, options);
+  if (!start.ok()) return start.error();
+  result.relaxed = std::move(start->relaxed);
   return result;
 }
 

@@ -36,6 +36,15 @@ struct SchemaRules {
   std::vector<std::string> relaxed;  // JSON pointers of keywords that are not enforced
 };
 
+struct SchemaStart {
+  uint32_t rule;
+  std::vector<std::string> relaxed;
+};
+
+// Adds a schema's rules to what is there, for grammars that have several schemas in them.
+FormResult<SchemaStart> append_json_schema(Rules& rules, std::string_view schema,
+                                           const SchemaOptions& options);
+
 FormResult<SchemaRules> json_schema_rules(std::string_view schema, const SchemaOptions& options);
 
 }  // namespace skein::grammar

@@ -158,9 +158,13 @@ class RoundTrip {
     EXPECT_TRUE(behind.has_value());
     if (!behind) return 0;
     const size_t begin = common_prefix(*behind, prompt_);
-    const size_t end = behind->size() - common_turn_end(*behind, after_text_);
+    const size_t end_bytes =
+        behind->ends_with(after_text_) ? after_text_.size() : common_turn_end(*behind, after_text_);
+    const size_t end = behind->size() - end_bytes;
     const std::string answer = behind->substr(begin, std::max(begin, end) - begin);
-    const bool opened = opens_reasoning(format_, behind->substr(0, begin));
+    // A template may write a text behind an open thought, and leave the thought's end to the text.
+    const bool opened = opens_reasoning(format_, behind->substr(0, begin)) &&
+                        answer.find(format_.reasoning.end) != std::string::npos;
     const Parsed parsed = parse_in_every_way(syntax_, answer, rng_, opened);
 
     // A template may leave a text or a thought out.

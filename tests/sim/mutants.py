@@ -113,6 +113,10 @@ MUTANTS = [
     ("line_of_another_model_is_claimed", "server/store/batch_lines.cpp", "AND (model IS NULL OR model {1})", "AND $4 IS NOT NULL",
      "batch_store_test"),
     ("old_epoch_gives_back", "server/store/batch_lines.cpp", "$2 AND epoch = $3\"", "$2 AND $3 > 0\"", "batch_store_test"),
+    ("half_a_marker_is_shown", "dialog/answer_parser.cpp", "  if (found.fit == Fit::kPart && !last) return false;\n", "",
+     "answer_parser_test"),
+    ("quoted_tag_ends_a_value", "dialog/tagged_body.cpp", "if (key == Fit::kFull || close == Fit::kFull) return fits;",
+     "return fits;", "answer_parser_test"),
 ]
 
 

@@ -1,0 +1,183 @@
+#include "dialog/answer_grammar.h"
+
+#include <gtest/gtest.h>
+
+#include "dialog/dialog_helpers.h"
+#include "grammar/compiled_grammar.h"
+
+namespace skein::dialog {
+namespace {
+
+using testing::must_find;
+using testing::own_template;
+using testing::parse;
+using testing::Parsed;
+using testing::syntax_of;
+using testing::template_source;
+
+std::shared_ptr<const grammar::TokenTrie> bytes_trie() {
+  std::vector<std::string> tokens;
+  for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
+  return *grammar::TokenTrie::make(std::move(tokens));
+}
+
+std::vector<Tool> weather_tools() {
+  Tool weather;
+  weather.name = "get_weather";
+  weather.parameters = OrderedJson::parse(R"({"type": "object",
+      "properties": {"city": {"type": "string"}, "days": {"type": "integer"},
+                     "unit": {"type": "string", "enum": ["c", "f"]}},
+      "required": ["city"]})");
+  Tool time;
+  time.name = "time";
+  return {weather, time};
+}
+
+class Answers {
+ public:
+  Answers(const ChatFormat& format, std::vector<Tool> tools, AnswerOptions options)
+      : format_(format), tools_(std::move(tools)) {
+    auto rules = answer_rules(format_, tools_, options);
+    EXPECT_TRUE(rules.ok()) << rules.error().message;
+    if (!rules.ok()) return;
+    relaxed = rules->relaxed;
+    auto compiled = grammar::compile(std::move(rules->rules), bytes_trie());
+    EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+    if (compiled.ok()) grammar_ = *compiled;
+  }
+
+  bool takes(std::string_view text) const {
+    grammar::Matcher matcher(grammar_);
+    return matcher.advance_bytes(text) && matcher.may_end();
+  }
+  // Calls as the format writes them.
+  std::string written(std::vector<std::pair<std::string, std::string>> calls) const {
+    std::vector<ToolCall> list;
+    for (auto& [name, arguments] : calls) list.push_back({"abcdefgh1", name, arguments});
+    return write_calls(format_.calls, list);
+  }
+
+  std::vector<std::string> relaxed;
+
+ private:
+  ChatFormat format_;
+  std::vector<Tool> tools_;
+  std::shared_ptr<grammar::CompiledGrammar> grammar_;
+};
+
+class AnswerGrammar : public ::testing::TestWithParam<const char*> {
+ protected:
+  ChatFormat format_ = must_find(template_source(own_template(GetParam())));
+};
+
+TEST_P(AnswerGrammar, BindsNamesAndArgumentsInTheFormatsSyntax) {
+  const Answers required(format_, weather_tools(), {.choice = ToolChoice::kRequired});
+  const auto one = [&](const char* name, const char* arguments) {
+    return required.takes(required.written({{name, arguments}}));
+  };
+  EXPECT_TRUE(one("get_weather", R"({"city": "Paris, \"é\"", "days": 3, "unit": "c"})"));
+  EXPECT_TRUE(one("get_weather", R"({"city": "x", "unit": "f"})"));
+  EXPECT_TRUE(one("time", "{}"));
+  EXPECT_FALSE(one("get_news", R"({"city": "x"})"));
+  EXPECT_FALSE(one("get_weather", "{}"));
+  EXPECT_FALSE(one("get_weather", R"({"days": 3})"));
+  EXPECT_FALSE(one("get_weather", R"({"city": "x", "days": "many"})"));
+  EXPECT_FALSE(one("get_weather", R"({"city": "x", "unit": "k"})"));
+  EXPECT_FALSE(one("get_weather", R"({"city": "x", "other": 1})"));
+  EXPECT_FALSE(required.takes("It rains."));
+  EXPECT_FALSE(required.takes(""));
+}
+
+TEST_P(AnswerGrammar, TextIsFreeUntilACallBegins) {
+  const Answers automatic(format_, weather_tools(), {});
+  const std::string call = automatic.written({{"get_weather", R"({"city": "x"})"}});
+  const bool bare = format_.calls.section_begin.empty() && format_.calls.call_begin.empty();
+  EXPECT_TRUE(automatic.takes("It rains. <b> {\"a\": 1} [x"));
+  EXPECT_TRUE(automatic.takes(call));
+  EXPECT_TRUE(automatic.takes("I ask." + call));
+  const std::string wrong = automatic.written({{"nothing", R"({"city": "x"})"}});
+  EXPECT_FALSE(automatic.takes(wrong));
+  EXPECT_EQ(automatic.takes("I ask." + wrong), bare);  // where a call stands alone this is text
+  const Answers none(format_, weather_tools(), {.choice = ToolChoice::kNone});
+  EXPECT_TRUE(none.takes("It rains."));
+  EXPECT_TRUE(none.takes(call));  // it is text
+}
+
+TEST_P(AnswerGrammar, OneCallOrSeveral) {
+  const Answers several(format_, weather_tools(), {.choice = ToolChoice::kRequired});
+  const Answers one(format_, weather_tools(), {.choice = ToolChoice::kRequired, .parallel = false});
+  const std::string single = one.written({{"time", "{}"}});
+  const std::string two = one.written({{"time", "{}"}, {"get_weather", R"({"city": "x"})"}});
+  EXPECT_TRUE(one.takes(single));
+  EXPECT_FALSE(one.takes(two));
+  EXPECT_EQ(several.takes(two), format_.calls.parallel);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, AnswerGrammar,
+                         ::testing::Values("actions", "call_list", "fenced", "hermes", "key_value",
+                                           "llama", "name_args", "no_tools", "numbered",
+                                           "parameters", "text_arguments", "told_escapes",
+                                           "told_python", "typed_tags"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(AnswerGrammarThoughts, AreFreeAndComeFirst) {
+  const ChatFormat format = must_find(template_source(own_template("hermes")));
+  const AnswerOptions required = {.choice = ToolChoice::kRequired};
+  const Answers closed(format, weather_tools(), required);
+  const std::string call = closed.written({{"time", "{}"}});
+  EXPECT_TRUE(closed.takes("<think>\nWhat <tool_call> now?\n</think>\n\n" + call));
+  EXPECT_FALSE(closed.takes("<think>\nWhat now?" + call));
+  const Answers open(format, weather_tools(),
+                     {.choice = ToolChoice::kRequired, .in_reasoning = true});
+  EXPECT_TRUE(open.takes("What now?\n</think>\n\n" + call));
+  EXPECT_FALSE(open.takes(call));
+}
+
+TEST(AnswerGrammarChannels, HeadersAreBound) {
+  const ChatFormat format = must_find(template_source(own_template("channels")));
+  const Answers automatic(format, weather_tools(), {});
+  const std::string thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+  const std::string call =
+      "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"x\"}"
+      "<|call|>";
+  EXPECT_TRUE(automatic.takes(thought + "<|channel|>final<|message|>Yes."));
+  EXPECT_TRUE(automatic.takes(thought + thought + call));
+  EXPECT_FALSE(automatic.takes("Yes."));
+  EXPECT_FALSE(automatic.takes(thought + "<|channel|>finale<|message|>Yes."));
+  const Answers required(format, weather_tools(), {.choice = ToolChoice::kRequired});
+  EXPECT_FALSE(required.takes("<|channel|>final<|message|>Yes."));
+  const Parsed parsed = parse(syntax_of(format, weather_tools()), thought + call);
+  EXPECT_EQ(parsed.summary(), "[Hm.][] get_weather{\"city\": \"x\"}");
+}
+
+TEST(AnswerGrammarSchemas, WhatCannotBeEnforcedIsNamedOrRefused) {
+  const ChatFormat hermes = must_find(template_source(own_template("hermes")));
+  const ChatFormat tags = must_find(template_source(own_template("parameters")));
+  std::vector<Tool> tools = weather_tools();
+  tools[1].parameters = OrderedJson::parse(
+      R"({"type": "object", "properties": {"a": {"contains": {}}, "b": {"type": "string", "pattern": "x"}}})");
+  EXPECT_EQ(Answers(hermes, tools, {}).relaxed,
+            std::vector<std::string>{"/1/properties/a/contains"});
+  EXPECT_EQ(Answers(tags, tools, {}).relaxed,
+            (std::vector<std::string>{"/1/properties/b/pattern", "/1/properties/a/contains"}));
+  tools[1].strict = true;
+  for (const ChatFormat& format : {hermes, tags}) {
+    const auto refused = answer_rules(format, tools, {});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, grammar::FormCode::kUnsupportedSchema);
+    EXPECT_TRUE(refused.error().where.starts_with("/1/properties/")) << refused.error().where;
+  }
+  tools[1].strict = false;  // any object
+  const Answers any(hermes, tools, {.choice = ToolChoice::kRequired});
+  EXPECT_TRUE(any.relaxed.empty());
+  EXPECT_TRUE(any.takes(any.written({{"time", R"({"z": [1]})"}})));
+  tools[1].strict.reset();
+  tools[1].parameters = OrderedJson::parse(R"({"type": "object", "minProperties": "x"})");
+  const auto invalid = answer_rules(hermes, tools, {});
+  ASSERT_FALSE(invalid.ok());
+  EXPECT_EQ(invalid.error().code, grammar::FormCode::kInvalidSchema);
+  EXPECT_TRUE(invalid.error().where.starts_with("/1")) << invalid.error().where;
+}
+
+}  // namespace
+}  // namespace skein::dialog
