@@ -38,6 +38,7 @@ inline void check_usage(const Status& status) {
 void add_backup(CLI::App& app, CommandResult& result);
 void add_bench(CLI::App& app, CommandResult& result);
 void add_chat(CLI::App& app, CommandResult& result);
+void add_dialog(CLI::App& app, CommandResult& result);
 void add_eval(CLI::App& app, CommandResult& result);
 void add_grammar(CLI::App& app, CommandResult& result);
 void add_inspect(CLI::App& app, CommandResult& result);

@@ -6,6 +6,8 @@
 
 #include "apps/commands.h"
 #include "apps/files.h"
+#include "dialog/find_format.h"
+#include "engine/loading/load_chat_template.h"
 #include "format/quote.h"
 #include "format/summary.h"
 #include "format/weight_source.h"
@@ -100,6 +102,35 @@ void print_text(const ModelSummary& summary) {
                  : "none");
 }
 
+// How the model writes calls and thoughts, as its own template has it.
+Result<dialog::ChatFormat> dialog_format_of(const WeightSource& source) {
+  SKEIN_ASSIGN(const ChatTemplateSource chat, read_chat_template(source));
+  return dialog::find_format(chat);
+}
+
+void print_dialog_format(const WeightSource& source) {
+  const auto format = dialog_format_of(source);
+  if (!format.ok()) {
+    print_line("Tool calls", "none: " + printable(format.message(), 100));
+    return;
+  }
+  print_line("Tool calls",
+             fmt::format("{} ({})", format->calls.name, source_name(format->calls_from)));
+  const bool thinks = format->reasoning_from != dialog::FormatSource::kGeneric;
+  print_line("Reasoning", thinks ? fmt::format("{} ({})", printable(format->reasoning.name, 40),
+                                               source_name(format->reasoning_from))
+                                 : "none");
+}
+
+OrderedJson dialog_format_json(const WeightSource& source) {
+  const auto format = dialog_format_of(source);
+  if (!format.ok()) return {};
+  return {{"calls", format->calls.name},
+          {"calls_from", source_name(format->calls_from)},
+          {"reasoning", format->reasoning.name},
+          {"reasoning_from", source_name(format->reasoning_from)}};
+}
+
 void print_tensors(const WeightSource& source) {
   fmt::print("\n{:<8} {:<24} {:>12}  {}\n", "Type", "Shape", "size", "Tensor");
   for (const NamedTensor& tensor : source.tensors()) {
@@ -127,6 +158,7 @@ void print_table(const WeightSource& source, const ModelSummary& summary) {
   print_quantization(summary);
   print_memory(summary);
   print_text(summary);
+  print_dialog_format(source);
 }
 
 OrderedJson tokenizer_json(const TokenizerFacts& tokenizer) {
@@ -172,6 +204,7 @@ void print_json(const WeightSource& source, const ModelSummary& summary, bool wi
   out["tokenizer"] = tokenizer_json(summary.tokenizer);
   out["chat_template"] =
       summary.chat_template ? OrderedJson(*summary.chat_template) : OrderedJson();
+  out["dialog"] = dialog_format_json(source);
   if (with_tensors) {
     out["tensors"] = OrderedJson::array();
     for (const NamedTensor& tensor : source.tensors()) {

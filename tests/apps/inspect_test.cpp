@@ -39,6 +39,9 @@ TEST(Inspect, Json) {
   EXPECT_EQ(json["memory"][0]["context"], 2048);
   EXPECT_EQ(json["memory"][1]["kv_bytes"], 4096 * 512);
   EXPECT_EQ(json["chat_template"], "{{ x }}\n");
+  EXPECT_EQ(json["dialog"]["calls"], "hermes");
+  EXPECT_EQ(json["dialog"]["calls_from"], "generic");
+  EXPECT_EQ(json["dialog"]["reasoning"], "none");
   EXPECT_EQ(json["tensors"][0]["shape"], nlohmann::json({2, 64}));
 }
 
@@ -49,7 +52,8 @@ TEST(Inspect, TableShowsNoControlCharacters) {
   for (const char* expected :
        {"Architecture        llama\n", "Name                tiny\\x1b[31m \\xff\n",
         "Context length      4,096\n", "Q4_0", "4,096 tokens", "2.0 MiB",
-        "Chat template       8 bytes: {{ x }}\\x0a\n"}) {
+        "Chat template       8 bytes: {{ x }}\\x0a\n", "Tool calls          hermes (generic)\n",
+        "Reasoning           none\n"}) {
     EXPECT_NE(run.output.find(expected), std::string::npos) << expected << run.output;
   }
   EXPECT_EQ(run.output.find('\x1b'), std::string::npos);
