@@ -1,11 +1,11 @@
 #include "dialog/answer_grammar.h"
 
 #include <algorithm>
-#include <cctype>
 #include <fmt/format.h>
 #include <optional>
 
 #include "dialog/template_probe.h"
+#include "dialog/units.h"
 #include "grammar/json_schema.h"
 
 namespace skein::dialog {
@@ -18,6 +18,11 @@ using grammar::Symbol;
 using Symbols = std::vector<Symbol>;
 
 constexpr std::string_view kAnyObject = R"({"type": "object"})";
+
+grammar::ByteSet letters_and_digits() {
+  return grammar::ByteSet::range('0', '9') | grammar::ByteSet::range('A', 'Z') |
+         grammar::ByteSet::range('a', 'z');
+}
 
 class AnswerGrammar {
  public:
@@ -44,15 +49,31 @@ class AnswerGrammar {
   void terminal(ExprId expression, Symbols& out) {
     out.push_back(Symbol::terminal(rules().add_terminal(expression)));
   }
-  // The format's own text. A marker in it that is a control token of the vocabulary is one here
-  // alone: rules know bytes so far.
+  TokenId token(std::string_view marker) const {
+    return options_.tokens ? options_.tokens(marker) : kNoToken;
+  }
+  // The format's own text: bytes, and the markers that are tokens.
   void literal(std::string_view text, Symbols& out) {
-    if (!text.empty()) terminal(regex().literal(text), out);
+    const auto bytes = [&](std::string_view part) {
+      if (!part.empty()) terminal(regex().literal(part), out);
+    };
+    for (const std::string_view marker : markers_in(text)) {
+      const TokenId id = token(marker);
+      if (id == kNoToken) continue;
+      bytes(text.substr(0, static_cast<size_t>(marker.data() - text.data())));
+      out.push_back(Symbol::terminal(rules().add_token(id)));
+      text.remove_prefix(static_cast<size_t>(marker.data() + marker.size() - text.data()));
+    }
+    bytes(text);
   }
-  // Any text in which `marker` does not stand.
-  void free_text(std::string_view marker, Symbols& out) {
-    terminal(marker.empty() ? grammar::kAnything : regex().negation(around(marker)), out);
+  // Any text in which `marker` does not stand; no bytes stand for one that begins with a token.
+  ExprId text_without(std::string_view marker) {
+    const auto inside = markers_in(marker);
+    const bool is_token =
+        !inside.empty() && inside[0].data() == marker.data() && token(inside[0]) != kNoToken;
+    return marker.empty() || is_token ? grammar::kAnything : regex().negation(around(marker));
   }
+  void free_text(std::string_view marker, Symbols& out) { terminal(text_without(marker), out); }
   ExprId around(std::string_view marker) {
     const std::vector<ExprId> parts = {grammar::kAnything, regex().literal(marker),
                                        grammar::kAnything};
@@ -106,7 +127,7 @@ class AnswerGrammar {
   // Where nothing but JSON tells a call from text, text does not begin as one does.
   ExprId text_without_call() {
     if (options_.choice == ToolChoice::kNone) return grammar::kAnything;
-    if (!bare()) return regex().negation(around(trigger()));
+    if (!bare()) return text_without(trigger());
     const std::string begin = calls_.body.substr(0, calls_.body.find(kNamePlace));
     return regex().negation(regex().concat(regex().literal(begin), grammar::kAnything));
   }
@@ -163,13 +184,7 @@ class AnswerGrammar {
     flush();
   }
 
-  ExprId id() {
-    grammar::ByteSet set;
-    for (int c = 0; c < 128; ++c) {
-      if (std::isalnum(c) != 0) set.add(static_cast<uint8_t>(c));
-    }
-    return regex().repeat(regex().byte_class(set), 9, 9);
-  }
+  ExprId id() { return regex().repeat(regex().byte_class(letters_and_digits()), 9, 9); }
   ExprId index() {
     return regex().repeat(regex().byte_class(grammar::ByteSet::of("0123456789")), 1, 2);
   }
@@ -312,10 +327,8 @@ class AnswerGrammar {
 
   // Any keys with any values.
   uint32_t free_pairs() {
-    grammar::ByteSet letters;
-    for (int c = 0; c < 128; ++c) {
-      if (std::isalnum(c) != 0 || c == '_') letters.add(static_cast<uint8_t>(c));
-    }
+    grammar::ByteSet letters = letters_and_digits();
+    letters.add('_');
     const ExprId key = regex().repeat(regex().byte_class(letters), 1, 64);
     const auto pair = [&](bool behind) {
       Symbols symbols;
@@ -342,13 +355,13 @@ class AnswerGrammar {
     const bool calls = options_.choice != ToolChoice::kNone && !tools_.empty();
     Symbols thought;
     literal("<|channel|>analysis<|message|>", thought);
-    free_text("<|", thought);
+    free_text(token("<|end|>") == kNoToken ? "<|" : "", thought);
     literal("<|end|><|start|>assistant", thought);
     std::vector<Symbols> ends;
     if (options_.choice != ToolChoice::kRequired || !calls) {
       Symbols text;
       literal("<|channel|>final<|message|>", text);
-      free_text("<|", text);
+      free_text(token("<|end|>") == kNoToken ? "<|" : "", text);
       ends.push_back(std::move(text));
     }
     for (size_t i = 0; calls && i < tools_.size() && !error_; ++i) {

@@ -22,6 +22,8 @@ struct AnswerOptions {
   ToolChoice choice = ToolChoice::kAuto;
   bool parallel = true;       // more than one call
   bool in_reasoning = false;  // the prompt has opened a thought
+  // The markers that are tokens of their own in the model's vocabulary; without it they are bytes.
+  grammar::ControlTokens tokens = {};
 };
 
 struct AnswerRules {

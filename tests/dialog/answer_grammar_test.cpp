@@ -150,6 +150,33 @@ TEST(AnswerGrammarChannels, HeadersAreBound) {
   EXPECT_EQ(parsed.summary(), "[Hm.][] get_weather{\"city\": \"x\"}");
 }
 
+// A marker that is a token comes as that token, and its letters are text.
+TEST(AnswerGrammarTokens, MarkersThatAreTokens) {
+  constexpr TokenId kCalls = 256;
+  std::vector<std::string> tokens;
+  for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
+  tokens.emplace_back();
+  const auto trie = *grammar::TokenTrie::make(std::move(tokens));
+  const ChatFormat format = must_find(template_source(own_template("call_list")));
+  const std::vector<Tool> tools = weather_tools();
+  AnswerOptions options;
+  options.tokens = [](std::string_view marker) {
+    return marker == "[TOOL_CALLS]" ? kCalls : kNoToken;
+  };
+  auto rules = answer_rules(format, tools, options);
+  ASSERT_TRUE(rules.ok());
+  auto compiled = grammar::compile(std::move(rules->rules), trie);
+  ASSERT_TRUE(compiled.ok());
+  const std::string call = R"([{"name": "time", "arguments": {}, "id": "abcdefgh1"}])";
+  grammar::Matcher matcher(*compiled);
+  EXPECT_TRUE(matcher.advance_bytes("So [TOOL_CALLS]"));
+  EXPECT_TRUE(matcher.advance(kCalls));
+  grammar::Matcher wrong = matcher;
+  EXPECT_TRUE(matcher.advance_bytes(call));
+  EXPECT_TRUE(matcher.may_end());
+  EXPECT_FALSE(wrong.advance_bytes(R"([{"name": "tame")"));
+}
+
 TEST(AnswerGrammarSchemas, WhatCannotBeEnforcedIsNamedOrRefused) {
   const ChatFormat hermes = must_find(template_source(own_template("hermes")));
   const ChatFormat tags = must_find(template_source(own_template("parameters")));
