@@ -144,7 +144,7 @@ class HistoryWriter {
     std::string content = text_member(message, "content");
     if (!content.empty()) content += format_.calls.lead;
     message["content"] = content + place;
-    history_.written.push_back({place, write_call_segments(format_.calls, calls)});
+    history_.written.push_back({place, write_call_pieces(format_.calls, calls)});
   }
 
   void add_result(OrderedJson message) {
@@ -196,10 +196,10 @@ class HistoryWriter {
 
 void append_rendered(jinja::Rendered& out, std::string_view text, bool from_template) {
   if (text.empty()) return;
-  if (out.segments.empty() || out.segments.back().from_template != from_template) {
-    out.segments.push_back({"", from_template});
+  if (out.pieces.empty() || out.pieces.back().from_template != from_template) {
+    out.pieces.push_back({"", from_template});
   }
-  out.segments.back().text += text;
+  out.pieces.back().text += text;
 }
 
 }  // namespace
@@ -212,7 +212,7 @@ void put_calls(const History& history, jinja::Rendered& prompt) {
   if (history.written.empty()) return;
   jinja::Rendered out;
   out.steps = prompt.steps;
-  for (const jinja::Segment& segment : prompt.segments) {
+  for (const jinja::Piece& segment : prompt.pieces) {
     std::string_view rest = segment.text;
     while (!segment.from_template) {
       size_t at = std::string_view::npos;
@@ -225,7 +225,7 @@ void put_calls(const History& history, jinja::Rendered& prompt) {
       }
       if (next == nullptr) break;
       append_rendered(out, rest.substr(0, at), false);
-      for (const jinja::Segment& part : next->text)
+      for (const jinja::Piece& part : next->text)
         append_rendered(out, part.text, part.from_template);
       rest.remove_prefix(at + next->place.size());
     }

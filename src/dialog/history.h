@@ -25,7 +25,7 @@ struct History {
   // the arguments stay data.
   struct Written {
     std::string place;
-    std::vector<jinja::Segment> text;
+    std::vector<jinja::Piece> text;
   };
   std::vector<Written> written;
 };

@@ -149,7 +149,8 @@ CharSet CharSet::without_case() const {
 }
 
 ExprId one_char(RegexStore& store, const CharSet& set, Spelling spelling) {
-  std::vector<Range> ranges = set.ranges();
+  if (uint32_t c = 0; set.single(c)) return spelled_text(store, utf8_of(c), spelling);
+  const std::vector<Range> ranges = set.ranges();
   if (spelling == Spelling::kUtf8) return utf8_ranges(store, ranges);
   std::vector<ExprId> parts;
   std::vector<Range> plain;
@@ -185,6 +186,19 @@ ExprId spelled_text(RegexStore& store, std::string_view text, Spelling spelling)
   }
   parts.push_back(store.literal(plain));
   return store.concat(parts);
+}
+
+// Those without escapes as a tree of prefixes, which keeps their derivatives few.
+ExprId spelled_texts(RegexStore& store, std::vector<std::string> texts) {
+  std::vector<ExprId> others;
+  std::erase_if(texts, [&](const std::string& text) {
+    const bool plain = std::none_of(
+        text.begin(), text.end(), [](char c) { return must_be_escaped(static_cast<uint8_t>(c)); });
+    if (!plain) others.push_back(spelled_text(store, text, Spelling::kJson));
+    return !plain;
+  });
+  others.push_back(store.literals(std::move(texts)));
+  return store.either(std::move(others));
 }
 
 void append_utf8(std::string& out, uint32_t c) {

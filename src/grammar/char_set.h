@@ -26,6 +26,12 @@ class CharSet {
     ranges_.insert(ranges_.end(), other.ranges_.begin(), other.ranges_.end());
   }
   CharSet complement() const;
+  // Whether it is one character, which `c` then is.
+  bool single(uint32_t& c) const {
+    if (ranges_.size() != 1 || ranges_[0].first != ranges_[0].second) return false;
+    c = ranges_[0].first;
+    return c <= kMaxCodePoint && (c < 0xD800 || c > 0xDFFF);
+  }
   // Sorted, without overlaps, without surrogates.
   std::vector<std::pair<uint32_t, uint32_t>> ranges() const;
   // Letters of ASCII in both cases where one of them is there.
@@ -43,6 +49,9 @@ enum class Spelling : uint8_t {
 ExprId one_char(RegexStore& store, const CharSet& set, Spelling spelling);
 // `text` as it is spelled: one text in UTF-8; in JSON a control character has two spellings.
 ExprId spelled_text(RegexStore& store, std::string_view text, Spelling spelling);
+
+// Any of `texts`, inside a JSON string.
+ExprId spelled_texts(RegexStore& store, std::vector<std::string> texts);
 
 // The code point at `at`, which moves behind it; false where the bytes are not UTF-8.
 bool next_code_point(std::string_view text, size_t& at, uint32_t& code_point);

@@ -125,11 +125,17 @@ bool CompiledGrammar::add_frame(Recognizer::Frame frame, Making& making) {
   return making.work <= kMaxMaskWork;
 }
 
-// Frame by frame; where a lexer ends in too many places, the state as a whole.
+// Frame by frame and terminal by terminal: the members that an object may still have change with
+// every one that it has, but each of them stays what it is. Where one ends in too many places, the
+// state is walked as a whole.
 bool CompiledGrammar::add_all_frames(Making& making) {
   uint32_t level = 0;
   bool mixed = false;
+  parts_.clear();
   for (const Recognizer::Frame& frame : recognizer_.frames(making.state)) {
+    recognizer_.split(frame, parts_);
+  }
+  for (const Recognizer::Frame& frame : parts_) {
     const LexerTokens::Entry* entry = lexer_tokens_.of(frame.lexer, recognizer_);
     if (entry == nullptr) return false;
     mixed = mixed || entry->mixed;
@@ -139,10 +145,8 @@ bool CompiledGrammar::add_all_frames(Making& making) {
     making.mask.add(trie_->levels()[level].plain);
     return walk(trie_->levels()[level].nodes, 0, making.state, 0, making);
   }
-  for (uint32_t i = 0; i < recognizer_.frames(making.state).size(); ++i) {
-    if (!add_frame(recognizer_.frames(making.state)[i], making)) return false;
-  }
-  return true;
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [&](const Recognizer::Frame& frame) { return add_frame(frame, making); });
 }
 
 std::shared_ptr<const TokenMask> CompiledGrammar::find_mask(StateId state) {

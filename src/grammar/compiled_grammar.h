@@ -87,7 +87,8 @@ class CompiledGrammar {
     bool unsure;
   };
   std::vector<Level> path_;
-  std::list<CachedMask> masks_;  // the most recently used first
+  std::vector<Recognizer::Frame> parts_;  // of the state whose mask is being made
+  std::list<CachedMask> masks_;           // the most recently used first
   std::unordered_map<StateId, std::list<CachedMask>::iterator> mask_of_;
 };
 

@@ -180,12 +180,9 @@ class SchemaWriter {
   // Names that are not listed: none in a closed object.
   std::vector<FreeNames> free_names(const ObjectSet& object, size_t usable) {
     const bool closed = object.listed && !options_.open && object.lo <= usable;
-    std::vector<std::string> texts;
-    std::vector<ExprId> listed;
-    for (const ObjectSet::Member& member : object.members) {
-      listed.push_back(spelled_text(store_, member.name, Spelling::kJson));
-    }
-    const ExprId taken = store_.either(std::move(listed));
+    std::vector<std::string> listed;
+    for (const ObjectSet::Member& member : object.members) listed.push_back(member.name);
+    const ExprId taken = spelled_texts(store_, std::move(listed));
     std::vector<FreeNames> result;
     for (const ObjectSet::Cell& cell : object.cells) {
       if (cell.form == kNoForm || (closed && cell.implicit) || reader_.is_empty(cell.form))

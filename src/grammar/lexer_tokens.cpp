@@ -40,15 +40,18 @@ LexerTokens::LexerTokens(const TokenTrie& trie, RegexStore& store) : trie_(trie)
     words_.push_back({store.repeat(one, 1, level.longest), store.repeat(one, 0, kUnbounded)});
   }
   characters_ = store.repeat(json_free_char(store), 0, kUnbounded);
+  name_characters_ = store.repeat(json_char(store), 0, kUnbounded);
   string_ = store.concat(characters_, store.byte('"'));
   remember_strings();
 }
 
-// What string_tokens() found out need not be asked again.
+// What string_tokens() found out need not be asked again. A name begins with plain text as a string
+// does.
 void LexerTokens::remember_strings() {
   if (trie_.json_string() == nullptr) return;
   for (uint32_t level = 1; level <= trie_.json_string()->level; ++level) {
     store_.remember_begins_all(characters_, words_[level].once);
+    store_.remember_begins_all(name_characters_, words_[level].once);
     store_.remember_begins_all(string_, words_[level].once);
   }
 }

@@ -72,8 +72,9 @@ class LexerTokens {
   };
   const TokenTrie& trie_;
   RegexStore& store_;
-  ExprId string_, characters_;  // what may follow a quote, with and without the second one
-  std::vector<Words> words_;    // by level
+  // What may follow the quote of a string, with and without the second one, and of a name.
+  ExprId string_, characters_, name_characters_;
+  std::vector<Words> words_;  // by level
   std::vector<std::unique_ptr<Entry>> entries_;
   uint64_t bytes_ = 0;
   std::vector<Place> path_;

@@ -81,6 +81,8 @@ class Recognizer {
     const uint32_t known = lexer_transitions_[from.transitions + column_of_[from.fine][byte]];
     return known != 0 ? lexer_steps_[known - 1] : compute_lexer_step(lexer, byte);
   }
+  // `frame` as one frame for each terminal that has begun in it.
+  void split(Frame frame, std::vector<Frame>& out);
   // What must follow where only one terminal has begun, else kNothing.
   ExprId only_rest(uint32_t lexer) const {
     return lexers_[lexer].count == 1 ? begun_[lexers_[lexer].from].rest : kNothing;

@@ -72,6 +72,13 @@ Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byt
   return step;
 }
 
+void Recognizer::split(Frame frame, std::vector<Frame>& out) {
+  for (uint32_t i = 0; i < lexers_[frame.lexer].count; ++i) {
+    begun_room_.assign(1, begun_[lexers_[frame.lexer].from + i]);
+    out.push_back({frame.row, intern_lexer(begun_room_)});
+  }
+}
+
 bool Recognizer::same_accepted(const LexerStep& a, const LexerStep& b) const {
   return a.accepted_count == b.accepted_count &&
          std::equal(accepted_.begin() + a.accepted_from,

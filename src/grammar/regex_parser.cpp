@@ -329,6 +329,19 @@ class PatternParser {
   std::optional<std::string> error_;
 };
 
+// Texts of which a part matches.
+ExprId anywhere(RegexStore& store, const PatternNode& tree, PatternCompiler& compiler,
+                Spelling spelling) {
+  const ExprId any = one_char(store, CharSet{}.complement(), spelling);
+  const ExprId all = store.repeat(any, 0, kUnbounded);
+  const ExprId later = compiler.compile(tree, kAnything, false);
+  if (later == kNothing) return compiler.compile(tree, all, true);  // it begins with ^
+  // Once it has matched, the rest is `all` and nothing else is remembered.
+  const ExprId result = store.either(compiler.compile(tree, kAnything, true),
+                                     store.concat(store.repeat(any, 1, kUnbounded), later));
+  return result == kAnything ? all : store.both(result, all);
+}
+
 }  // namespace
 
 FormResult<ExprId> parse_pattern(RegexStore& store, std::string_view pattern,
@@ -343,18 +356,8 @@ FormResult<ExprId> parse_pattern(RegexStore& store, std::string_view pattern,
   const PatternPtr tree = parser.parse();
   if (parser.error()) return FormError{FormCode::kInvalidRegex, *parser.error(), ""};
   PatternCompiler compiler(store);
-  const ExprId any = one_char(store, CharSet{}.complement(), options.spelling);
-  const ExprId all = store.repeat(any, 0, kUnbounded);
-  ExprId result = kNothing;
-  if (options.anchored) {
-    result = compiler.compile(*tree, kEmptyText, true);
-  } else if (const ExprId later = compiler.compile(*tree, kAnything, false); later == kNothing) {
-    result = compiler.compile(*tree, all, true);  // it begins with ^
-  } else {  // once it has matched, the rest is `all` and nothing else is remembered
-    result = store.either(compiler.compile(*tree, kAnything, true),
-                          store.concat(store.repeat(any, 1, kUnbounded), later));
-    result = result == kAnything ? all : store.both(result, all);
-  }
+  const ExprId result = options.anchored ? compiler.compile(*tree, kEmptyText, true)
+                                         : anywhere(store, *tree, compiler, options.spelling);
   if (compiler.refused()) {
     return FormError{FormCode::kInvalidRegex, "^ behind something optional is not supported", ""};
   }

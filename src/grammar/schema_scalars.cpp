@@ -113,27 +113,17 @@ void SchemaReader::read_enum(JsonId schema, ValueSet& set) {
   }
   ValueSet allowed;
   std::vector<std::string> texts;
-  std::vector<ExprId> others;
   for (const JsonId item : items) {
     if (node(item).type != Type::kString) {
       algebra_.unite(allowed, read_constant(item));
       if (!charge(1)) return;
       continue;
     }
-    const std::string& text = node(item).text;
-    const bool plain = std::none_of(text.begin(), text.end(), [](char c) {
-      return static_cast<uint8_t>(c) < 0x20 || c == '"' || c == '\\';
-    });
-    if (plain) {
-      texts.push_back(text);
-    } else {
-      others.push_back(spelled_text(store_, text, Spelling::kJson));
-    }
+    texts.push_back(node(item).text);
   }
-  if (!texts.empty() || !others.empty()) {
-    const auto count = static_cast<uint32_t>(texts.size() + others.size());
-    others.push_back(store_.literals(std::move(texts)));
-    allowed.strings = {{0, kUnbounded, store_.either(std::move(others)), count}};
+  if (!texts.empty()) {
+    const auto count = static_cast<uint32_t>(texts.size());
+    allowed.strings = {{0, kUnbounded, spelled_texts(store_, std::move(texts)), count}};
   }
   if (const JsonId null = get(schema, "nullable");
       null != kNoJson && node(null).type == Type::kTrue) {

@@ -119,11 +119,11 @@ struct CallList : HistoryCase {
 TEST_F(ToldOnly, OnlyMarkersAreTheTemplatesOwn) {
   const jinja::Rendered rendered = render(kConversation);
   bool marker = false;
-  for (size_t i = 0; i < rendered.segments.size(); ++i) {
-    const jinja::Segment& segment = rendered.segments[i];
+  for (size_t i = 0; i < rendered.pieces.size(); ++i) {
+    const jinja::Piece& segment = rendered.pieces[i];
     EXPECT_FALSE(segment.text.empty());
     if (i > 0) {
-      EXPECT_NE(segment.from_template, rendered.segments[i - 1].from_template);
+      EXPECT_NE(segment.from_template, rendered.pieces[i - 1].from_template);
     }
     marker |= segment.from_template &&
               segment.text.find("<tool_call>\n{\"name\": \"") != std::string::npos && i > 2;
