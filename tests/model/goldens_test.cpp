@@ -75,5 +75,33 @@ TEST(Goldens, EveryGgufTwin) {
   testing::check_ggufs(check_file);
 }
 
+// The largest distance from the golden logits among a family's prompts, but for the longest, which
+// takes the reference as long as all others.
+double distance(const Golden& golden, Precision precision, Runner::Arithmetic arithmetic) {
+  Runner runner(golden.folder, precision, KvType::kBf16, arithmetic);
+  EXPECT_TRUE(runner.status().ok()) << runner.status().message();
+  double worst = 0;
+  for (const GoldenCase& item : golden.cases) {
+    constexpr size_t kLong = 64;
+    if (item.prompt.size() > kLong) continue;
+    Feed feed = Runner::feed(static_cast<uint32_t>(item.prompt.size()));
+    worst = std::max(worst, relative_l2(runner.step(feed, item.prompt).back(), item.logits_last));
+  }
+  return worst;
+}
+
+// What a GPU computes at the default precision, by its model on the CPU: no further away than 1.5
+// times what a cache of bfloat16 does to float32, but for the random gemma2, which is at 1.8.
+TEST(Goldens, InTheProfileOfAGpuAreAsNearAsItsCacheLetsThem) {
+  for (const Golden& golden : testing::goldens()) {
+    if (!golden.has("config.json")) continue;
+    const double own = distance(golden, Precision::kDefault, Runner::Arithmetic::kHopper);
+    const double cache = distance(golden, Precision::kF32, Runner::Arithmetic::kCpu);
+    std::cout << golden.name << ": relative L2 " << own << ", with float32 and such a cache "
+              << cache << "\n";
+    EXPECT_LE(own, (golden.name == "gemma2" ? 2.0 : 1.5) * cache) << golden.name;
+  }
+}
+
 }  // namespace
 }  // namespace skein
