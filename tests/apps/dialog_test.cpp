@@ -5,6 +5,7 @@
 
 #include "apps/run_skein.h"
 #include "format/test_folder.h"
+#include "text/ordered_json.h"
 
 namespace skein {
 namespace {
@@ -12,7 +13,6 @@ namespace {
 using ::testing::HasSubstr;
 using testing::run_skein;
 using testing::run_skein_quietly;
-using Json = nlohmann::ordered_json;
 
 class Dialog : public ::testing::Test {
  protected:
@@ -25,14 +25,14 @@ class Dialog : public ::testing::Test {
 TEST_F(Dialog, SaysWhatATemplateWritesAndWhereThatWasFound) {
   const auto run = run_skein_quietly("dialog format" + own_template("hermes"));
   EXPECT_EQ(run.status, 0);
-  const Json found = Json::parse(run.output);
+  const OrderedJson found = OrderedJson::parse(run.output);
   EXPECT_EQ(found["format"], "hermes");
   EXPECT_EQ(found["source"], "template");
   EXPECT_EQ(found["pieces"]["body"], R"({"name": "{name}", "arguments": {arguments}})");
   EXPECT_EQ(found["reasoning"]["begin"], "<think>");
   EXPECT_EQ(found["template"]["arguments"], "object");
-  const Json none =
-      Json::parse(run_skein_quietly("dialog format" + own_template("no_tools")).output);
+  const OrderedJson none =
+      OrderedJson::parse(run_skein_quietly("dialog format" + own_template("no_tools")).output);
   EXPECT_EQ(none["source"], "generic");
   EXPECT_TRUE(none["reasoning"]["source"].is_null());
 }
@@ -49,9 +49,9 @@ TEST_F(Dialog, ParsesAnswersTheSameInPieces) {
   const std::string arguments = "dialog parse" + own_template("key_value") + " --texts " + texts;
   const auto run = run_skein_quietly(arguments + " --tools " + tools);
   EXPECT_EQ(run.status, 0);
-  const Json parsed = Json::parse(run.output);
+  const OrderedJson parsed = OrderedJson::parse(run.output);
   EXPECT_EQ(parsed["format"], "glm");
-  const Json first = parsed["texts"][0]["message"];
+  const OrderedJson first = parsed["texts"][0]["message"];
   EXPECT_EQ(first["content"], "So.");
   EXPECT_EQ(first["reasoning_content"], "Hm.");
   EXPECT_EQ(first["tool_calls"][0]["function"]["name"], "f");
