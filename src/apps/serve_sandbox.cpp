@@ -72,6 +72,7 @@ void add_gpus(SandboxRules& rules) {
   }
   if (rules.devices.empty()) return;
   rules.read.insert(rules.read.end(), std::begin(kOfDriver), std::end(kOfDriver));
+  rules.devices.emplace_back("/proc/self");  // where the driver names its threads
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ constexpr uint64_t kReading = kReadFile | kReadFolder;
 constexpr uint64_t kWriting = kReading | kWriteFile | kRemoveFolder | kRemoveFile | kMakeFolder |
                               kMakeFile | kRefer | kTruncate;
 
-constexpr uint64_t kControlling = kReading | kWriteFile | kDeviceIoctl;
+constexpr uint64_t kControlling = kReading | kWriteFile | kTruncate | kDeviceIoctl;
 
 struct RulesetAttributes {
   uint64_t files = 0;

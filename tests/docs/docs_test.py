@@ -195,7 +195,7 @@ class Names(unittest.TestCase):
         self.assertGreater(seen, 20)
 
     def test_options_in_prose_exist(self):
-        scripts = "".join(path.read_text() for path in (ROOT / "tools").glob("*.py"))
+        scripts = "".join(path.read_text() for path in [*(ROOT / "tools").glob("*.py"), *(ROOT / "microbench").glob("*.cpp")])
         for page in PAGES:
             prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
             for option in re.findall(r"`(--[a-z][a-z-]*)", prose):
