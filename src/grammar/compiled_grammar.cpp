@@ -39,7 +39,9 @@ StateId CompiledGrammar::exact_step(StateId state, std::string_view text, std::s
                                     size_t at) {
   const StateId next = recognizer_.step(state, static_cast<uint8_t>(bytes[at]));
   if (next == kDeadState || !recognizer_.pending(next)) return next;
-  const std::string all = std::string(text) + std::string(bytes.substr(0, at + 1));
+  std::string joined;
+  std::string_view all = bytes.substr(0, at + 1);
+  if (!text.empty()) all = joined.append(text).append(all);
   return recognizer_.resolve(next, scalar_spellings(recognizer_.regex(), last_scalar(all)));
 }
 
@@ -206,7 +208,8 @@ void CompiledGrammar::forget() {
 
 void CompiledGrammar::make_room() {
   recognizer_.regex().allow_more_questions();
-  if (recognizer_.bytes() + lexer_tokens_.bytes() > bytes_at_first_ + options_.automaton_bytes) {
+  if (recognizer_.failed() ||
+      recognizer_.bytes() + lexer_tokens_.bytes() > bytes_at_first_ + options_.automaton_bytes) {
     forget();
   }
 }

@@ -48,7 +48,7 @@ class IdTable {
     ++size_;
   }
   void clear() {
-    slots_ = {};
+    std::vector<Slot>().swap(slots_);  // an empty list would keep the memory
     size_ = 0;
   }
   uint64_t bytes() const { return slots_.capacity() * sizeof(Slot); }
@@ -94,7 +94,7 @@ class FlatMap {
     ++size_;
   }
   void clear() {
-    slots_ = {};
+    std::vector<Slot>().swap(slots_);  // an empty list would keep the memory
     size_ = 0;
   }
   uint64_t bytes() const { return slots_.capacity() * sizeof(Slot); }

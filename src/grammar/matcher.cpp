@@ -12,15 +12,20 @@ Matcher::Matcher(std::shared_ptr<CompiledGrammar> grammar, bool strips_leading_s
 void Matcher::catch_up() const {
   if (generation_ == grammar_->generation_) return;
   generation_ = grammar_->generation_;
+  state_ = kDeadState;
+  if (failed_) return;
   state_ = grammar_->recognizer_.start();
   size_t control = 0;
   for (size_t i = 0; i <= text_.size(); ++i) {
+    // As when the text was written: a budget for each byte, whoever asked before.
+    grammar_->recognizer_.regex().allow_more_questions();
     for (; control < controls_.size() && controls_[control].at == i; ++control) {
       state_ = grammar_->recognizer_.step_token(state_, controls_[control].token);
     }
     if (i == text_.size()) break;
     state_ = grammar_->exact_step(state_, "", text_, i);
   }
+  if (give_up()) catch_up();  // the others who share the grammar start afresh
 }
 
 bool Matcher::give_up() const {
@@ -82,10 +87,7 @@ bool Matcher::take_bytes(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size() && state != kDeadState; ++i) {
     state = grammar_->exact_step(state, text_, bytes, i);
   }
-  if (state == kDeadState) {
-    give_up();
-    return false;
-  }
+  if (give_up() || state == kDeadState) return false;
   text_ += bytes;
   state_ = state;
   strip_space_ = false;
@@ -95,10 +97,7 @@ bool Matcher::take_bytes(std::string_view bytes) {
 
 bool Matcher::take_control(TokenId token) {
   const StateId state = grammar_->recognizer_.step_token(state_, token);
-  if (state == kDeadState) {
-    give_up();
-    return false;
-  }
+  if (give_up() || state == kDeadState) return false;
   controls_.push_back({text_.size(), token});
   state_ = state;
   mask_ = nullptr;

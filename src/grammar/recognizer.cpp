@@ -106,6 +106,12 @@ void Recognizer::begin() {
 
 void Recognizer::forget() {
   rules_.regex->forget_after(mark_);
+  // What is only cleared keeps its memory, and bytes() would stay above the budget for ever.
+  const auto release = [](auto&... vectors) {
+    (std::decay_t<decltype(vectors)>().swap(vectors), ...);
+  };
+  release(rows_, items_, lexers_, begun_, lexer_transitions_, lexer_steps_, accepted_, states_,
+          frames_, transitions_, seen_);
   begin();
 }
 
@@ -267,8 +273,8 @@ uint32_t Recognizer::intern_row(std::vector<Item>& kernel) {
   rows_.push_back({.kernel_from = static_cast<uint32_t>(items_.size()),
                    .kernel_count = static_cast<uint32_t>(kernel.size())});
   items_.insert(items_.end(), kernel.begin(), kernel.end());
-  row_ids_.add(key, id);
   close_row(id, kernel);
+  row_ids_.add(key, id);  // behind what may run out of memory: a row that is found is whole
   return id;
 }
 

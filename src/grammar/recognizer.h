@@ -27,6 +27,8 @@ inline constexpr StateId kUnknownState = 0;
 inline constexpr StateId kDeadState = 1;
 
 inline constexpr uint32_t kMaxRowItems = 2000;   // also the frames of a state
+inline constexpr uint32_t kPlainWidth = 64;      // wider expressions are charged by their width
+inline constexpr uint32_t kAskedWidth = 1024;    // wider ones are not asked what they begin with
 inline constexpr uint32_t kMaxSeenTexts = 4096;  // distinct texts in one list
 
 class Recognizer {
@@ -168,6 +170,7 @@ class Recognizer {
   void add_item(const Item& item);
   void advance_row(uint32_t row, uint32_t terminal, uint32_t seen, std::vector<Item>& kernel);
   uint32_t row_lexer(uint32_t row);
+  uint32_t lexer_cost(const std::vector<Begun>& begun, bool fine);
   uint32_t intern_lexer(std::vector<Begun>& begun);
   LexerStep compute_lexer_step(uint32_t lexer, uint8_t byte);
   StateId intern_state(std::span<const Frame> frames, uint32_t top);

@@ -5,6 +5,18 @@
 
 namespace skein::grammar {
 
+// What finding its transitions takes. A derivative of many alternatives costs as many lookups: they
+// are charged, and a text after which too many are open fails.
+uint32_t Recognizer::lexer_cost(const std::vector<Begun>& begun, bool fine) {
+  const auto count = static_cast<uint32_t>(begun.size());
+  uint64_t width = 0;
+  for (const Begun& one : begun) width += regex().width(one.rest);
+  if (width > kMaxWidth) failed_ = true;
+  const uint64_t wide = width > kPlainWidth ? (width - kPlainWidth) * columns(fine) / 2 : 0;
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(1 + count + columns(fine) / 8 + wide, UINT32_MAX));
+}
+
 uint32_t Recognizer::intern_lexer(std::vector<Begun>& begun) {
   if (begun.empty()) return kNone;
   if (!std::is_sorted(begun.begin(), begun.end())) std::sort(begun.begin(), begun.end());
@@ -21,8 +33,8 @@ uint32_t Recognizer::intern_lexer(std::vector<Begun>& begun) {
   const auto id = static_cast<uint32_t>(lexers_.size());
   const auto count = static_cast<uint32_t>(begun.size());
   lexers_.push_back({static_cast<uint32_t>(begun_.size()), count,
-                     static_cast<uint32_t>(lexer_transitions_.size()),
-                     1 + count + columns(fine) / 8, fine});
+                     static_cast<uint32_t>(lexer_transitions_.size()), lexer_cost(begun, fine),
+                     fine});
   begun_.insert(begun_.end(), begun.begin(), begun.end());
   lexer_transitions_.resize(lexer_transitions_.size() + columns(fine), 0);
   lexer_ids_.add(key, id);
@@ -241,6 +253,7 @@ StateId Recognizer::clamped(StateId state, uint32_t bytes) {
 bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest) {
   for (uint32_t k = 0; k < lexers_[lexer].count; ++k) {
     const ExprId rest = begun_[lexers_[lexer].from + k].rest;
+    if (regex().width(rest) > kAskedWidth) continue;  // the questions below cost a derivative each
     // Most terminals take but a few bytes, and then nothing more needs to be asked.
     if (regex().derivative(rest, 'a') == kNothing || regex().derivative(rest, ' ') == kNothing) {
       continue;

@@ -66,7 +66,8 @@ ExprId RegexStore::intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nu
     full_ = true;
     return kNothing;
   }
-  nodes_.push_back({kind, nullable, extended, is_finite(kind, a, b, c), a, b, c});
+  nodes_.push_back(
+      {kind, nullable, extended, is_finite(kind, a, b, c), width_of(kind, a, b), a, b, c});
   const auto id = static_cast<ExprId>(nodes_.size() - 1);
   table_[at] = id + 1;
   if (nodes_.size() * 2 > table_.size()) grow_table();
@@ -375,13 +376,17 @@ void RegexStore::forget_after(const Mark& mark) {
   std::erase_if(texts_, [&](const auto& entry) { return entry.second >= mark.text; });
   std::erase_if(set_ids_, [&](const auto& entry) { return entry.second >= mark.sets; });
   sets_.resize(mark.sets);
+  nodes_.shrink_to_fit();
+  lists_.shrink_to_fit();
+  text_.shrink_to_fit();
+  sets_.shrink_to_fit();
   derivatives_.clear();
   begins_.clear();
-  live_.clear();
+  std::vector<Live>().swap(live_);
   full_ = question_failed_ = false;
   size_t size = 1024;
   while (size < nodes_.size() * 2 + 2) size *= 2;
-  table_.assign(size / 2, 0);
+  std::vector<uint32_t>(size / 2, 0).swap(table_);
   grow_table();
 }
 

@@ -31,6 +31,7 @@ inline constexpr uint32_t kUnbounded = UINT32_MAX;
 
 inline constexpr uint32_t kMaxExpressions = 200'000;
 inline constexpr uint32_t kMaxRepeat = 1'000'000;
+inline constexpr uint32_t kMaxWidth = 1 << 16;   // parts that a derivative may look at
 inline constexpr uint32_t kSearchLimit = 5'000;  // expressions that one question may look at
 inline constexpr uint32_t kSearchWork = 40'000;  // derivatives that all questions may take
 
@@ -58,6 +59,8 @@ class RegexStore {
   ExprId multiple(uint32_t modulus, uint32_t remainder = 0);
 
   bool nullable(ExprId e) const { return nodes_[e].nullable; }
+  // The parts that a derivative looks at, which is what it costs; counted up to kMaxWidth.
+  uint32_t width(ExprId e) const { return nodes_[e].width; }
   ExprId derivative(ExprId e, uint8_t byte);
   bool matches(ExprId e, std::string_view text);
 
@@ -111,11 +114,13 @@ class RegexStore {
     bool nullable;
     bool extended;  // has an intersection or a complement inside
     bool finite;    // it is known to have but finitely many texts
+    uint32_t width;
     uint32_t a, b, c;
   };
 
   enum class Live : uint8_t { kNotAsked, kNo, kYes, kUnknown };
 
+  uint32_t width_of(Kind kind, uint32_t a, uint32_t b) const;
   ExprId intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nullable, bool extended);
   ExprId intern_list(Kind kind, std::span<const ExprId> parts);
   bool same(const Node& node, Kind kind, uint32_t a, uint32_t b, uint32_t c) const;

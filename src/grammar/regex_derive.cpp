@@ -246,7 +246,7 @@ Answer RegexStore::live_by_search(ExprId start) {
     }
     const ExprId next = derived(level);
     ++level.next;
-    ++search_work_;
+    search_work_ += 1 + width(level.e) / 8;
     if (next == kNothing || !seen.insert(next).second) continue;
     const Live known = known_live(next);
     if (nullable(next) || !nodes_[next].extended || known == Live::kYes) {
@@ -380,6 +380,27 @@ ExprId RegexStore::clamp(ExprId e, uint32_t bytes) {
     return either(std::move(parts));
   }
   return e;
+}
+
+// How many parts a derivative looks at; it is bounded, as sums of it are taken.
+uint32_t RegexStore::width_of(Kind kind, uint32_t a, uint32_t b) const {
+  uint64_t width = 1;
+  switch (kind) {
+    case Kind::kConcat:
+      width += nodes_[a].width + (nodes_[a].nullable ? nodes_[b].width : 0);
+      break;
+    case Kind::kOr:
+    case Kind::kAnd:
+      for (uint32_t i = 0; i < b; ++i) width += nodes_[lists_[a + i]].width;
+      break;
+    case Kind::kNot:
+    case Kind::kRepeat:
+      width += nodes_[a].width;
+      break;
+    default:
+      break;
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(width, kMaxWidth + 1));
 }
 
 }  // namespace skein::grammar

@@ -179,5 +179,33 @@ TEST(Choice, ManyTextsAreOneTree) {
   EXPECT_FALSE(choice_rules(std::vector<std::string>(kMaxChoices + 1, "a")).ok());
 }
 
+// Else a form that outgrew its budget once would forget at every call from then on.
+TEST(Recognizer, WhatItForgetsIsGivenBack) {
+  auto rules = gbnf_rules("root ::= \"(\" root \")\" | \"\"");
+  ASSERT_TRUE(rules.ok());
+  Recognizer recognizer(std::move(*rules));
+  recognizer.forget();
+  const uint64_t at_first = recognizer.bytes();
+  StateId state = recognizer.start();
+  for (int i = 0; i < 5'000; ++i) state = recognizer.step(state, '(');
+  ASSERT_NE(state, kDeadState);
+  ASSERT_GT(recognizer.bytes(), 20 * at_first);
+  recognizer.forget();
+  EXPECT_LE(recognizer.bytes(), at_first);
+}
+
+// A derivative of thousands of alternatives costs as many lookups, so they are charged to the mask.
+TEST(Recognizer, WideAlternativesAreChargedByTheirWidth) {
+  std::string pattern = "(?:[^q]{2}";
+  for (int i = 5; i < 15'000; i += 3) pattern += fmt::format("|[^q]{{{}}}", i);
+  auto rules = regex_rules(pattern + ")");
+  ASSERT_TRUE(rules.ok()) << rules.error().message;
+  std::vector<std::string> tokens = testing::byte_tokens();
+  for (size_t length = 2; length < 100; ++length) tokens.emplace_back(length, 'a');
+  Matcher matcher(compiled(std::move(*rules), testing::trie_of_tokens(std::move(tokens))));
+  EXPECT_EQ(matcher.mask(), nullptr) << "more than a mask may take";
+  EXPECT_TRUE(matcher.failed());
+}
+
 }  // namespace
 }  // namespace skein::grammar

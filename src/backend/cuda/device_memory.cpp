@@ -23,6 +23,7 @@ size_t rounded_up(size_t bytes) {
 
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // what can be recovered from is told once
     throw CudaError(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(error)));
   }
 }
@@ -48,10 +49,10 @@ Result<Buffer> allocate_device(size_t bytes) {
 float* Scratch::take(size_t floats) {
   if (floats * sizeof(float) > memory_.bytes()) {
     memory_ = Buffer();  // not both at a time
+    ++moves_;            // even where no other is had: graphs name the old one
     auto grown = allocate_device(rounded_up(floats * sizeof(float)));
     if (!grown.ok()) throw CudaError(grown.message());
     memory_ = std::move(*grown);
-    ++moves_;
   }
   return raw(memory_.floats());
 }

@@ -63,8 +63,9 @@ void StepGraphs::run(const GraphKey& key, uint64_t memory, FunctionRef<void()> o
   ++runs_;
   Entry* const entry = find(key);
   if (entry == nullptr) {
+    ops();  // a step that throws has not been seen
     add(key);
-    return ops();
+    return;
   }
   if (entry->graph == nullptr) entry->graph = record(ops);
   entry->used = runs_;

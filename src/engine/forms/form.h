@@ -51,9 +51,7 @@ class FormMeter {
 struct Form {
   std::shared_ptr<grammar::CompiledGrammar> grammar;
   std::vector<std::string> relaxed = {};  // JSON pointers of keywords that are not enforced
-  // The tokens that an answer may begin with, where the model's text loses a space that it begins
-  // with; elsewhere the first mask is one like the others.
-  std::optional<grammar::TokenMask> first = {};
+  bool strips_leading_space = false;      // the model's text loses a space that it begins with
   std::shared_ptr<FormMeter> meter = std::make_shared<FormMeter>();
 };
 

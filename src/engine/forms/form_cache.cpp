@@ -38,21 +38,6 @@ uint64_t rules_bytes(const Rules& rules) {
   return bytes;
 }
 
-// What a token shows at the very start of an answer, where a space is dropped.
-grammar::TokenMask first_mask(const std::shared_ptr<grammar::CompiledGrammar>& grammar) {
-  const grammar::TokenTrie& trie = grammar->trie();
-  grammar::TokenMask mask(trie.size());
-  const grammar::Matcher start(grammar);
-  for (TokenId id = 0; id < static_cast<TokenId>(trie.size()); ++id) {
-    std::string_view bytes = trie.bytes_of(id);
-    if (bytes.starts_with(' ')) bytes.remove_prefix(1);
-    if (bytes.empty()) continue;
-    grammar::Matcher fork = start;
-    if (fork.advance_bytes(bytes)) mask.set(id);
-  }
-  return mask;
-}
-
 FormResult<FormRules> plain(FormResult<Rules> rules) {
   if (!rules.ok()) return rules.error();
   return FormRules{std::move(rules).value()};
@@ -136,7 +121,7 @@ FormResult<FormCache::Compiled> FormCache::make(const FormSpec& spec) const {
       {.automaton_bytes = limits_.automaton_bytes, .mask_bytes = limits_.mask_bytes});
   if (!grammar.ok()) return grammar.error();
   out.form->grammar = std::move(grammar).value();
-  if (tokenizer_.strips_leading_space()) out.form->first = first_mask(out.form->grammar);
+  out.form->strips_leading_space = tokenizer_.strips_leading_space();
   return out;
 }
 
@@ -177,8 +162,7 @@ void FormCache::drop_oldest() {
 }
 
 uint64_t FormCache::bytes() const {
-  const std::lock_guard lock(mutex_);
-  return trie_bytes_ + live_bytes_->load();
+  return trie_bytes_.load() + live_bytes_->load();
 }
 
 }  // namespace skein

@@ -71,7 +71,7 @@ class FormCache {
 
   mutable std::mutex mutex_;
   std::shared_ptr<const grammar::TokenTrie> trie_;
-  uint64_t trie_bytes_ = 0;
+  std::atomic<uint64_t> trie_bytes_ = 0;
   std::list<Entry> entries_;  // the most recently used first
   std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
   uint64_t cached_bytes_ = 0;

@@ -15,15 +15,15 @@ namespace skein {
 class FormPlace {
  public:
   explicit FormPlace(std::shared_ptr<const Form> form)
-      : form_(std::move(form)), matcher_(form_->grammar) {}
+      : form_(std::move(form)), matcher_(form_->grammar, form_->strips_leading_space) {}
 
   // Whether a token may come next. Without a mask, so that a likely one is cheap to ask for.
-  bool allows(TokenId token) const;
+  bool allows(TokenId token) const { return matcher_.allows(token); }
   // All tokens that may come next, until the next advance(); nullptr where they take more work than
   // a mask may.
   const grammar::TokenMask* mask();
   // False: it may not come next, and nothing has changed.
-  bool advance(TokenId token);
+  bool advance(TokenId token) { return matcher_.advance(token); }
   bool may_end() const { return matcher_.may_end(); }
   // Nothing but the end can follow.
   bool must_end() const { return matcher_.must_end(); }
@@ -31,8 +31,6 @@ class FormPlace {
   bool failed() const { return matcher_.failed(); }
 
  private:
-  bool is_first() const { return form_->first && matcher_.text().empty(); }
-
   std::shared_ptr<const Form> form_;
   grammar::Matcher matcher_;
 };

@@ -236,6 +236,8 @@ void BatchInferenceEngine::commit(StepUnderWay& step, TimeUs ended) {
   for (size_t i = 0; i < segments.size(); ++i) {
     if (const Status& status = step.details[i].status; !status.ok()) {
       step.result.segments()[i].reset(SegmentOutcome::kFault);
+      // What a request asked for itself, such as a form that no token fits, is no fault.
+      if (status.code() == Code::kInvalidArgument || status.code() == Code::kOutOfRange) continue;
       ++counters_.faults;
       log_error("request {} failed: {}", segments[i].request.value, status.message());
     }

@@ -295,13 +295,13 @@ std::optional<api::Error> AnswerJob::failure(const GenerationEnd& end) {
     case FinishReason::kError:
       break;
   }
-  log_error("{} failed: {}", identity_.id, end.status.message());
   if (wanted_.form && end.status.code() == Code::kInvalidArgument) {
     return api::constraint_conflict(wanted_.form->field);
   }
   if (wanted_.form && end.status.code() == Code::kOutOfRange) {
     return api::form_too_complex(wanted_.form->field, end.status.message());
   }
+  log_error("{} failed: {}", identity_.id, end.status.message());
   return submit_error(end.status);
 }
 

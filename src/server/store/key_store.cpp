@@ -207,6 +207,10 @@ void KeyStore::note_revoke(const std::string& name_or_id, int64_t at_s,
   const std::lock_guard lock(mutex_);
   if (revoked.ok() || revoked.status().code() == Code::kNotFound) {
     unwritten_.erase(name_or_id);
+    if (revoked.ok()) {  // by whichever word it was asked for: another key may get the name
+      unwritten_.erase(revoked->name);
+      unwritten_.erase(revoked->id);
+    }
   } else if (unwritten_.size() < kMaxUnwritten) {
     unwritten_.emplace(name_or_id, at_s);
   }

@@ -119,7 +119,7 @@ TEST(FormCacheTest, AnAnswerMayBeginWithTheSpaceThatItsTextLoses) {
   ASSERT_TRUE(cache.prepare().ok());
   FormPlace place(cache.compile(regex_form("a(a| a)*")).value());
   const std::vector<std::pair<TokenId, bool>> begins = {
-      {kSpace, false}, {kSpaceA, true}, {kA, true}, {kTwoSpacesA, false}};
+      {kSpace, true}, {kSpaceA, true}, {kA, true}, {kTwoSpacesA, false}};
   for (const auto& [token, first] : begins) {
     EXPECT_EQ(place.allows(token), first) << token;
     EXPECT_EQ(place.mask()->has(token), first) << token;
