@@ -384,23 +384,13 @@ ExprId RegexStore::clamp(ExprId e, uint32_t bytes) {
 
 // How many parts a derivative looks at; it is bounded, as sums of it are taken.
 uint32_t RegexStore::width_of(Kind kind, uint32_t a, uint32_t b) const {
-  uint64_t width = 1;
-  switch (kind) {
-    case Kind::kConcat:
-      width += nodes_[a].width + (nodes_[a].nullable ? nodes_[b].width : 0);
-      break;
-    case Kind::kOr:
-    case Kind::kAnd:
-      for (uint32_t i = 0; i < b; ++i) width += nodes_[lists_[a + i]].width;
-      break;
-    case Kind::kNot:
-    case Kind::kRepeat:
-      width += nodes_[a].width;
-      break;
-    default:
-      break;
+  uint64_t parts = 1;
+  if (kind == Kind::kOr || kind == Kind::kAnd) {
+    for (uint32_t i = 0; i < b; ++i) parts += nodes_[lists_[a + i]].width;
   }
-  return static_cast<uint32_t>(std::min<uint64_t>(width, kMaxWidth + 1));
+  if (kind == Kind::kConcat || kind == Kind::kNot || kind == Kind::kRepeat) parts += width(a);
+  if (kind == Kind::kConcat && nodes_[a].nullable) parts += width(b);
+  return static_cast<uint32_t>(std::min<uint64_t>(parts, kMaxWidth + 1));
 }
 
 }  // namespace skein::grammar
