@@ -28,7 +28,7 @@ suite() {
   grep -E '^\[  (FAILED|SKIPPED) |[Ff]ailure|CUDA:|is .*, not |error while loading' "$out/$name.log" | head -40
   grep -E '^\[ +OK ' "$out/$name.log" | sort -t'(' -k2 -rn | head -5
   echo "$name: exit $status, $(grep -c '^\[       OK ' "$out/$name.log") passed, $(grep -cE '^\[  FAILED  \].*\(' "$out/$name.log") failed, $((SECONDS - started)) s"
-  [ "$status" -eq 0 ] || failed=1
+  [ "$status" -eq 0 ] && grep -q '^\[       OK ' "$out/$name.log" || failed=1 # no test at all is no success
 }
 
 # The config.json of a Llama: width, feed-forward, layers, heads, key heads, their dimensions, whether embeddings are the head.
@@ -63,11 +63,18 @@ run() {
     mkdir -p build/goldens
     tar -C build/goldens -xJf "$out/goldens.tar.xz" || python3 -c "import tarfile; tarfile.open('$out/goldens.tar.xz').extractall('build/goldens')" || failed=1
   fi
+  for needed in skein skein_invariance skein_device_ops; do
+    [ -x "$out/$needed" ] || { echo "$needed: not there"; failed=1; }
+  done
   suite backend_conformance_test '*cuda*'
-  SKEIN_RECORD=products "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
+  SKEIN_RECORD=products timeout 60 "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
   [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
   suite model_cuda_test '*'
   if [ -x "$out/skein_invariance" ]; then timeout 200 "$out/skein_invariance" 2>&1 | tail -6; [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1; fi
+  if [ -x "$out/skein" ]; then # the server in its sandbox
+    SKEIN_TEST_BINARY=$out/skein timeout 120 python3 -B tests/apps/serve_device_test.py 2>&1 | tail -6
+    [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+  fi
   if [ -x "$out/skein_device_ops" ]; then timeout 120 "$out/skein_device_ops" 2>&1 | tee "$out/device_ops.log" || failed=1; fi
   if [ -x "$out/skein" ]; then # whole engines on the device, with random weights
     bench tiny-f32 build/goldens/llama/config.json --precision f32 --kv-dtype f32 --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1,8
