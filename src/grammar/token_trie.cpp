@@ -104,7 +104,10 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string
     trie->longest_ = std::max(trie->longest_, static_cast<uint32_t>(tokens[i].size()));
   }
   for (uint32_t b = 0; b < 256; ++b) {
-    if (starts[b] || b == 0xC0 || b == 0xC1 || b >= 0xF5) continue;  // those are in no UTF-8
+    // A vocabulary may lack control characters and the first bytes of rare scripts: there is
+    // another way on wherever a form allows any text, and one that insists on them says that it
+    // cannot.
+    if (starts[b] || b < 0x20 || b == 0x7F || b >= 0xC0) continue;
     return unimplemented("no token of this vocabulary is the byte 0x{:02x} alone", b);
   }
   std::sort(sorted.begin(), sorted.end(), [&](TokenId a, TokenId b) {

@@ -51,8 +51,9 @@ struct StringTokens;
 
 class TokenTrie {
  public:
-  // The bytes of every token, by id; empty for one that no form may use. Fails where a byte of
-  // UTF-8 is no token by itself: a form could then stop in the middle.
+  // The bytes of every token, by id; empty for one that no form may use. Fails where a printable
+  // ASCII character or a byte inside a UTF-8 character is no token by itself: a form could then
+  // stop in the middle.
   static Result<std::shared_ptr<const TokenTrie>> make(std::vector<std::string> tokens);
 
   struct Node {
