@@ -328,6 +328,23 @@ SMALL = [
 ]
 
 
+@serving.needs_model
+class DefaultModelTest(unittest.TestCase):
+    """Its vocabulary lacks control characters, which no form needs."""
+
+    def test_a_schema_binds_its_answer(self):
+        schema = {"type": "object", "properties": {"color": {"enum": ["red", "green"]}, "why": {"type": "string", "maxLength": 40}},
+                  "required": ["color", "why"]}
+        with Server("--log-level", "error", models=(serving.MODEL,)) as server:
+            answer = server.post(CHAT, {"messages": USER, "max_tokens": 120, "temperature": 0, "response_format": {
+                "type": "json_schema", "json_schema": {"name": "c", "strict": True, "schema": {**schema, "additionalProperties": False}}}})
+        self.assertEqual(answer.status, 200, answer.body)
+        value = json.loads(text_of(answer))
+        self.assertEqual(list(value), ["color", "why"])
+        self.assertIn(value["color"], ("red", "green"))
+        self.assertLessEqual(len(value["why"]), 40)
+
+
 class ValidTest(FormServer):
     """G2: whatever ends with `stop` is valid, at any temperature."""
 

@@ -5,21 +5,14 @@
 #include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
 #include "server/api/text_requests.h"
+#include "server/bodies.h"
 
 namespace skein::api {
 namespace {
 
-constexpr const char* kHello = R"("messages":[{"role":"user","content":"hi"}])";
-
-std::string join(std::initializer_list<std::string_view> parts) {
-  std::string out;
-  for (const std::string_view part : parts) out.append(part);
-  return out;
-}
-
-std::string chat(std::string_view fields) {
-  return join({"{", kHello, fields.empty() ? "" : ",", fields, "}"});
-}
+using testing::chat;
+using testing::join;
+using testing::kHello;
 
 std::string completion(std::string_view fields) {
   return join({R"({"prompt":"hi")", fields.empty() ? "" : ",", fields, "}"});

@@ -5,35 +5,28 @@
 
 #include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
+#include "server/bodies.h"
 
 namespace skein::api {
 namespace {
 
-constexpr const char* kChat = R"("messages":[{"role":"user","content":"hi"}])";
-
-std::string join_parts(std::initializer_list<std::string_view> parts) {
-  std::string out;
-  for (const std::string_view part : parts) out.append(part);
-  return out;
-}
-
-std::string chat_with(std::string_view fields) {
-  return join_parts({"{", kChat, ",", fields, "}"});
-}
+using testing::chat;
+using testing::join;
+using testing::kHello;
 
 TEST(FormFields, WhatIsWrongIsNamed) {
   const std::vector<std::pair<std::string, std::string>> bodies = {
-      {chat_with(R"("response_format":{"type":"json_schema"})"), "response_format.json_schema"},
-      {chat_with(R"("response_format":{"type":"json_schema","json_schema":{}})"),
+      {chat(R"("response_format":{"type":"json_schema"})"), "response_format.json_schema"},
+      {chat(R"("response_format":{"type":"json_schema","json_schema":{}})"),
        "response_format.json_schema.schema"},
-      {chat_with(R"("response_format":{"type":"json_schema","json_schema":{"schema":[]}})"),
+      {chat(R"("response_format":{"type":"json_schema","json_schema":{"schema":[]}})"),
        "response_format.json_schema.schema"},
-      {chat_with(R"("guided_json":7)"), "guided_json"},
-      {chat_with(R"("regex":["a"])"), "regex"},
-      {chat_with(R"("structured_outputs":{"choice":[]})"), "structured_outputs.choice"},
-      {chat_with(R"("structured_outputs":{"choice":["a",2]})"), "structured_outputs.choice[1]"},
-      {chat_with(R"("regex":"a","guided_regex":"b")"), "regex"},
-      {chat_with(R"("structured_outputs":{"json":{},"regex":"a"})"), "structured_outputs.regex"},
+      {chat(R"("guided_json":7)"), "guided_json"},
+      {chat(R"("regex":["a"])"), "regex"},
+      {chat(R"("structured_outputs":{"choice":[]})"), "structured_outputs.choice"},
+      {chat(R"("structured_outputs":{"choice":["a",2]})"), "structured_outputs.choice[1]"},
+      {chat(R"("regex":"a","guided_regex":"b")"), "regex"},
+      {chat(R"("structured_outputs":{"json":{},"regex":"a"})"), "structured_outputs.regex"},
   };
   for (const auto& [body, param] : bodies) {
     const auto parsed = parse_chat_request(body);
@@ -46,14 +39,14 @@ TEST(FormFields, WhatIsWrongIsNamed) {
         R"("structured_outputs":{"json":{},"whitespace_pattern":" *"})",
         R"("structured_outputs":{"json":{},"disable_any_whitespace":true})",
         R"("guided_whitespace_pattern":" ")", R"("grammar":"x","grammar_lazy":true)"}) {
-    const auto parsed = parse_chat_request(chat_with(fields));
+    const auto parsed = parse_chat_request(chat(fields));
     ASSERT_FALSE(parsed.ok()) << fields;
     EXPECT_EQ(parsed.error().status, 501) << fields;
   }
 }
 
 FormSpec form_of(const std::string& fields) {
-  auto request = parse_chat_request(chat_with(fields));
+  auto request = parse_chat_request(chat(fields));
   EXPECT_TRUE(request.ok()) << fields << ": " << request.error().message;
   EXPECT_TRUE(request.ok() && request->options.form) << fields;
   return request.ok() && request->options.form ? request->options.form->spec : FormSpec{};
@@ -90,48 +83,47 @@ TEST(FormFields, AFormInEverybodysWords) {
   EXPECT_EQ(form_of(R"("structured_outputs":{"json_object":true})").kind, Kind::kJsonObject);
   EXPECT_EQ(form_of(R"("guided_choice":["a","b"])").choices, (std::vector<std::string>{"a", "b"}));
   for (const char* name : {"regex", "guided_regex"}) {
-    EXPECT_EQ(form_of(join_parts({"\"", name, R"(":"a+")"})),
+    EXPECT_EQ(form_of(join({"\"", name, R"(":"a+")"})),
               (FormSpec{.kind = Kind::kRegex, .text = "a+"}));
   }
   for (const char* name : {"grammar", "ebnf", "guided_grammar"}) {
-    EXPECT_EQ(form_of(join_parts({"\"", name, R"(":"root ::= start\nstart ::= \"a\"")"})).kind,
+    EXPECT_EQ(form_of(join({"\"", name, R"(":"root ::= start\nstart ::= \"a\"")"})).kind,
               Kind::kGbnf);
   }
   for (const char* text :
        {R"(start: \"a\")", R"(%ignore WS\n ?start : a\na: \"b\")", R"(x: y\nstart.2: x)"}) {
-    EXPECT_EQ(form_of(join_parts({R"("guided_grammar":")", text, "\""})).kind, Kind::kLark) << text;
+    EXPECT_EQ(form_of(join({R"("guided_grammar":")", text, "\""})).kind, Kind::kLark) << text;
   }
   auto anthropic = parse_messages_request(
-      join_parts({R"({"max_tokens":5,"output_config":{"format":{"type":"json_schema","schema":)",
-                  schema, "}},", kChat, "}"}),
+      join({R"({"max_tokens":5,"output_config":{"format":{"type":"json_schema","schema":)", schema,
+            "}},", kHello, "}"}),
       false);
   ASSERT_TRUE(anthropic.ok()) << anthropic.error().message;
   EXPECT_EQ(anthropic->options.form->spec, strict);
   EXPECT_EQ(anthropic->options.form->field, "output_config.format.schema");
-  auto none = parse_chat_request(
-      chat_with(R"("response_format":{"type":"text"},"grammar":"","regex":null)"));
+  auto none =
+      parse_chat_request(chat(R"("response_format":{"type":"text"},"grammar":"","regex":null)"));
   ASSERT_TRUE(none.ok());
   EXPECT_FALSE(none->options.form);
 }
 
 TEST(FormFields, TheModelIsToldOfTheFormWhereThatIsWanted) {
-  auto plain = parse_chat_request(chat_with(R"("guided_choice":["a","b"])"));
+  auto plain = parse_chat_request(chat(R"("guided_choice":["a","b"])"));
   EXPECT_EQ(plain->messages.size(), 1U);
-  auto told = parse_chat_request(chat_with(R"("guided_choice":["a","b"],"describe_form":true)"));
+  auto told = parse_chat_request(chat(R"("guided_choice":["a","b"],"describe_form":true)"));
   ASSERT_TRUE(told.ok()) << told.error().message;
   EXPECT_EQ(told->messages[0]["role"], "system");
   EXPECT_EQ(told->messages[0]["content"],
             "Answer with one of these texts, and with nothing else:\na\nb");
   auto added = parse_messages_request(
-      join_parts({R"({"max_tokens":5,"system":"s","describe_form":true,"output_config":{"format":)",
-                  R"({"type":"json_schema","schema":{"type":"null"}}},)", kChat, "}"}),
+      join({R"({"max_tokens":5,"system":"s","describe_form":true,"output_config":{"format":)",
+            R"({"type":"json_schema","schema":{"type":"null"}}},)", kHello, "}"}),
       false);
   ASSERT_TRUE(added.ok()) << added.error().message;
   EXPECT_EQ(added->messages[0]["content"],
             "s\n\nAnswer with JSON that matches this JSON Schema, and with nothing else:\n"
             R"({"type":"null"})");
-  EXPECT_EQ(parse_chat_request(chat_with(R"("describe_form":true)")).error().param,
-            "describe_form");
+  EXPECT_EQ(parse_chat_request(chat(R"("describe_form":true)")).error().param, "describe_form");
   EXPECT_EQ(
       parse_completion_request(R"({"prompt":"x","regex":"a","describe_form":true})").error().param,
       "describe_form");
