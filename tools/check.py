@@ -25,12 +25,13 @@ FUZZ_INPUTS = 3000  # to each target: its corpus and changed copies of it
 FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
               "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
-              "server/auth/auth_test"]
-TSAN_TESTS = ["base/threads_test", "engine/engine_test", "server/http_server_test", "server/metrics_test",
+              "server/auth/auth_test", "grammar/grammar_test", "dialog/dialog_test", "engine/form_test"]
+TSAN_TESTS = ["base/threads_test", "engine/engine_test", "engine/form_test", "server/http_server_test", "server/metrics_test",
               "server/server_endpoints_test", "server/answer/server_answer_test", "server/batch/server_batch_test",
               "server/store/store_test"]
 # Whole servers with the tiny model, by the class or test of a module; what holds memory or time to a figure is not for sanitizers.
-ASAN_SERVERS = ["serve_answers_test", "serve_hostile_test", "serve_run_test.StartTest", "serve_storm_test.DisconnectTest"]
+ASAN_SERVERS = ["serve_answers_test", "serve_forms_test.AskingTest", "serve_hostile_test", "serve_run_test.StartTest",
+                "serve_storm_test.DisconnectTest"]
 TSAN_SERVERS = ["serve_answers_test.JoinedStreamTest", "serve_storm_test.DisconnectTest"]
 SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=0",
               "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
@@ -172,8 +173,8 @@ def sanitized_servers(preset, names):
 
 def check_fuzz():
     """Every input of every corpus again, and changed copies of them; `make fuzz` looks for new ones with the help of coverage."""
-    in_parallel([[f"build/asan/fuzz/{target}", "--inputs", FUZZ_INPUTS, f"fuzz/corpus/{target.removesuffix('_fuzz')}"] for target in fuzz_targets()],
-                env=SANITIZERS)
+    in_parallel([[f"build/asan/fuzz/{target}", "--inputs", FUZZ_INPUTS, f"fuzz/corpus/{target.removesuffix('_fuzz')}"]
+                 for target in fuzz_targets()], env=SANITIZERS)
 
 
 def check_faults():
