@@ -17,7 +17,7 @@ namespace skein::dialog {
 
 // What a reader must keep of a call at most: arguments before the name, a value whose type the
 // schema leaves open.
-inline constexpr size_t kMaxHeldBytes = 64 * 1024;
+inline constexpr size_t kMaxHeldBytes = size_t{64} * 1024;
 
 // What one unit has brought.
 struct CallOutput {

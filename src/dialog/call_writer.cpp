@@ -131,7 +131,7 @@ std::string spaced_json(const OrderedJson& value, bool ascii) {
 }
 
 OrderedJson parse_arguments(std::string_view text) {
-  const OrderedJson none(OrderedJson::value_t::discarded);
+  OrderedJson none(OrderedJson::value_t::discarded);
   text = trimmed_text(text);
   if (text.empty()) return OrderedJson::object();
   if (text[0] != '{' || !is_whole_json(text)) return none;

@@ -133,7 +133,7 @@ class LooseBody : public CallBody {
 
   // A bare key ends with its colon, or in the outermost frame of a function with '='.
   Take step_in_key(Unit unit, CallOutput& out) {
-    const Unit end = frames_.size() == 1 && open_ == '(' ? '=' : ':';
+    const Unit end = frames_.size() == 1 && open_ == '(' ? Unit{'='} : Unit{':'};
     if (unit != end) {
       if (word_.size() == kMaxWord || unit >= kFirstMarker) return Take::kRefused;
       word_.push_back(static_cast<char>(unit));

@@ -78,7 +78,7 @@ class AnswerSink {
   // keepalive.
   virtual void start(http::StreamHead head, std::function<void()> ready) = 0;
   // A header of the answer; not of a stream whose head has left, nor of a line of a batch.
-  virtual void add_header(http::Header /*header*/) {}
+  virtual void add_header(const http::Header& /*header*/) {}
   virtual http::WriteResult write(std::string_view frames) = 0;
   virtual void finish() = 0;
 

@@ -24,8 +24,8 @@ class HttpSink final : public AnswerSink {
     responder_.start(std::move(head));
     responder_.on_ready(std::move(ready));
   }
-  void add_header(http::Header header) override {
-    head_.headers.push_back(std::move(header));
+  void add_header(const http::Header& header) override {
+    head_.headers.push_back(header);
     if (has_started_) responder_.start(head_);
   }
   http::WriteResult write(std::string_view frames) override { return responder_.write(frames); }
