@@ -118,6 +118,7 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string
   std::vector<TokenId> different;
   trie->link_same_bytes(sorted, different);
   std::vector<uint8_t> plain;
+  plain.reserve(different.size());
   for (const TokenId token : different) plain.push_back(is_plain(trie->bytes_of(token)) ? 1 : 0);
   for (const uint32_t longest : kPlainBytes) trie->add_level(longest, different, plain);
   trie->json_string_ = string_tokens(*trie);

@@ -192,7 +192,7 @@ void KeyStore::list(Done<std::vector<KeyRecord>> done) {
   thread_.read<std::vector<KeyRecord>>(all_keys, std::move(done));
 }
 
-void KeyStore::revoke(std::string name_or_id, Done<KeyRecord> done) {
+void KeyStore::revoke(const std::string& name_or_id, Done<KeyRecord> done) {
   const int64_t now_s = now_s_();
   thread_.write_freeing<KeyRecord>(
       job_of(revoke_key, name_or_id, now_s),
@@ -223,16 +223,18 @@ bool KeyStore::retry_revokes(Database& db) {
     unwritten = unwritten_;
   }
   bool any = false;
-  for (const auto& [name_or_id, at_s] : unwritten) {
+  for (const auto& entry : unwritten) {
+    const std::string& name = entry.first;
+    const int64_t at_s = entry.second;
     Result<KeyRecord> revoked = internal_error("not tried");
     const Status written = db.transaction([&]() -> Status {
-      revoked = revoke_key(db, name_or_id, at_s);
+      revoked = revoke_key(db, name, at_s);
       return revoked.status();
     });
     if (revoked.ok() && !written.ok()) revoked = written;
-    note_revoke(name_or_id, at_s, revoked);
+    note_revoke(name, at_s, revoked);
     if (!revoked.ok()) continue;
-    log_info("store: the key '{}' is revoked now, which could not be written before", name_or_id);
+    log_info("store: the key '{}' is revoked now, which could not be written before", name);
     any = true;
   }
   return any;

@@ -61,7 +61,7 @@ class KeyStore {
   void list(Done<std::vector<KeyRecord>> done);
   // By name or id, active keys only: kNotFound. Its batches that have not ended are cancelled. What
   // storage refuses is told, and tried again until it is written, for as long as this lives.
-  void revoke(std::string name_or_id, Done<KeyRecord> done);
+  void revoke(const std::string& name_or_id, Done<KeyRecord> done);
   // The old secret ends with the commit; id, name, limits, files and batches stay. A revoke that
   // could not be written is off with it.
   void rotate(std::string name_or_id, KeyDigest digest, Done<KeyRecord> done);
