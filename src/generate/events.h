@@ -1,11 +1,9 @@
 // Tokens in, events out: what becomes of a request, in the words that every API can be told in.
 //
-//   progress* content* end
+//   progress* (reasoning | content | call begin, arguments*, call end)* end
 //
-// An event kind exists when something produces it. Reasoning, the begin of a tool call and its
-// arguments will be alternatives of AnswerEvent of their own, made by a parser that stands in
-// EventReader behind the assembler and comes before the end. AnswerJob, libskein and apps/answer
-// ask for the alternatives that they know: whoever adds one adds it there.
+// Thoughts, text and calls may follow each other in any order. A call that was cut has no call end.
+// Every token that was taken is named by exactly one event.
 #pragma once
 
 #include <cstdint>
@@ -46,14 +44,42 @@ struct AnswerContent {
   std::span<const TokenLogprob> logprobs;  // of these tokens, as in StreamChunk
 };
 
+// Of a thought.
+struct AnswerReasoning {
+  std::string_view text;  // whole characters; empty where the tokens show nothing
+  std::span<const TokenId> tokens;
+};
+
+// A call of a tool begins: its name is whole.
+struct AnswerCallBegin {
+  uint32_t call = 0;  // of the answer, from 0 on
+  std::string_view id;
+  std::string_view name;
+  std::span<const TokenId> tokens;
+};
+
+// A piece of a call's arguments: joined they are JSON text.
+struct AnswerArguments {
+  uint32_t call = 0;
+  std::string_view text;
+  std::span<const TokenId> tokens;
+};
+
+// The call's arguments are whole.
+struct AnswerCallEnd {
+  uint32_t call = 0;
+  std::span<const TokenId> tokens;
+};
+
 struct AnswerEnd {
-  // As the engine says it; but where a stop text was met it is kStop, and generated_tokens are
-  // those that were taken.
+  // As the engine says it; but where a stop text was met it is kStop, where the model has stopped
+  // after a whole call kToolCalls, and generated_tokens are those that were taken.
   GenerationEnd how;
   std::string_view stop;  // the stop text that was met; empty: none
 };
 
-using AnswerEvent = std::variant<AnswerProgress, AnswerContent, AnswerEnd>;
+using AnswerEvent = std::variant<AnswerProgress, AnswerReasoning, AnswerContent, AnswerCallBegin,
+                                 AnswerArguments, AnswerCallEnd, AnswerEnd>;
 
 struct ReadOptions {
   DecodeOptions decode = {};

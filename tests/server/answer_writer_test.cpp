@@ -34,7 +34,7 @@ class Written {
   Written& content(std::string_view text, std::vector<TokenId> tokens = {'a'},
                    std::vector<TokenLogprob> logprobs = {}, uint32_t choice = 0,
                    Figures now = kFigures) {
-    writer_->content(out, choice, {text, tokens, logprobs}, now);
+    writer_->write(out, choice, AnswerContent{text, tokens, logprobs}, now);
     return *this;
   }
   Written& finish(FinishReason reason, std::string_view stop = {}, uint32_t choice = 0) {

@@ -139,7 +139,7 @@ TEST(StreamCost, ATokenIsCheap) {
   for (size_t token = 0; token < kTokens; ++token) {  // one step of an engine each
     for (const http::Responder& responder : streams.open) {
       frame.clear();
-      writer->content(frame, 0, {" token", {}, {}}, {});
+      writer->write(frame, 0, AnswerContent{" token", {}, {}}, {});
       http::WriteResult result = responder.write(frame);
       while (result == http::WriteResult::kFull) {  // the clients are slower than the engine here
         std::this_thread::sleep_for(1ms);

@@ -252,17 +252,25 @@ bool AnswerJob::advance_choice(Choice& choice) {
     for (const AnswerEvent& event : events_) {
       if (const auto* progress = std::get_if<AnswerProgress>(&event)) {
         output_.progress(progress->computed_tokens, account_.usage().prompt_tokens);
-      } else if (const auto* content = std::get_if<AnswerContent>(&event)) {
-        account_.add_tokens(choice.index, content->tokens.size());
-        api::Figures now{account_.usage()};
-        if (wanted_.timings_per_token) now.timings = account_.timings();
-        output_.content(choice.index, *content, now);
-      } else if (!finish_choice(choice, std::get<AnswerEnd>(event))) {
-        return false;
+      } else if (const auto* how = std::get_if<AnswerEnd>(&event)) {
+        if (!finish_choice(choice, *how)) return false;
+      } else {
+        std::visit([&](const auto& part) { write_part(choice, part); }, event);
       }
     }
   }
   return true;
+}
+
+// A piece of a thought, of the content or of a call; progress and the end are not written here.
+template <class Part>
+void AnswerJob::write_part(const Choice& choice, const Part& part) {
+  if constexpr (requires { part.tokens; }) {
+    account_.add_tokens(choice.index, part.tokens.size());
+    api::Figures now{account_.usage()};
+    if (wanted_.timings_per_token) now.timings = account_.timings();
+    output_.write(choice.index, part, now);
+  }
 }
 
 // False when it did not end well, and with it the whole answer.

@@ -59,6 +59,8 @@ class AnswerJob final : public Deliverable,
   GenerationRequest request_of(const PromptTokens& prompt, uint32_t index,
                                const SamplingParams& sampling, bool on_account) const;
   bool advance_choice(Choice& choice);
+  template <class Part>
+  void write_part(const Choice& choice, const Part& part);
   bool finish_choice(Choice& choice, const AnswerEnd& end);
   std::optional<api::Error> failure(const GenerationEnd& end);
   api::Error submit_error(const Status& status);

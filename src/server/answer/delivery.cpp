@@ -74,11 +74,6 @@ void AnswerOutput::progress(uint64_t computed_tokens, uint64_t prompt_tokens) {
   writer_->progress(out_, computed_tokens, prompt_tokens);
 }
 
-void AnswerOutput::content(uint32_t choice, const AnswerContent& content, const api::Figures& now) {
-  writer_->content(out_, choice, content, now);
-  if (!stream_ && !memory_.resize(writer_->held_bytes())) has_memory_ = false;
-}
-
 void AnswerOutput::finish(uint32_t choice, const AnswerEnd& end, const api::Figures& now) {
   writer_->finish(out_, choice, end, now);
 }

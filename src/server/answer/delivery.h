@@ -112,7 +112,12 @@ class AnswerOutput {
   void set_writer(std::unique_ptr<api::AnswerWriter> writer) { writer_ = std::move(writer); }
 
   void progress(uint64_t computed_tokens, uint64_t prompt_tokens);
-  void content(uint32_t choice, const AnswerContent& content, const api::Figures& now);
+  // A piece of a thought, of the content or of a call.
+  template <class Part>
+  void write(uint32_t choice, const Part& part, const api::Figures& now) {
+    writer_->write(out_, choice, part, now);
+    if (!stream_ && !memory_.resize(writer_->held_bytes())) has_memory_ = false;
+  }
   void finish(uint32_t choice, const AnswerEnd& end, const api::Figures& now);
   // After the last choice. Only the first call counts.
   void end(const api::Figures& all);

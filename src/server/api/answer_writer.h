@@ -1,9 +1,9 @@
 // How an answer is written: as a stream of frames or whole, in OpenAI's words or Anthropic's.
 //
-// A writer is told what happens, in order: for each choice progress, content and one finish; then
-// the end. It appends bytes to `out`; what is written whole appears at the end. One thread at a
-// time. An error is no part of an answer: its body is sent instead of one, or as the last frame of
-// a stream that has begun.
+// A writer is told what happens, in order: for each choice progress, thoughts, content and calls in
+// any order, and one finish; then the end. It appends bytes to `out`; what is written whole appears
+// at the end. One thread at a time. An error is no part of an answer: its body is sent instead of
+// one, or as the last frame of a stream that has begun.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,16 @@ class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
   virtual void progress(std::string& out, uint64_t computed_tokens, uint64_t prompt_tokens) = 0;
-  virtual void content(std::string& out, uint32_t choice, const AnswerContent& content,
-                       const Figures& now) = 0;
+  virtual void write(std::string& out, uint32_t choice, const AnswerContent& part,
+                     const Figures& now) = 0;
+  virtual void write(std::string& out, uint32_t choice, const AnswerReasoning& part,
+                     const Figures& now) = 0;
+  virtual void write(std::string& out, uint32_t choice, const AnswerCallBegin& part,
+                     const Figures& now) = 0;
+  virtual void write(std::string& out, uint32_t choice, const AnswerArguments& part,
+                     const Figures& now) = 0;
+  virtual void write(std::string& out, uint32_t choice, const AnswerCallEnd& part,
+                     const Figures& now) = 0;
   virtual void finish(std::string& out, uint32_t choice, const AnswerEnd& end,
                       const Figures& now) = 0;
   virtual void end(std::string& out, const Figures& all) = 0;

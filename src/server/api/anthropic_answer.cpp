@@ -33,8 +33,8 @@ class MessageStream final : public AnswerWriter {
   explicit MessageStream(const AnswerStart& start) : identity_(start.identity) {}
 
   void progress(std::string&, uint64_t, uint64_t) override {}
-  void content(std::string& out, uint32_t, const AnswerContent& content,
-               const Figures& now) override {
+  void write(std::string& out, uint32_t, const AnswerContent& content,
+             const Figures& now) override {
     if (content.text.empty()) return;
     begin(out, now.usage);
     out.append(
@@ -43,6 +43,10 @@ class MessageStream final : public AnswerWriter {
     json::append_string(out, content.text);
     out.append("}}\n\n");
   }
+  void write(std::string&, uint32_t, const AnswerReasoning&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerCallBegin&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerArguments&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerCallEnd&, const Figures&) override {}
   void finish(std::string& out, uint32_t, const AnswerEnd& end, const Figures& now) override {
     begin(out, now.usage);
     out.append(
@@ -80,9 +84,13 @@ class WholeMessage final : public AnswerWriter {
   explicit WholeMessage(const AnswerStart& start) : identity_(start.identity) {}
 
   void progress(std::string&, uint64_t, uint64_t) override {}
-  void content(std::string&, uint32_t, const AnswerContent& content, const Figures&) override {
+  void write(std::string&, uint32_t, const AnswerContent& content, const Figures&) override {
     text_.append(content.text);
   }
+  void write(std::string&, uint32_t, const AnswerReasoning&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerCallBegin&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerArguments&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerCallEnd&, const Figures&) override {}
   void finish(std::string&, uint32_t, const AnswerEnd& end, const Figures&) override {
     stop_reason_ = stop_reason(end);
     stop_ = end.stop;

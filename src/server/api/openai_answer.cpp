@@ -163,8 +163,8 @@ class OpenAiStream final : public AnswerWriter {
     close(out, nullptr);
   }
 
-  void content(std::string& out, uint32_t choice, const AnswerContent& content,
-               const Figures& now) override {
+  void write(std::string& out, uint32_t choice, const AnswerContent& content,
+             const Figures& now) override {
     const bool has_ids = with_token_ids_ && !content.tokens.empty();
     if (content.text.empty() && content.logprobs.empty() && !has_ids) return;
     begin(out, choice);
@@ -184,6 +184,10 @@ class OpenAiStream final : public AnswerWriter {
     close(out, &now.usage);
   }
 
+  void write(std::string&, uint32_t, const AnswerReasoning&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerCallBegin&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerArguments&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerCallEnd&, const Figures&) override {}
   void finish(std::string& out, uint32_t choice, const AnswerEnd& end,
               const Figures& now) override {
     begin(out, choice);
@@ -264,8 +268,7 @@ class OpenAiAnswer final : public AnswerWriter {
   }
 
   void progress(std::string&, uint64_t, uint64_t) override {}
-  void content(std::string&, uint32_t choice, const AnswerContent& content,
-               const Figures&) override {
+  void write(std::string&, uint32_t choice, const AnswerContent& content, const Figures&) override {
     Choice& to = choices_[choice];
     to.text.append(content.text);
     to.logprobs.insert(to.logprobs.end(), content.logprobs.begin(), content.logprobs.end());
@@ -275,6 +278,10 @@ class OpenAiAnswer final : public AnswerWriter {
     to.ids.insert(to.ids.end(), content.tokens.begin(), content.tokens.end());
     held_bytes_ += 2 * content.tokens.size_bytes();
   }
+  void write(std::string&, uint32_t, const AnswerReasoning&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerCallBegin&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerArguments&, const Figures&) override {}
+  void write(std::string&, uint32_t, const AnswerCallEnd&, const Figures&) override {}
   void finish(std::string&, uint32_t choice, const AnswerEnd& end, const Figures&) override {
     choices_[choice].reason = end.how.reason;
   }

@@ -15,10 +15,23 @@ class PlainWriter final : public api::AnswerWriter {
  public:
   explicit PlainWriter(bool stream) : stream_(stream) {}
   void progress(std::string& out, uint64_t, uint64_t) override { out += "%"; }
-  void content(std::string& out, uint32_t, const AnswerContent& content,
-               const api::Figures&) override {
+  void write(std::string& out, uint32_t, const AnswerContent& content,
+             const api::Figures&) override {
     (stream_ ? out : whole_) += content.text;
   }
+  void write(std::string& out, uint32_t, const AnswerReasoning& thought,
+             const api::Figures&) override {
+    (stream_ ? out : whole_) += thought.text;
+  }
+  void write(std::string& out, uint32_t, const AnswerCallBegin& call,
+             const api::Figures&) override {
+    (stream_ ? out : whole_) += call.name;
+  }
+  void write(std::string& out, uint32_t, const AnswerArguments& arguments,
+             const api::Figures&) override {
+    (stream_ ? out : whole_) += arguments.text;
+  }
+  void write(std::string&, uint32_t, const AnswerCallEnd&, const api::Figures&) override {}
   void finish(std::string& out, uint32_t, const AnswerEnd&, const api::Figures&) override {
     if (stream_) out += ";";
   }
@@ -42,7 +55,7 @@ struct Output {
         std::chrono::seconds(15), [] {}, [this] { ++ready; });
     output->set_writer(std::make_unique<PlainWriter>(stream));
   }
-  void content(std::string_view text) { output->content(0, {text, {}, {}}, {}); }
+  void content(std::string_view text) { output->write(0, AnswerContent{text, {}, {}}, {}); }
 
   std::shared_ptr<Told> told = std::make_shared<Told>();
   ByteBudget budget;
