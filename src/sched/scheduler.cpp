@@ -311,4 +311,322 @@ void ContinuousBatchingScheduler::take_drafts(BatchRequest& request,
   }
 }
 
+// One step's decision. Requests are chosen best key first, so whoever has to give way has not been
+// chosen yet; they are written out in order of admission.
+
+namespace {
+
+// Blocks that a running request takes beyond its table: for tokens it has already, and one to grow.
+uint32_t blocks_to_come(const BatchRequest& request) {
+  const uint64_t held = request.table.size();
+  const uint64_t wanted = std::max(held, blocks_for(request.total()));
+  const bool grows = request.limit_tokens - 1 > wanted * kBlockTokens;
+  return static_cast<uint32_t>(wanted - held) + (grows ? 1 : 0);
+}
+
+// The place of its next token is known, and so is what that token depends on.
+bool can_be_planned(const BatchRequest& r) {
+  return r.pending_samples == 0 || (r.plans_ahead && r.drafts_in_flight == 0);
+}
+
+}  // namespace
+
+void ContinuousBatchingScheduler::plan(TimeUs now, StepPlan& plan) {
+  advance(now);
+  SKEIN_CHECK(in_flight_count_ < config_.depth, "{} plans in flight at depth {}", in_flight_count_,
+              config_.depth);
+  plan.reset(++step_, config_.max_batch);
+  preempted_.clear();
+  admitted_.clear();
+  expire(plan);
+  const StepLoad decodes = plan_decodes();
+  StepBudget budget(cost_,
+                    {.tokens = config_.step_tokens,
+                     .target_us = config_.inter_token_target_us,
+                     .slowdown_percent = config_.max_slowdown_percent},
+                    decodes);
+  plan_prefills(budget);
+  if (config_.step_drafts > 0) plan_drafts(budget);
+  emit(plan);
+}
+
+void ContinuousBatchingScheduler::expire(StepPlan& plan) {
+  while (BatchRequest* request = deadlines_.due(now_)) {
+    plan.ended.push_back({request->id, FinishReason::kTimedOut});
+    ++counters_.deadlines;
+    end(*request, FinishReason::kTimedOut);
+  }
+  if (!plan.ended.empty()) drop_ended_from_batch();
+}
+
+StepLoad ContinuousBatchingScheduler::plan_decodes() {
+  StepLoad load;
+  prefills_.clear();
+  for (BatchRequest* request : by_key_) request->step_tokens = request->step_drafts = 0;
+  // By index: growing may preempt from the back.
+  for (size_t i = 0; i < by_key_.size(); ++i) {
+    BatchRequest& request = *by_key_[i];
+    request.wait = WaitReason::kNone;
+    if (!can_be_planned(request)) continue;
+    if (!request.decodes()) {
+      if (request.planned < request.total()) prefills_.push_back(&request);
+    } else if (request.held_in_step == step_) {
+      request.wait = WaitReason::kHeldBack;
+    } else if (!request.at_limit() && grow_or_preempt(request, uint64_t{request.planned} + 1)) {
+      request.step_tokens = 1;
+      load.add(request.planned, 1);
+    }
+  }
+  return load;
+}
+
+// Running prefills and the head of the queue compete for the budget by key, so that a long prompt
+// of a low class does not keep a short one of a better class from starting.
+void ContinuousBatchingScheduler::plan_prefills(StepBudget& budget) {
+  const auto takes_part = [&](const BatchRequest* r) {
+    return r->status == RequestStatus::PREFILLING && r->step_tokens == 0 &&
+           r->held_in_step != step_;
+  };
+  bool head_blocked = false;
+  auto next = prefills_.begin();
+  while (!budget.spent()) {
+    next = std::find_if(next, prefills_.end(), takes_part);
+    const bool none_runs = next == prefills_.end();
+    if (!head_blocked && !queue_.empty() &&
+        (none_runs || goes_before(*queue_.top().request, **next))) {
+      head_blocked = !admit_head(budget);
+    } else if (!none_runs) {
+      plan_chunk(**next++, budget);
+    } else {
+      break;
+    }
+  }
+  for (; next != prefills_.end(); ++next) {
+    if (takes_part(*next)) (*next)->wait = WaitReason::kStepBudget;
+  }
+  if (!head_blocked && !queue_.empty()) queue_.top().request->wait = WaitReason::kStepBudget;
+}
+
+void ContinuousBatchingScheduler::plan_chunk(BatchRequest& request, StepBudget& budget) {
+  request.wait = WaitReason::kNone;
+  if (look_up(request) > 0) ++counters_.prefill_hits;
+
+  const auto known = static_cast<uint32_t>(request.tokens.size());
+  const uint32_t start = request.planned;
+  // The block that this chunk begins with or goes on with, if others could share it when it is
+  // full.
+  const uint32_t linked = request.table.linked_tokens();
+  const bool shareable = config_.prefix_cache && start / kBlockTokens == linked / kBlockTokens &&
+                         linked + kBlockTokens <= known;
+  Hash128 key;
+  if (shareable) {
+    key = kv_.next_key(request.table, request.tokens);
+    if (start == linked && under_way(key)) {
+      request.wait = WaitReason::kPrefixUnderWay;
+      return;
+    }
+  }
+  uint32_t end = start + budget.fit(start, known - start);
+  // A chunk that does not finish ends at a block border, where the next one can look the cache up.
+  if (end < known && end / kBlockTokens * kBlockTokens > start)
+    end = end / kBlockTokens * kBlockTokens;
+  if (end == start) {
+    request.wait = WaitReason::kStepBudget;
+    return;
+  }
+  if (!grow_or_preempt(request, end)) return;
+  request.step_tokens = end - start;
+  budget.spend(start, end - start);
+  if (shareable) under_way_.push_back({key, step_});
+}
+
+// Guesses get what nobody else wants: tokens that the step has left, in blocks that their request
+// holds anyway, up to the last token it may have.
+void ContinuousBatchingScheduler::plan_drafts(StepBudget& budget) {
+  uint32_t left = config_.step_drafts;
+  for (BatchRequest* request : by_key_) {
+    BatchRequest& r = *request;
+    if (r.drafts.empty() || r.pending_samples > 0 || r.step_tokens == 0) continue;
+    const uint32_t start = r.planned + r.step_tokens;
+    const uint32_t room = r.table.size() * kBlockTokens - start;
+    const auto offered = static_cast<uint32_t>(r.drafts.size());
+    const uint32_t to_limit = r.limit_tokens - r.total() - 1;
+    const uint32_t wanted = std::min({offered, left, room, to_limit});
+    r.step_drafts = budget.fit(start, wanted);
+    budget.spend(start, r.step_drafts);
+    left -= r.step_drafts;
+  }
+}
+
+// Takes whatever the prefix cache has for the tokens that come next; returns the tokens saved.
+uint32_t ContinuousBatchingScheduler::look_up(BatchRequest& request) {
+  const BlockTable& table = request.table;
+  if (request.planned != table.linked_tokens() || table.size() != table.linked_blocks()) return 0;
+  if (kv_.take_cached(request.table, request.tokens) == 0) return 0;
+  const auto known = static_cast<uint32_t>(request.tokens.size());
+  // A sample needs the logits of the last token, so that one is computed even if it is cached.
+  const uint32_t planned = std::min(table.linked_tokens(), known - 1);
+  if (planned < table.linked_tokens()) ++counters_.full_hits;
+  const uint32_t saved = planned - request.planned;
+  request.planned = request.computed = planned;
+  counters_.prefix_hit_tokens += saved;
+  if (request.preemptions == 0) request.cached_tokens += saved;
+  return saved;
+}
+
+bool ContinuousBatchingScheduler::under_way(const Hash128& key) const {
+  return std::any_of(under_way_.begin(), under_way_.end(),
+                     [&](const UnderWay& u) { return u.key == key; });
+}
+
+// False: the head stays where it is, and nobody behind it is tried.
+bool ContinuousBatchingScheduler::admit_head(StepBudget& budget) {
+  BatchRequest& head = *queue_.top().request;
+  if (!make_room_for_head(head)) return false;
+  queue_.pop();
+  head.status = RequestStatus::PREFILLING;
+  admitted_.push_back(head.id);
+  batch_.push_back(&head);
+  const auto before = [](const BatchRequest* a, const BatchRequest* b) {
+    return goes_before(*a, *b);
+  };
+  by_key_.insert(std::upper_bound(by_key_.begin(), by_key_.end(), &head, before), &head);
+
+  if (head.preemptions == 0) counters_.prompt_tokens += head.prompt_tokens;
+  counters_.prefix_query_tokens += head.tokens.size();
+  if (look_up(head) > 0) ++counters_.admission_hits;
+  plan_chunk(head, budget);
+  return true;
+}
+
+bool ContinuousBatchingScheduler::make_room_for_head(BatchRequest& head) {
+  kv_.match(head.table, head.tokens, hits_);
+  const auto own = static_cast<uint32_t>(blocks_for(head.tokens.size()) - hits_.size());
+  const auto idle_hits =
+      std::count_if(hits_.begin(), hits_.end(), [&](BlockId id) { return kv_.refs(id) == 0; });
+  head_room_ = {own + static_cast<uint32_t>(idle_hits), kv_.available()};
+  for (const BatchRequest* request : batch_) head_room_.needed += blocks_to_come(*request);
+
+  const bool batch_full = batch_.size() >= config_.max_batch;
+  if (!batch_full && head_room_.needed <= head_room_.available) return true;
+  head.wait = batch_full ? WaitReason::kBatchFull : WaitReason::kNoBlocks;
+  // Blocks of requests that have ended come back by themselves when their step commits.
+  if (!ending_.empty() || !choose_victims(head, head_room_)) return false;
+
+  const auto in_flight = [](const BatchRequest* victim) { return victim->segments_in_flight > 0; };
+  if (std::any_of(victims_.begin(), victims_.end(), in_flight)) {
+    for (BatchRequest* victim : victims_) hold_back(*victim);
+    return false;
+  }
+  for (BatchRequest* victim : victims_) {
+    preempt(*victim);
+    ++counters_.class_preemptions;
+  }
+  return true;
+}
+
+// Running requests of strictly worse class and key, worst first, until the head would fit in their
+// place. False, and nothing to do, if all of them together do not make room.
+bool ContinuousBatchingScheduler::choose_victims(const BatchRequest& head, const Room& short_of) {
+  victims_.clear();
+  Room room = short_of;
+  bool fits = false;
+  for (auto it = by_key_.rbegin(); it != by_key_.rend() && goes_before(head, **it) && !fits; ++it) {
+    BatchRequest& victim = **it;
+    if (victim.priority <= head.priority) continue;
+    victims_.push_back(&victim);
+    room.needed -= blocks_to_come(victim);
+    for (const BlockId id : victim.table.blocks())
+      room.available += ++tally_[id.value] == kv_.refs(id) ? 1 : 0;
+    // A hit that only victims hold becomes idle, and taking it then uses up what they give back.
+    const auto idle = std::count_if(hits_.begin(), hits_.end(), [&](BlockId id) {
+      return tally_[id.value] > 0 && tally_[id.value] == kv_.refs(id);
+    });
+    fits = room.needed + static_cast<uint32_t>(idle) <= room.available;
+  }
+  for (const BatchRequest* victim : victims_) {
+    for (const BlockId id : victim->table.blocks()) tally_[id.value] = 0;
+  }
+  return fits;
+}
+
+// Cached blocks go first (grow() takes them); then the running request with the worst key gives
+// way, if need be the one that asks.
+bool ContinuousBatchingScheduler::grow_or_preempt(BatchRequest& request, uint64_t tokens) {
+  while (!kv_.grow(request.table, tokens)) {
+    request.wait = WaitReason::kNoBlocks;
+    if (!ending_.empty()) return false;
+    BatchRequest& victim = *by_key_.back();
+    if (victim.segments_in_flight > 0) {
+      hold_back(victim);
+      return false;
+    }
+    preempt(victim);
+    if (&victim == &request) return false;
+  }
+  request.wait = WaitReason::kNone;
+  return true;
+}
+
+void ContinuousBatchingScheduler::preempt(BatchRequest& request) {
+  kv_.release(request.table);
+  request.computed = request.planned = request.step_tokens = 0;
+  request.drafts.clear();
+  ++request.preemptions;
+  ++counters_.preemptions;
+  preempted_.push_back(request.id);
+  std::erase(batch_, &request);
+  std::erase(by_key_, &request);
+  enqueue(request);
+}
+
+// The blocks of a request with a step in flight are being written; it gets no segment in this plan,
+// so that the next one can preempt it.
+void ContinuousBatchingScheduler::hold_back(BatchRequest& request) {
+  request.held_in_step = step_;
+  request.step_tokens = 0;
+  request.wait = WaitReason::kHeldBack;
+}
+
+void ContinuousBatchingScheduler::emit(StepPlan& plan) {
+  plan.preempted.assign(preempted_.begin(), preempted_.end());
+  plan.admitted.assign(admitted_.begin(), admitted_.end());
+  InFlight& record = in_flight_[(in_flight_first_ + in_flight_count_) % config_.depth];
+  record.step = plan.step;
+  record.load = {};
+  record.segments.clear();
+  for (BatchRequest* request : batch_) {
+    if (request->step_tokens == 0) continue;
+    const uint32_t start = request->planned;
+    const uint32_t drafts = request->step_drafts;
+    const uint32_t count = request->step_tokens + drafts;
+    const bool to_the_end = start + request->step_tokens == request->total();
+    Segment segment;
+    segment.request = request->id;
+    segment.start = start;
+    segment.count = count;
+    segment.samples = to_the_end && !request->ends_when_computed ? 1 + drafts : 0;
+    segment.ends = to_the_end && request->ends_when_computed;
+    segment.writes_kv = start >= request->table.linked_tokens();
+    segment.token_from_previous = start >= request->tokens.size();
+    if (!segment.token_from_previous)
+      segment.tokens = std::span(request->tokens).subspan(start, request->step_tokens);
+    segment.drafts = std::span(request->drafts).first(drafts);
+    segment.blocks = request->table.blocks();
+    plan.segments.push_back(segment);
+    plan.tokens += count;
+
+    record.load.add(start, count);
+    record.segments.push_back({request, segment});
+    request->planned += count;
+    request->pending_samples += segment.samples > 0 ? 1 : 0;
+    request->drafts_in_flight += drafts;
+    ++request->segments_in_flight;
+  }
+  if (plan.empty()) return;
+  ++in_flight_count_;
+  ++counters_.steps;
+  counters_.computed_tokens += plan.tokens;
+}
+
 }  // namespace skein

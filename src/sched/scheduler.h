@@ -15,7 +15,7 @@
 // exactly once: in StepEffects::ended, in StepPlan::ended, by cancel() returning true, or in the
 // events of cancel_all(). No token event follows its end.
 //
-// Who runs (plan.cpp): decode rows first; then prefill in order of (aged) priority, running
+// Who runs: decode rows first; then prefill in order of (aged) priority, running
 // requests and the head of the queue alike, within the step's budget. The head must fit whole, plus
 // room for what runs to grow; nobody bypasses it. Out of blocks, the running request with the worst
 // key gives way; its full blocks stay cached. A waiting request of strictly better class and key
@@ -123,11 +123,11 @@ class ContinuousBatchingScheduler {
 
   explicit ContinuousBatchingScheduler(const SchedulerConfig& config);
 
-  // inspect.cpp
+  // Questions (inspect.cpp)
   Explanation explain_one(const BatchRequest& request, TimeUs now) const;
   void number_queue() const;
 
-  // scheduler.cpp: life and death
+  // Life and death
   Status validate(const RequestSpec& spec) const;
   uint32_t limit_of(const RequestSpec& spec) const;
   BatchRequest* take_slot();
@@ -146,7 +146,7 @@ class ContinuousBatchingScheduler {
   }
   TimeUs advance(TimeUs now);
 
-  // plan.cpp: one step
+  // One step
   void expire(StepPlan& plan);
   StepLoad plan_decodes();
   void plan_prefills(StepBudget& budget);

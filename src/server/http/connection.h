@@ -107,7 +107,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Fault fault;
   };
 
-  // connection.cpp: requests.
+  // Requests.
   asio::awaitable<void> run();
   void end();
   asio::awaitable<bool> serve_one();
@@ -131,7 +131,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Response refusal(const Fault& fault) const;
   Response overloaded() const;  // with Retry-After
 
-  // connection_write.cpp: answers. What they return: whether the connection can go on.
+  // Answers. What they return: whether the connection can go on.
   asio::awaitable<bool> answer();
   void ask_for_peer();
   asio::awaitable<bool> send_response(Response response);
