@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "text/jinja/marked_text.h"
+#include "text/jinja/value.h"
 #include "text/jinja/template.h"
 
 namespace skein {

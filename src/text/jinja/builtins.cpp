@@ -2,8 +2,8 @@
 // and cyclers.
 #include <algorithm>
 
-#include "text/jinja/operations.h"
 #include "text/jinja/python_text.h"
+#include "text/jinja/runtime.h"
 
 namespace skein::jinja {
 namespace {

@@ -64,7 +64,7 @@ class Interpreter {
  private:
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
-  // --- statements (interpreter.cpp) ---
+  // --- statements ---
   Result<Flow> execute(const Body& body);
   Result<Flow> execute(const Stmt& stmt);
   Result<Flow> execute_if(const Stmt& stmt);
@@ -85,7 +85,7 @@ class Interpreter {
   Status assign(const Expr& target, Value value);
   Status assign_symbol(Symbol symbol, Value value);
 
-  // --- expressions (evaluate.cpp) ---
+  // --- expressions ---
   Result<Value> evaluate(const Expr& expr);
   Result<Value> evaluate_literal(const Expr& expr);
   Result<Value> evaluate_name(const Expr& expr);

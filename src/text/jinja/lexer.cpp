@@ -1,7 +1,6 @@
-#include "text/jinja/lexer.h"
-
 #include <algorithm>
 
+#include "text/jinja/parser.h"
 #include "text/jinja/python_text.h"
 
 namespace skein::jinja {

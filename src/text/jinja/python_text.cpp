@@ -110,10 +110,6 @@ bool is_upper(uint32_t c) {
   return category_of(c) == UTF8PROC_CATEGORY_LU;
 }
 
-bool is_lower(uint32_t c) {
-  return category_of(c) == UTF8PROC_CATEGORY_LL;
-}
-
 bool is_word(uint32_t c) {
   return c == '_' || is_alnum(c);
 }
@@ -122,8 +118,9 @@ bool has_only_case(std::string_view bytes, bool upper) {
   bool seen = false;
   for (size_t pos = 0; pos < bytes.size();) {
     const CodePoint c = code_point_at(bytes, pos);
-    if (upper ? is_lower(c.value) : is_upper(c.value)) return false;
-    seen |= upper ? is_upper(c.value) : is_lower(c.value);
+    const auto category = category_of(c.value);
+    if (category == (upper ? UTF8PROC_CATEGORY_LL : UTF8PROC_CATEGORY_LU)) return false;
+    seen |= category == (upper ? UTF8PROC_CATEGORY_LU : UTF8PROC_CATEGORY_LL);
     pos += c.length;
   }
   return seen;

@@ -32,7 +32,6 @@ bool is_alpha(uint32_t c);      // str.isalpha
 bool is_digit(uint32_t c);      // decimal digits of any script
 bool is_alnum(uint32_t c);
 bool is_upper(uint32_t c);
-bool is_lower(uint32_t c);
 bool is_word(uint32_t c);  // \w of a regular expression
 
 // str.isupper and str.islower: at least one cased character and none of the other case.

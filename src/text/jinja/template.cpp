@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "text/jinja/interpreter.h"
-#include "text/jinja/lexer.h"
-#include "text/jinja/operations.h"
 #include "text/jinja/parser.h"
 #include "text/jinja/python_text.h"
 
