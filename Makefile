@@ -108,8 +108,8 @@ bench: ## microbenchmarks of the control plane
 	@cmake --build --preset release --target skein_microbench -j $(JOBS)
 	@$(RELEASE)/microbench/skein_microbench --benchmark_counters_tabular=true
 
-check: ## format, layers, sizes, clang-tidy, sanitizers, fuzz corpora and faults in a short form (PARTS="format tidy")
-	@tools/setup.sh build test lint fuzz
+check: ## format, layers, sizes, clang-tidy, sanitizers, libFuzzer, faults and a bare Debian in a short form (PARTS="format tidy")
+	@tools/setup.sh build test lint fuzz bare
 	@tools/get_model.sh >/dev/null
 	@JOBS=$(JOBS) python3 -B tools/check.py $(PARTS)
 

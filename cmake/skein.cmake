@@ -39,10 +39,6 @@ if(SKEIN_SANITIZE)
   endif()
 endif()
 
-if(SKEIN_FUZZ) # coverage feedback from every library, main() only in the targets
-  target_compile_options(skein_flags INTERFACE -fsanitize=fuzzer-no-link)
-endif()
-
 # What turns an overrun into an end of the process. Not for kernels: their loops would pay for checks
 # of what the shapes have settled. tests/apps/hardening_test.py looks for all of it in the binary.
 add_library(skein_hardening INTERFACE)
@@ -56,10 +52,14 @@ endif()
 # skein_library(<folder> SOURCES a.cpp b.cpp LINKS base fmt::fmt): the static library skein_<folder>.
 # A bare name in LINKS is another folder of src/. With SKEIN_UNITY several sources are compiled as
 # one, which takes a third of the time; OBJECT_PER_SOURCE keeps a library out of that. NUMERIC: it is
-# kernels and what surrounds them, and is not hardened.
+# kernels and what surrounds them, and is not hardened. PARSES: it reads what comes from outside, so with SKEIN_FUZZ it tells libFuzzer
+# where an input has been.
 function(skein_library name)
-  cmake_parse_arguments(ARG "OBJECT_PER_SOURCE;NUMERIC" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "OBJECT_PER_SOURCE;NUMERIC;PARSES" "" "SOURCES;LINKS" ${ARGN})
   add_library(skein_${name} STATIC ${ARG_SOURCES})
+  if(SKEIN_FUZZ AND ARG_PARSES)
+    target_compile_options(skein_${name} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
   if(NOT ARG_NUMERIC)
     target_link_libraries(skein_${name} PRIVATE skein_hardening)
   endif()
@@ -71,7 +71,7 @@ function(skein_library name)
 endfunction()
 
 # The headers that every test includes, compiled once.
-if(SKEIN_TESTS AND NOT SKEIN_FUZZ)
+if(SKEIN_TESTS)
   find_package(GTest REQUIRED)
   add_executable(skein_test_headers EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/empty.cpp)
   target_link_libraries(skein_test_headers PRIVATE skein_flags GTest::gtest_main GTest::gmock fmt::fmt)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build/check"
 JOBS = os.environ.get("JOBS") or str(os.cpu_count())
 FIRST = "16423c8"  # what is compared with while there is no release
-FUZZ_INPUTS = 3000  # to each target: its corpus and changed copies of it
+FUZZ_INPUTS = 3000  # to each target: its corpus, and what libFuzzer makes of it
 FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
               "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
@@ -172,9 +172,21 @@ def sanitized_servers(preset, names):
 
 
 def check_fuzz():
-    """Every input of every corpus again, and changed copies of them; `make fuzz` looks for new ones with the help of coverage."""
-    in_parallel([[f"build/asan/fuzz/{target}", "--inputs", FUZZ_INPUTS, f"fuzz/corpus/{target.removesuffix('_fuzz')}"]
-                 for target in fuzz_targets()], env=SANITIZERS)
+    """Every input of every corpus again, and as many that libFuzzer makes of them, the same ones in every run; `make fuzz` gives it
+    minutes for each target. An input that fails is left in build/check/fuzz/."""
+    shutil.rmtree(LOGS / "fuzz", ignore_errors=True)
+    commands = []
+    for target in fuzz_targets():
+        grown = LOGS / "fuzz" / target  # where libFuzzer puts what it found, instead of the tree's corpus
+        grown.mkdir(parents=True)
+        commands.append([f"build/asan/fuzz/{target}", f"-runs={FUZZ_INPUTS}", "-seed=1", "-timeout=60", "-rss_limit_mb=2048",
+                         "-max_len=65536", "-verbosity=0", f"-artifact_prefix={LOGS}/fuzz/{target}-", grown,
+                         f"fuzz/corpus/{target.removesuffix('_fuzz')}"])
+    in_parallel(commands, env=SANITIZERS)
+
+
+def check_bare():
+    run("tools/bare_debian.sh")
 
 
 def check_faults():
@@ -194,6 +206,7 @@ PARTS = {
     "tsan-tests": lambda: sanitized_tests("tsan", TSAN_TESTS),
     "tsan-servers": lambda: sanitized_servers("tsan", TSAN_SERVERS),
     "faults": check_faults,
+    "bare": check_bare,
 }
 
 
