@@ -1,5 +1,4 @@
 // SmolLM3: Llama without positions in every fourth layer.
-#include "format/quote.h"
 #include "model/families/family.h"
 
 namespace skein {

@@ -1,6 +1,6 @@
-// Gemma 3: Gemma 2 with a norm on every head of q and k instead of soft caps, and another rope in
-// the layers that slide. Folders of the multimodal form have the text model inside; its vision
-// tower is left alone.
+// Gemma 2: norms before and after, soft caps, a window in every other layer. Gemma 3: a norm on
+// every head of q and k instead of soft caps, and another rope in the layers that slide. Folders of
+// the multimodal form have the text model inside; its vision tower is left alone.
 #include <algorithm>
 #include <cmath>
 
@@ -9,13 +9,46 @@
 namespace skein {
 namespace {
 
-constexpr uint32_t kPattern = 6;  // the last of so many layers sees everything
+constexpr uint32_t kPattern = 6;  // Gemma 3: the last of so many layers sees everything
 
-void set_gemma3(ModelSpec& spec) {
+void set_gemma(ModelSpec& spec) {
   spec.post_attention_norm = spec.post_ffn_norm = true;
   spec.activation.kind = Activation::kGeluTanhGated;
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.hidden));
-  spec.qk_norm = QkNorm::kPerHead;
+}
+
+ModelDescription gemma_from_config(const HfConfig& config, const std::string& prefix) {
+  ModelDescription gemma = hf_base(config, prefix);
+  ModelSpec& spec = gemma.spec;
+  set_gemma(spec);
+  expect_activation(config, "hidden_activation", "gelu_pytorch_tanh");
+  spec.attention_scale =
+      1 / std::sqrt(static_cast<float>(config.number_or("query_pre_attn_scalar", 256)));
+  spec.attention_softcap = static_cast<float>(config.number_or("attn_logit_softcapping", 0));
+  spec.logit_softcap = static_cast<float>(config.number_or("final_logit_softcapping", 0));
+  const std::string layer = prefix + "layers.{L}.";
+  gemma.names.post_attention_norm = layer + "post_attention_layernorm";
+  gemma.names.ffn_norm = layer + "pre_feedforward_layernorm";
+  gemma.names.post_ffn_norm = layer + "post_feedforward_layernorm";
+  gemma.names.norms_minus_one = true;
+  gemma.names.qkv.bias = gemma.names.o.bias = bias_if(config.flag_or("attention_bias", false));
+  return gemma;
+}
+
+// GGUF cannot say the query scale: the 27B's, told by its layers, is that of hidden size / heads,
+// the others' the head's.
+ModelDescription gemma_from_gguf(const GgufConfig& config, size_t layers_of_27b,
+                                 double logit_softcap) {
+  ModelDescription gemma = gguf_base(config);
+  ModelSpec& spec = gemma.spec;
+  set_gemma(spec);
+  if (spec.layers.size() == layers_of_27b) {
+    const uint32_t width = spec.hidden / spec.heads;
+    spec.attention_scale = 1 / std::sqrt(static_cast<float>(width));
+  }
+  spec.logit_softcap =
+      static_cast<float>(config.number_or("final_logit_softcapping", logit_softcap));
+  return gemma;
 }
 
 void set_ropes(const Config& config, ModelSpec& spec, const RopeParams& full,
@@ -54,18 +87,27 @@ std::string_view text_prefix(const ModelFile& file) {
 
 }  // namespace
 
+ModelDescription gemma2_from_config(const HfConfig& config) {
+  ModelDescription gemma = gemma_from_config(config, "model.");
+  hf_windows(config, gemma.spec, [](uint32_t layer) { return layer % 2 == 0; });
+  return gemma;
+}
+
+ModelDescription gemma2_from_gguf(const GgufConfig& config) {
+  ModelDescription gemma = gemma_from_gguf(config, 46, 30);
+  ModelSpec& spec = gemma.spec;
+  spec.attention_softcap = static_cast<float>(config.number_or("attn_logit_softcapping", 50));
+  const uint32_t window = config.count_or("attention.sliding_window", 4096);
+  for (size_t i = 0; i < spec.layers.size(); i += 2) spec.layers[i].window = window;
+  return gemma;
+}
+
 ModelDescription gemma3_from_config(const HfConfig& whole) {
   const Json text = text_config(whole);
   const HfConfig config = whole.has("text_config") ? whole.with(text) : whole;
-  const std::string prefix(text_prefix(config.file()));
-  ModelDescription gemma = hf_base(config, prefix);
+  ModelDescription gemma = gemma_from_config(config, std::string(text_prefix(config.file())));
   ModelSpec& spec = gemma.spec;
-  set_gemma3(spec);
-  expect_activation(config, "hidden_activation", "gelu_pytorch_tanh");
-  spec.attention_scale =
-      1 / std::sqrt(static_cast<float>(config.number_or("query_pre_attn_scalar", 256)));
-  spec.attention_softcap = static_cast<float>(config.number_or("attn_logit_softcapping", 0));
-  spec.logit_softcap = static_cast<float>(config.number_or("final_logit_softcapping", 0));
+  spec.qk_norm = QkNorm::kPerHead;
   const uint32_t pattern =
       std::max(config.count_or("sliding_window_pattern",
                                config.count_or("_sliding_window_pattern", kPattern)),
@@ -73,27 +115,13 @@ ModelDescription gemma3_from_config(const HfConfig& whole) {
   hf_windows(config, spec, [&](uint32_t layer) { return (layer + 1) % pattern != 0; });
   set_ropes(config, spec, hf_rope(config, spec.head_dim, "full_attention"),
             sliding_rope(config, spec));
-  const std::string layer = prefix + "layers.{L}.";
-  gemma.names.post_attention_norm = layer + "post_attention_layernorm";
-  gemma.names.ffn_norm = layer + "pre_feedforward_layernorm";
-  gemma.names.post_ffn_norm = layer + "post_feedforward_layernorm";
-  gemma.names.norms_minus_one = true;
-  gemma.names.qkv.bias = gemma.names.o.bias = bias_if(config.flag_or("attention_bias", false));
   return gemma;
 }
 
-// GGUF cannot say the query scale: the 27B's is that of hidden size / heads, the others' the
-// head's.
 ModelDescription gemma3_from_gguf(const GgufConfig& config) {
-  constexpr size_t kLayersOf27B = 62;
-  ModelDescription gemma = gguf_base(config);
+  ModelDescription gemma = gemma_from_gguf(config, 62, 0);
   ModelSpec& spec = gemma.spec;
-  set_gemma3(spec);
-  if (spec.layers.size() == kLayersOf27B) {
-    const uint32_t width = spec.hidden / spec.heads;
-    spec.attention_scale = 1 / std::sqrt(static_cast<float>(width));
-  }
-  spec.logit_softcap = static_cast<float>(config.number_or("final_logit_softcapping", 0));
+  spec.qk_norm = QkNorm::kPerHead;
   const uint32_t window = config.count("attention.sliding_window");
   for (uint32_t i = 0; i < spec.layers.size(); ++i) {
     spec.layers[i].window = (i + 1) % kPattern == 0 ? 0 : window;
