@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "engine/loading/load_chat_template.h"
+#include "engine/loading/load_text.h"
 #include "generate/prompt.h"
 #include "small_folder.h"
 

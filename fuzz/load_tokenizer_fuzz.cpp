@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/loading/load_chat_template.h"
-#include "engine/loading/load_tokenizer.h"
-#include "engine/loading/sampling_defaults.h"
+#include "engine/loading/load_text.h"
 #include "memory_file.h"
 #include "text/utf8.h"
 

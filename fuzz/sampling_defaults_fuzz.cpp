@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/loading/sampling_defaults.h"
+#include "engine/loading/load_text.h"
 #include "small_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -16,7 +16,7 @@
 #include "backend/registry.h"
 #include "base/check.h"
 #include "base/compute_pool.h"
-#include "base/cpus.h"
+#include "base/resources.h"
 #include "base/rng.h"
 
 namespace skein {

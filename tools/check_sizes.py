@@ -18,15 +18,17 @@ KERNEL_FILE_LINES, KERNEL_FUNCTION_LINES = 600, 120
 GENERATED = re.compile(r"\.inc$")
 ONE_NOUN_FILES, ONE_NOUN_LINES = 12, 800
 ONE_NOUN = {
-    "src/engine/loop/batch_inference_engine.cpp": 435,
+    "src/engine/loop/batch_inference_engine.cpp": 434,
     "src/sched/scheduler.cpp": 632,
     "src/server/http/connection.cpp": 638,
+    "src/server/observe/metrics.cpp": 641,
     "src/text/jinja/filters.cpp": 739,
     "src/text/jinja/format.cpp": 771,
     "src/text/jinja/interpreter.cpp": 701,
     "src/text/jinja/operations.cpp": 727,
-    "src/text/jinja/parser.cpp": 781,
+    "src/text/jinja/parser.cpp": 779,
     "src/text/jinja/strings.cpp": 496,
+    "src/text/tokenizer_json.cpp": 678,
 }
 EXCEPTIONS = {
     "tests/engine/pressure.cpp:PressureLoad::run": 75,

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "generate/events.h"
-
 namespace skein::apps {
 namespace {
 

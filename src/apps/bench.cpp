@@ -10,8 +10,7 @@
 #include "apps/files.h"
 #include "apps/terminal.h"
 #include "bench/model_target.h"
-#include "bench/plot.h"
-#include "bench/text_table.h"
+#include "bench/report.h"
 
 namespace skein::apps {
 namespace {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "apps/files.h"
-#include "bench/plot.h"
 
 namespace skein::apps {
 namespace {

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "apps/bench_setup.h"
+#include "bench/report.h"
 #include "bench/schedule_sim.h"
-#include "bench/text_table.h"
 
 namespace skein::apps {
 namespace {

@@ -11,8 +11,7 @@
 #include "dialog/answer_parser.h"
 #include "dialog/find_format.h"
 #include "dialog/history.h"
-#include "engine/loading/load_chat_template.h"
-#include "engine/loading/load_tokenizer.h"
+#include "engine/loading/load_text.h"
 
 namespace skein::apps {
 namespace {

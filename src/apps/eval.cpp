@@ -15,7 +15,6 @@
 #include "apps/files.h"
 #include "apps/npy.h"
 #include "apps/options.h"
-#include "engine/evaluation/divergence.h"
 #include "engine/evaluation/evaluate.h"
 #include "format/json.h"
 #include "format/quote.h"

@@ -9,7 +9,7 @@
 
 #include "apps/commands.h"
 #include "apps/files.h"
-#include "engine/loading/load_tokenizer.h"
+#include "engine/loading/load_text.h"
 #include "format/weight_source.h"
 #include "grammar/choice.h"
 #include "grammar/compiled_grammar.h"

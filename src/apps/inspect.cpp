@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <fmt/format.h>
 #include <memory>
 #include <string>
@@ -7,7 +6,7 @@
 #include "apps/commands.h"
 #include "apps/files.h"
 #include "dialog/find_format.h"
-#include "engine/loading/load_chat_template.h"
+#include "engine/loading/load_text.h"
 #include "format/quote.h"
 #include "format/summary.h"
 #include "format/weight_source.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/serve_sandbox.h"
-#include "engine/loading/check_model.h"
+#include "engine/loading/loaded_model.h"
 
 namespace skein::apps {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "apps/files.h"
 #include "apps/terminal.h"
-#include "base/cpus.h"
+#include "base/resources.h"
 
 namespace skein::apps {
 namespace {

@@ -6,8 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/files.h"
-#include "engine/loading/load_chat_template.h"
-#include "engine/loading/load_tokenizer.h"
+#include "engine/loading/load_text.h"
 #include "generate/prompt.h"
 
 namespace skein::apps {

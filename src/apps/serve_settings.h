@@ -1,13 +1,29 @@
 // ServeSettings: what the options of `skein serve` come to, in the structs of those who use them.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "apps/options.h"
 #include "apps/serve_options.h"
 #include "base/status.h"
 #include "engine/manager/load_served_model.h"
+#include "engine/manager/scheduler_manager.h"
+#include "format/locate.h"
 #include "server/settings.h"
 
 namespace skein::apps {
+
+// The models of a command line: one per `models`, each found (as locate_model does) and named: by
+// `names` in order, then by itself. kInvalidArgument: more names than models, or two models of one
+// name.
+Result<std::vector<ModelConfig>> models_to_load(const std::vector<std::string>& models,
+                                                const std::vector<std::string>& names,
+                                                const ModelFolders& folders);
+
+// The models of the model folder beside `taken`: no id and no file twice.
+std::vector<ModelConfig> models_in_folder(const std::string& models_folder,
+                                          const std::vector<ModelConfig>& taken);
 
 struct ServeSettings {
   ModelFlags model;

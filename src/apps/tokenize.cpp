@@ -7,7 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/files.h"
-#include "engine/loading/load_tokenizer.h"
+#include "engine/loading/load_text.h"
 #include "format/weight_source.h"
 
 namespace skein::apps {

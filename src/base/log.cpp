@@ -13,9 +13,6 @@
 #include <system_error>
 #include <thread>
 #include <unistd.h>
-#include <utility>
-
-#include "base/background_log.h"
 
 namespace skein {
 namespace {
@@ -43,19 +40,8 @@ bool write_stderr(std::string_view bytes) {
 }
 
 std::string_view name_of(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return "debug";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarning:
-      return "warning";
-    case LogLevel::kError:
-      return "error";
-    case LogLevel::kOff:
-      break;
-  }
-  return "off";
+  constexpr std::string_view kNames[] = {"debug", "info", "warning", "error", "off"};
+  return kNames[static_cast<size_t>(level)];
 }
 
 std::string whole_line(LogLevel level, std::string_view message) {

@@ -6,6 +6,7 @@
 // forge one. Messages below the level cost a load and are not formatted.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <fmt/core.h>
@@ -42,5 +43,30 @@ SKEIN_LOG_FUNCTION(log_info, LogLevel::kInfo)
 SKEIN_LOG_FUNCTION(log_warning, LogLevel::kWarning)
 SKEIN_LOG_FUNCTION(log_error, LogLevel::kError)
 #undef SKEIN_LOG_FUNCTION
+
+// The log on a thread of its own, so that a stderr that nobody reads stops nobody.
+//
+//   const BackgroundLog log;      // log_info() and its like no longer wait for stderr
+//
+// Lines wait in a queue of a megabyte. What does not fit is dropped and counted, and the log
+// says how many lines are missing once it flows again. Without a BackgroundLog, and in a process
+// forked from one that has it, whoever logs writes.
+// One at a time. Make it when signals are blocked already: its thread inherits that.
+class BackgroundLog {
+ public:
+  BackgroundLog();
+  // Waits for the queue as flush_log does; what stderr has not taken by then is lost.
+  ~BackgroundLog();
+  BackgroundLog(const BackgroundLog&) = delete;
+  BackgroundLog& operator=(const BackgroundLog&) = delete;
+};
+
+inline constexpr std::chrono::milliseconds kLogFlush{1000};
+
+// Waits until everything logged so far was written, but no longer than that. Any thread.
+void flush_log(std::chrono::milliseconds timeout = kLogFlush);
+
+// Lines that were lost since the process began. Any thread.
+uint64_t dropped_log_lines();
 
 }  // namespace skein

@@ -1,33 +1,33 @@
 #include "base/status.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+
 namespace skein {
 
 std::string_view code_name(Code code) {
-  switch (code) {
-    case Code::kOk:
-      return "ok";
-    case Code::kInvalidArgument:
-      return "invalid argument";
-    case Code::kNotFound:
-      return "not found";
-    case Code::kAlreadyExists:
-      return "already exists";
-    case Code::kOutOfRange:
-      return "out of range";
-    case Code::kResourceExhausted:
-      return "resource exhausted";
-    case Code::kUnavailable:
-      return "unavailable";
-    case Code::kDeadlineExceeded:
-      return "deadline exceeded";
-    case Code::kUnimplemented:
-      return "unimplemented";
-    case Code::kDataLoss:
-      return "data loss";
-    case Code::kInternal:
-      return "internal error";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"ok",
+                                                "invalid argument",
+                                                "not found",
+                                                "already exists",
+                                                "out of range",
+                                                "resource exhausted",
+                                                "unavailable",
+                                                "deadline exceeded",
+                                                "unimplemented",
+                                                "data loss",
+                                                "internal error"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Code::kInternal) + 1);
+  const auto i = static_cast<size_t>(code);
+  return i < std::size(kNames) ? kNames[i] : "unknown";
+}
+
+void internal::check_failed(const char* file, int line, const char* condition,
+                            const std::string& message) {
+  std::fprintf(stderr, "skein: broken invariant at %s:%d: %s: %s\n", file, line, condition,
+               message.c_str());
+  std::abort();
 }
 
 }  // namespace skein

@@ -1,10 +1,9 @@
-#include "bench/plot.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
-#include "bench/text_table.h"
+#include "bench/report.h"
 
 namespace skein::bench {
 namespace {

@@ -5,16 +5,21 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
-#include "bench/machine.h"
 #include "bench/result.h"
 #include "bench/roofline.h"
 
 namespace skein::bench {
+
+// Digits that a person reads: "8.14", "52.3", "1,234".
+std::string readable(double value);
+// "-" where there is none.
+std::string readable(const std::optional<double>& value, const char* unit = "");
 
 struct ModelFacts {
   std::string name;  // the file's, or what the server calls it
@@ -62,5 +67,25 @@ struct Named {
   BenchmarkReport report;
 };
 Result<std::string> comparison_table(const Named& a, const Named& b, TableStyle style);
+
+// A table of words: columns as wide as they need to be, for terminals; or Markdown.
+class TextTable {
+ public:
+  // The first column is aligned to the left, all others to the right.
+  explicit TextTable(std::vector<std::string> header) { rows_.push_back(std::move(header)); }
+
+  // As many cells as the header has: CHECKed.
+  void add(std::vector<std::string> cells);
+  std::string print(TableStyle style) const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// A picture of a run: throughput and latency against the number of requests at once, and the
+// hardware's limit. One SVG that needs nothing else, readable on light and dark pages. One line per
+// report (at most four); the limit and the title's second line are the first one's.
+// kInvalidArgument when there is no level of concurrency to draw.
+Result<std::string> plot_svg(std::span<const Named> reports);
 
 }  // namespace skein::bench

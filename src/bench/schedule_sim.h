@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/statistics.h"
+#include "bench/result.h"
 #include "bench/workload.h"
 #include "sched/scheduler.h"
 

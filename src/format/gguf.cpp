@@ -166,30 +166,14 @@ struct TensorInfo {
 
 // Types that people have files of and this reader has no dequantizer for.
 std::string_view name_in_brackets(uint32_t type_id) {
-  switch (type_id) {
-    case 16:
-      return " (IQ2_XXS)";
-    case 17:
-      return " (IQ2_XS)";
-    case 18:
-      return " (IQ3_XXS)";
-    case 19:
-      return " (IQ1_S)";
-    case 21:
-      return " (IQ3_S)";
-    case 22:
-      return " (IQ2_S)";
-    case 29:
-      return " (IQ1_M)";
-    case 34:
-      return " (TQ1_0)";
-    case 35:
-      return " (TQ2_0)";
-    case 40:
-      return " (NVFP4)";
-    default:
-      return "";
+  static constexpr std::pair<uint32_t, std::string_view> kNames[] = {
+      {16, " (IQ2_XXS)"}, {17, " (IQ2_XS)"}, {18, " (IQ3_XXS)"}, {19, " (IQ1_S)"}, {21, " (IQ3_S)"},
+      {22, " (IQ2_S)"},   {29, " (IQ1_M)"},  {34, " (TQ1_0)"},   {35, " (TQ2_0)"}, {40, " (NVFP4)"},
+  };
+  for (const auto& [id, name] : kNames) {
+    if (id == type_id) return name;
   }
+  return "";
 }
 
 Result<Shape> read_shape(ByteReader& in) {

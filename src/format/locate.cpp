@@ -7,7 +7,6 @@
 #include <fstream>
 #include <optional>
 #include <system_error>
-#include <vector>
 
 #include "base/folder.h"
 #include "format/quote.h"

@@ -7,8 +7,7 @@
 
 #include "base/clock.h"
 #include "base/compute_pool.h"
-#include "base/cpus.h"
-#include "base/memory.h"
+#include "base/resources.h"
 #include "engine/manager/load_served_model.h"
 #include "engine/manager/scheduler_manager.h"
 #include "generate/events.h"

@@ -2,9 +2,7 @@
 // the right shape. Nothing of them has been read yet.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "backend/backend.h"

@@ -1,7 +1,5 @@
 #include "model/workspace.h"
 
-#include <utility>
-
 namespace skein {
 namespace {
 

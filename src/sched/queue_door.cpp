@@ -1,7 +1,6 @@
 #include "sched/queue_door.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 

@@ -4,72 +4,36 @@
 
 namespace skein {
 
+namespace {
+
+// `names` has one for each value up to `kLast`, in their order.
+template <auto kLast, size_t kNames>
+std::string_view name_in(const std::string_view (&names)[kNames], decltype(kLast) value) {
+  static_assert(kNames == static_cast<size_t>(kLast) + 1);
+  const auto i = static_cast<size_t>(value);
+  return i < kNames ? names[i] : "unknown";
+}
+
+}  // namespace
+
 std::string_view name_of(Priority priority) {
-  switch (priority) {
-    case Priority::HIGH:
-      return "high";
-    case Priority::NORMAL:
-      return "normal";
-    case Priority::LOW:
-      return "low";
-  }
-  return "unknown";
+  return name_in<Priority::LOW>({"high", "normal", "low"}, priority);
 }
 
 std::string_view name_of(RequestStatus status) {
-  switch (status) {
-    case RequestStatus::WAITING:
-      return "waiting";
-    case RequestStatus::PREFILLING:
-      return "prefilling";
-    case RequestStatus::RUNNING:
-      return "running";
-    case RequestStatus::COMPLETED:
-      return "completed";
-    case RequestStatus::CANCELLED:
-      return "cancelled";
-  }
-  return "unknown";
+  return name_in<RequestStatus::CANCELLED>(
+      {"waiting", "prefilling", "running", "completed", "cancelled"}, status);
 }
 
 std::string_view name_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kToolCalls:
-      return "tool_calls";
-    case FinishReason::kClient:
-      return "cancelled";
-    case FinishReason::kTimedOut:
-      return "timed_out";
-    case FinishReason::kError:
-      return "error";
-    case FinishReason::kDrained:
-      return "drained";
-  }
-  return "unknown";
+  return name_in<FinishReason::kDrained>(
+      {"stop", "length", "tool_calls", "cancelled", "timed_out", "error", "drained"}, reason);
 }
 
 std::string_view name_of(WaitReason reason) {
-  switch (reason) {
-    case WaitReason::kNone:
-      return "none";
-    case WaitReason::kBehindOthers:
-      return "behind_others";
-    case WaitReason::kBatchFull:
-      return "batch_full";
-    case WaitReason::kNoBlocks:
-      return "no_blocks";
-    case WaitReason::kStepBudget:
-      return "step_budget";
-    case WaitReason::kPrefixUnderWay:
-      return "prefix_under_way";
-    case WaitReason::kHeldBack:
-      return "held_back";
-  }
-  return "unknown";
+  return name_in<WaitReason::kHeldBack>({"none", "behind_others", "batch_full", "no_blocks",
+                                         "step_budget", "prefix_under_way", "held_back"},
+                                        reason);
 }
 
 std::string Explanation::describe() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,12 @@ namespace skein {
 // client.
 enum class Priority : uint8_t { HIGH = 0, NORMAL = 1, LOW = 2 };
 inline constexpr uint32_t kPriorities = 3;
+
+// The endpoint decides first, then the key's tier. Nothing that a client
+// sends takes part.
+constexpr Priority request_class(bool batch_route, std::optional<Priority> tier) {
+  return batch_route ? Priority::LOW : tier.value_or(Priority::NORMAL);
+}
 
 enum class RequestStatus : uint8_t {
   WAITING,     // in the queue: new, or preempted

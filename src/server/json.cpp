@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <exception>
 #include <numeric>
 #include <utility>
 #include <vector>

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "engine/loop/request_class.h"
 #include "server/context.h"
 
 namespace skein {

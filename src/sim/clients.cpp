@@ -1,5 +1,4 @@
 // The clients of a simulated run: they submit, misbehave and hang up.
-#include <algorithm>
 
 #include "sim/simulator.h"
 

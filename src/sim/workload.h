@@ -1,10 +1,8 @@
 // A simulated run: a seed decides the scheduler's limits, the load and the faults.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
-#include <string_view>
 #include <vector>
 
 #include "base/ids.h"

@@ -2,7 +2,6 @@
 // hand-written equivalent of one published regex, in linear time on any input.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>

@@ -1,7 +1,6 @@
 // UTF-8, strictly: no overlong forms, surrogates or code points above U+10FFFF. Pure functions.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,9 +1,8 @@
-#include "base/cpus.h"
-
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <string>
 
+#include "base/resources.h"
 #include "base/root_folder.h"
 
 namespace skein {

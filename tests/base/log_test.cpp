@@ -10,8 +10,6 @@
 #include <thread>
 #include <unistd.h>
 
-#include "base/background_log.h"
-
 namespace skein {
 namespace {
 

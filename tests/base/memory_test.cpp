@@ -1,7 +1,6 @@
-#include "base/memory.h"
-
 #include <gtest/gtest.h>
 
+#include "base/resources.h"
 #include "base/root_folder.h"
 
 namespace skein {

@@ -5,9 +5,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/plot.h"
-#include "bench/text_table.h"
-
 namespace skein::bench {
 namespace {
 

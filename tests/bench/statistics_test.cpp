@@ -1,8 +1,5 @@
-#include "bench/statistics.h"
-
 #include <gtest/gtest.h>
 
-#include "bench/machine.h"
 #include "bench/result.h"
 #include "bench/roofline.h"
 #include "format/test_folder.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/loading/load_tokenizer.h"
+#include "engine/loading/load_text.h"
 #include "format/test_folder.h"
 #include "format/weight_source.h"
 

@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/loading/load_chat_template.h"
-#include "engine/loading/load_tokenizer.h"
+#include "engine/loading/load_text.h"
 #include "format/gguf_writer.h"
 #include "format/safetensors_writer.h"
 #include "format/test_folder.h"

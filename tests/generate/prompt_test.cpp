@@ -4,7 +4,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
-#include "engine/loading/load_chat_template.h"
+#include "engine/loading/load_text.h"
 #include "engine/models.h"
 #include "model/goldens.h"
 

@@ -9,7 +9,6 @@
 
 #include "fuzz/small_tokenizers.h"
 #include "text/added_tokens.h"
-#include "text/charsmap.h"
 #include "text/normalizer.h"
 #include "text/utf8.h"
 

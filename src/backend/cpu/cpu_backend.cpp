@@ -1,7 +1,6 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "engine/loading/load_chat_template.h"
-#include "engine/loading/sampling_defaults.h"
+#include "engine/loading/load_text.h"
 
 namespace skein {
 
@@ -56,6 +55,19 @@ void LoadedModel::load_text() {
   auto chat_template = load_chat_template(source_);
   chat_template_status_ = chat_template.status();
   if (chat_template.ok()) chat_template_.emplace(std::move(*chat_template));
+}
+
+Status check_model(const std::string& path, uint32_t max_context) {
+  SKEIN_ASSIGN(const WeightSource source, open_model(path));
+  // A model without usable text can be served by ids, so that their statuses count for nothing
+  // here.
+  std::vector<std::string> ignored;
+  (void)read_sampling_defaults(source, ignored);
+  (void)load_tokenizer(source).status();
+  (void)load_chat_template(source).status();
+  const Status checked = Decoder::check_source(source, max_context);
+  if (checked.ok()) return {};
+  return {checked.code(), fmt::format("{}: {}", path, checked.message())};
 }
 
 }  // namespace skein

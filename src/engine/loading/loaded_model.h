@@ -19,7 +19,7 @@
 #include "base/compute_pool.h"
 #include "base/status.h"
 #include "engine/forms/form_cache.h"
-#include "engine/loading/load_tokenizer.h"
+#include "engine/loading/load_text.h"
 #include "engine/sampling/sampling_params.h"
 #include "format/weight_source.h"
 #include "model/decoder.h"
@@ -95,5 +95,11 @@ class LoadedModel {
   uint32_t vocab_ = 0;
   SamplingParams sampling_defaults_;
 };
+
+// Reads what a model's files say as a load reads it, to see whether that can be done at all: opens
+// and interprets everything that a load interprets: headers, metadata, JSON, tokenizer, chat
+// template, sampling defaults, the config and every tensor's presence and shape. Nothing is packed
+// and nothing is kept. The status is the one that LoadedModel::load would give for these files.
+Status check_model(const std::string& path, uint32_t max_context);
 
 }  // namespace skein

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <system_error>
-#include <utility>
 
 #include "base/log.h"
 #include "base/patience.h"

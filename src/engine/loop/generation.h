@@ -12,8 +12,6 @@
 #include "base/time.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/sampling_params.h"
-#include "sched/queue_door.h"
-#include "sched/scheduler.h"
 #include "sched/types.h"
 
 namespace skein {
@@ -34,13 +32,6 @@ struct GenerationRequest {
   bool wants_hidden = false;
   std::shared_ptr<const Form> form = {};  // of the model that it goes to; none: nullptr
 };
-
-// What is wrong with a request whatever the state of an engine with this configuration: the errors
-// that InferenceService::submit names first.
-Status check_request(GenerationRequest& request, const SchedulerConfig& config);
-
-// Takes a place at the door; kResourceExhausted, with both numbers, when there is none.
-Status enter_queue(QueueDoor& door, const GenerationRequest& request, TimeUs now);
 
 // The last thing that a stream says.
 struct GenerationEnd {

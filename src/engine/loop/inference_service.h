@@ -27,7 +27,6 @@
 #include "engine/loop/snapshot.h"
 #include "engine/loop/step_watch.h"
 #include "engine/loop/token_stream.h"
-#include "engine/loop/watchdog.h"
 #include "sched/queue_door.h"
 #include "sched/scheduler.h"
 #include "sched/types.h"

@@ -1,7 +1,6 @@
 #include "engine/loop/step_ring.h"
 
 #include <exception>
-#include <utility>
 
 #include "base/log.h"
 

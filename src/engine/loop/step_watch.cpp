@@ -1,6 +1,7 @@
 #include "engine/loop/step_watch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -14,6 +15,32 @@ namespace {
 constexpr TimeUs kSlowStepUs = 250 * kUsPerMs;
 
 }  // namespace
+
+Watchdog::Watchdog(TimeUs interval_us, std::function<void()> look)
+    : interval_us_(interval_us), look_(std::move(look)), thread_([this] { run(); }) {}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Watchdog::run() {
+  std::unique_lock lock(mutex_);
+  const std::chrono::microseconds interval(interval_us_);
+  while (!changed_.wait_for(lock, interval, [this] { return ends_; })) {
+    lock.unlock();
+    try {
+      look_();
+    } catch (const std::exception&) {
+      // Out of memory, most likely: a log line would need some, too. It looks again.
+    }
+    lock.lock();
+  }
+}
 
 TimeUs watch_interval_us(TimeUs step_timeout_us) {
   return std::clamp<TimeUs>(step_timeout_us / 8, kUsPerMs, kSlowStepUs);

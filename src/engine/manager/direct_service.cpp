@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <new>
-#include <optional>
 #include <utility>
 
 namespace skein {

@@ -1,6 +1,5 @@
 #include "engine/sampling/sampling_params.h"
 
-#include <algorithm>
 #include <string_view>
 
 namespace skein {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "text/stop_matcher.h"
+#include "text/text_assembler.h"
 
 namespace skein::api {
 

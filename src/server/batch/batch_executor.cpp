@@ -9,7 +9,6 @@
 #include "server/answer/answer_job.h"
 #include "server/api/fields.h"
 #include "server/batch/batch_request.h"
-#include "server/batch/batch_runner.h"
 
 namespace skein {
 namespace {

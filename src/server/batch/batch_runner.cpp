@@ -1,6 +1,5 @@
 #include "server/batch/batch_runner.h"
 
-#include <algorithm>
 #include <chrono>
 #include <set>
 #include <utility>

@@ -10,20 +10,43 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "server/batch/batch_input.h"
+#include "base/status.h"
+#include "server/store/batch_store.h"
+#include "server/store/file_folder.h"
 #include "server/store/store.h"
 
 namespace skein {
+
+inline constexpr size_t kMaxBatchLines = 50'000;
+inline constexpr size_t kMaxLineBytes = size_t{8} << 20;  // the limit of a request's body
+
+// A batch's input file is JSONL, one {custom_id, method, url, body} a line.
+//
+// What makes the file as a whole useless fails the batch, as OpenAI does: no line at all, too many
+// lines, a custom_id that two lines share, a method or url that is not the batch's, or not one line
+// that can be run. A line that is merely broken itself (no JSON, no custom_id, no body, too long)
+// becomes a result with status 400 for that line, and the others run.
+struct BatchInput {
+  std::vector<InputLine> lines;
+  std::vector<BatchError> errors;  // not empty: the batch fails; at most 100 are listed
+};
+
+// Reads the file once, a piece at a time. Fails only when it cannot be read, and with kUnavailable
+// when `stop` says true, which is asked before every piece.
+Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoint,
+                                    const std::function<bool()>& stop = {});
 
 class BatchValidator {
  public:

@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "server/http/address.h"
 #include "server/http/byte_budget.h"
 #include "server/http/message.h"
+#include "server/http/places.h"
 #include "server/http/request_parser.h"
 #include "server/http/responder.h"
 #include "server/http/workers.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "server/store/batch_store.h"
-#include "server/store/schema.h"
+#include "server/store/database.h"
 #include "server/store/sqlite/sqlite_database.h"
 #include "server/store/store.h"
 

@@ -1,5 +1,6 @@
 #include "server/store/batch_store.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "server/store/file_store.h"
@@ -8,6 +9,12 @@
 
 namespace skein {
 namespace {
+
+std::optional<BatchStatus> batch_status_named(std::string_view name) {
+  const auto* const it = std::find(kBatchStatusNames.begin(), kBatchStatusNames.end(), name);
+  if (it == kBatchStatusNames.end()) return std::nullopt;
+  return static_cast<BatchStatus>(it - kBatchStatusNames.begin());
+}
 
 #define SKEIN_LIVE "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
 

@@ -25,9 +25,24 @@
 #include <vector>
 
 #include "base/status.h"
-#include "server/store/dialect.h"
 
 namespace skein {
+
+// What two kinds of databases spell differently. A driver has one of these; all other SQL of the
+// store is written once, in what they have in common: $1 for parameters, RETURNING, ON CONFLICT.
+struct SqlDialect {
+  // The steps that lead from an empty database to today's. A step is never edited once it is
+  // released; what changes is added as a new one.
+  std::span<const char* const> schema;
+  std::string version;      // a query: how many of those steps the database has been through
+  std::string set_version;  // the number follows
+  std::string begin;        // of a transaction that reads what it will change
+  // Behind the choice of lines to claim: passes over those that another server is claiming just
+  // now.
+  std::string skip_locked;
+  // Whether a text is in the list that a parameter holds as a JSON array; {} is the parameter.
+  std::string one_of;
+};
 
 // What a parameter is bound to; std::monostate is NULL.
 using SqlValue =
@@ -91,5 +106,14 @@ class Database {
   // What `work` does is kept whole, or not at all when it fails.
   Status transaction(const std::function<Status()>& work);
 };
+
+// The database's tables, as the steps of its SqlDialect make them.
+// kInvalidArgument when the database is from a newer skein.
+Status check_version(Database& db);
+
+// Brings the database up to version `to` (or to today's) in one transaction; two processes that
+// migrate at once take turns. kInvalidArgument as check_version().
+Status migrate(Database& db, size_t to);
+Status migrate(Database& db);
 
 }  // namespace skein

@@ -1,7 +1,6 @@
 // Pages of rows that have an id, an owner and a place in time (`seq`).
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>

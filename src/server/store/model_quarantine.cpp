@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <sys/stat.h>
 #include <utility>
-#include <vector>
 
 #include "base/folder.h"
 #include "base/hash.h"

@@ -9,8 +9,6 @@
 // again at every tick of the store, so that a later death is not blamed on a load that went well.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,8 +66,14 @@ enum class BatchStatus : uint8_t {
 };
 inline constexpr size_t kBatchStatuses = 8;
 
-std::string_view name_of(BatchStatus status);  // as the API spells it: "in_progress"
-std::optional<BatchStatus> batch_status_named(std::string_view name);
+inline constexpr std::array<std::string_view, kBatchStatuses> kBatchStatusNames = {
+    "validating", "in_progress", "finalizing", "completed",
+    "failed",     "expired",     "cancelling", "cancelled"};
+
+// As the API spells it.
+constexpr std::string_view name_of(BatchStatus status) {
+  return kBatchStatusNames[static_cast<size_t>(status)];
+}
 
 // Whether the batch still has work to do or files to write.
 constexpr bool is_live(BatchStatus status) {

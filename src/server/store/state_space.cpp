@@ -1,7 +1,6 @@
 #include "server/store/state_space.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,7 +8,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "base/log.h"
 #include "server/store/file_folder.h"
 
 namespace skein {

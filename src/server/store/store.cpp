@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "server/store/database.h"
 #include "server/store/random.h"
-#include "server/store/schema.h"
 #include "server/store/sqlite/sqlite_database.h"
 
 namespace skein {

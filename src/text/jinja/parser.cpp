@@ -1,7 +1,5 @@
 #include "text/jinja/parser.h"
 
-#include <algorithm>
-
 #include "text/jinja/python_text.h"
 #include "text/jinja/runtime.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include "text/jinja/python_text.h"
 
@@ -153,44 +154,14 @@ bool DictObject::set(const Value& key, Value value) {
 }
 
 std::string_view type_name(const Value& value) {
-  switch (value.kind()) {
-    case Kind::kUndefined:
-      return "Undefined";
-    case Kind::kNone:
-      return "NoneType";
-    case Kind::kBool:
-      return "bool";
-    case Kind::kInt:
-      return "int";
-    case Kind::kFloat:
-      return "float";
-    case Kind::kString:
-      return value.string().markup ? "Markup" : "str";
-    case Kind::kList:
-      return "list";
-    case Kind::kTuple:
-      return "tuple";
-    case Kind::kView:
-    case Kind::kIterator:
-      return value.sequence().label;
-    case Kind::kRange:
-      return "range";
-    case Kind::kDict:
-      return "dict";
-    case Kind::kNamespace:
-      return "Namespace";
-    case Kind::kFunction:
-      return "function";
-    case Kind::kMacro:
-      return "Macro";
-    case Kind::kLoop:
-      return "LoopContext";
-    case Kind::kCycler:
-      return "Cycler";
-    case Kind::kJoiner:
-      return "Joiner";
-  }
-  return "object";
+  if (value.is(Kind::kView) || value.is(Kind::kIterator)) return value.sequence().label;
+  if (value.is_string() && value.string().markup) return "Markup";
+  static constexpr std::string_view kNames[] = {
+      "Undefined", "NoneType", "bool",  "int",  "float",     "str",      "list",  "tuple",
+      "",          "",         "range", "dict", "Namespace", "function", "Macro", "LoopContext",
+      "Cycler",    "Joiner"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Kind::kJoiner) + 1);
+  return kNames[static_cast<size_t>(value.kind())];
 }
 
 bool truthy(const Value& value) {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "engine/evaluation/divergence.h"
 #include "engine/tiny_model.h"
 
 namespace skein {

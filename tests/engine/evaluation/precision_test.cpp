@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/evaluation/divergence.h"
 #include "engine/evaluation/evaluate.h"
 #include "format/json.h"
 #include "format/test_folder.h"

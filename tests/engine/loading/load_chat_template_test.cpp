@@ -1,8 +1,7 @@
-#include "engine/loading/load_chat_template.h"
-
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/loading/load_text.h"
 #include "format/gguf_writer.h"
 #include "format/safetensors_writer.h"
 #include "format/test_folder.h"

@@ -1,12 +1,11 @@
 // What model files say about their tokenizers, right and wrong, and the stop set.
-#include "engine/loading/load_tokenizer.h"
-
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
+#include "engine/loading/load_text.h"
 #include "engine/models.h"
 #include "format/gguf_writer.h"
 #include "format/safetensors_writer.h"

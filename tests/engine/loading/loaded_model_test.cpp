@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/loading/sampling_defaults.h"
+#include "engine/loading/load_text.h"
 #include "engine/models.h"
 #include "engine/tiny_model.h"
 #include "format/gguf_writer.h"

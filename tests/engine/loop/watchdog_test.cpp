@@ -1,11 +1,11 @@
 // Watchdog: it looks again and again, whatever a look does, until it is destroyed.
-#include "engine/loop/watchdog.h"
-
 #include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
 #include <stdexcept>
 #include <thread>
+
+#include "engine/loop/step_watch.h"
 
 namespace skein {
 namespace {

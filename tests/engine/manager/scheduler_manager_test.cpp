@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include "engine/loop/request_class.h"
 #include "engine/manager_fixture.h"
+#include "sched/types.h"
 
 namespace skein {
 namespace {

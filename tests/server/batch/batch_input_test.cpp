@@ -1,11 +1,10 @@
-#include "server/batch/batch_input.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "format/test_folder.h"
+#include "server/batch/batch_validator.h"
 #include "server/store/store_helpers.h"
 
 namespace skein {

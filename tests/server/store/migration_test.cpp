@@ -10,7 +10,7 @@
 
 #include "format/test_folder.h"
 #include "server/store/backup.h"
-#include "server/store/schema.h"
+#include "server/store/database.h"
 #include "server/store/sqlite/sqlite_database.h"
 #include "server/store/store_helpers.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "format/test_folder.h"
-#include "server/store/schema.h"
+#include "server/store/database.h"
 #include "server/store/sqlite/sqlite_database.h"
 #include "server/store/store_helpers.h"
 

@@ -1,6 +1,8 @@
-#include "engine/loading/load_tokenizer.h"
+#include "engine/loading/load_text.h"
 
 #include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
 #include <optional>
 #include <set>
 #include <string>
@@ -8,7 +10,6 @@
 #include <utility>
 
 #include "engine/loading/gguf_tokenizer.h"
-#include "engine/loading/load_chat_template.h"
 #include "text/markers.h"
 #include "text/tokenizer_json.h"
 
@@ -160,6 +161,73 @@ Result<LoadedTokenizer> load_folder(const WeightSource& source) {
   return finish(std::move(spec), bos, eos, stops);
 }
 
+// A token of tokenizer_config.json: its text, or an object with the text as "content".
+Result<std::string> folder_token(const Json& config, const char* key) {
+  if (!config.is_object()) return std::string();
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return std::string();
+  if (found->is_string()) return found->get_ref<const std::string&>();
+  if (found->is_object()) {
+    const auto content = found->find("content");
+    if (content != found->end() && content->is_string()) {
+      return content->get_ref<const std::string&>();
+    }
+  }
+  return invalid_argument("tokenizer_config.json: {} is neither a string nor has it content", key);
+}
+
+// A token of a GGUF file: the text at the id's place in the vocabulary.
+Result<std::string> gguf_token(const gguf::Metadata& metadata, std::string_view key) {
+  constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+  if (!metadata.has(key) || !metadata.has(kTokens)) return std::string();
+  SKEIN_ASSIGN(const uint32_t id, metadata.get<uint32_t>(key));
+  SKEIN_ASSIGN(const gguf::StringArray tokens, metadata.get<gguf::StringArray>(kTokens));
+  if (id >= tokens.size()) {
+    return out_of_range("{} is {}, the vocabulary has {} tokens", key, id, tokens.size());
+  }
+  return std::string(tokens[id]);
+}
+
+struct Field {
+  std::string_view name;  // in generation_config.json
+  std::string_view gguf;
+  void (*set)(SamplingParams& params, double value);
+};
+
+uint32_t count_of(double value) {
+  return value > 0 && value < UINT32_MAX ? static_cast<uint32_t>(value) : 0;  // -1 is off too
+}
+
+constexpr Field kFields[] = {
+    {"temperature", "general.sampling.temp",
+     [](SamplingParams& p, double v) { p.temperature = static_cast<float>(v); }},
+    {"top_k", "general.sampling.top_k", [](SamplingParams& p, double v) { p.top_k = count_of(v); }},
+    {"top_p", "general.sampling.top_p",
+     [](SamplingParams& p, double v) { p.top_p = static_cast<float>(v); }},
+    {"min_p", "general.sampling.min_p",
+     [](SamplingParams& p, double v) { p.min_p = static_cast<float>(v); }},
+    {"typical_p", "general.sampling.typ_p",
+     [](SamplingParams& p, double v) { p.typical_p = static_cast<float>(v); }},
+    {"repetition_penalty", "general.sampling.penalty_repeat",
+     [](SamplingParams& p, double v) { p.repetition_penalty = static_cast<float>(v); }},
+};
+
+// nullopt when the files do not say; NaN when what they say is no number.
+std::optional<double> value_of(const WeightSource& source, const Field& field) {
+  if (source.kind() == SourceKind::kGguf) {
+    const gguf::Metadata& metadata = source.metadata();
+    if (!metadata.has(field.gguf)) return std::nullopt;
+    if (const auto real = metadata.get<double>(field.gguf); real.ok()) return *real;
+    const auto whole = metadata.get<int64_t>(field.gguf);
+    return whole.ok() ? static_cast<double>(*whole) : std::nan("");
+  }
+  const Json& config = source.documents().generation_config;
+  if (!config.is_object()) return std::nullopt;
+  const auto found = config.find(field.name);
+  if (found == config.end() || found->is_null()) return std::nullopt;
+  return found->is_number() ? found->get<double>() : std::nan("");
+}
+
 }  // namespace
 
 Result<LoadedTokenizer> load_tokenizer(const WeightSource& source) {
@@ -167,6 +235,48 @@ Result<LoadedTokenizer> load_tokenizer(const WeightSource& source) {
       source.kind() == SourceKind::kGguf ? load_gguf(source) : load_folder(source);
   if (loaded.ok()) return loaded;
   return Status(loaded.status().code(), source.path() + ": " + loaded.message());
+}
+
+Result<ChatTemplateSource> read_chat_template(const WeightSource& source) {
+  ChatTemplateSource out;
+  SKEIN_ASSIGN(const auto text, source.chat_template());
+  SKEIN_ASSIGN(const auto tool_use, source.chat_template("tool_use"));
+  if (text) out.text = std::string(*text);
+  if (tool_use) out.tool_use = std::string(*tool_use);
+  if (source.kind() == SourceKind::kGguf) {
+    SKEIN_ASSIGN(out.bos_token, gguf_token(source.metadata(), "tokenizer.ggml.bos_token_id"));
+    SKEIN_ASSIGN(out.eos_token, gguf_token(source.metadata(), "tokenizer.ggml.eos_token_id"));
+  } else {
+    SKEIN_ASSIGN(out.bos_token, folder_token(source.documents().tokenizer_config, "bos_token"));
+    SKEIN_ASSIGN(out.eos_token, folder_token(source.documents().tokenizer_config, "eos_token"));
+  }
+  return out;
+}
+
+Result<ChatTemplate> load_chat_template(const WeightSource& source) {
+  SKEIN_ASSIGN(const ChatTemplateSource text, read_chat_template(source));
+  Result<ChatTemplate> chat = ChatTemplate::create(text);
+  if (chat.ok()) return chat;
+  return Status(chat.status().code(), fmt::format("{}: {}", source.path(), chat.message()));
+}
+
+SamplingParams read_sampling_defaults(const WeightSource& source,
+                                      std::vector<std::string>& ignored) {
+  SamplingParams params;
+  for (const Field& field : kFields) {
+    const std::optional<double> value = value_of(source, field);
+    if (!value) continue;
+    SamplingParams changed = params;
+    field.set(changed, *value);
+    const Status status = std::isnan(*value) ? invalid_argument("{} is no number", field.name)
+                                             : changed.validate(UINT32_MAX);
+    if (status.ok()) {
+      params = std::move(changed);
+    } else {
+      ignored.push_back(status.message());
+    }
+  }
+  return params;
 }
 
 }  // namespace skein

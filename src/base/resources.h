@@ -1,0 +1,22 @@
+// How much of the machine this process may use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace skein {
+
+// How many threads are worth computing with: cores that this process may run on, each counted once
+// however many threads of its own it has, or what the control groups above it grant in whole CPUs,
+// whichever is less; 1 at least. `root` is where /proc and /sys are looked for; tests give a folder
+// of their own.
+uint32_t usable_cpus(const std::string& root = "");
+
+// The memory that it may still take, in bytes: the least of what the machine has available and of
+// what every control group (version 2 or 1) above this process leaves: its limit less its use,
+// where file cache does not count as use, since the kernel gives it back on demand. UINT64_MAX when
+// nothing can be read. `root` is where /proc and /sys are looked for; tests give a folder of their
+// own.
+uint64_t available_memory(const std::string& root = "");
+
+}  // namespace skein
