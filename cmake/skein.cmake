@@ -75,7 +75,7 @@ if(SKEIN_TESTS)
   find_package(GTest REQUIRED)
   add_executable(skein_test_headers EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/empty.cpp)
   target_link_libraries(skein_test_headers PRIVATE skein_flags GTest::gtest_main GTest::gmock fmt::fmt)
-  target_compile_options(skein_test_headers PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(skein_test_headers PRIVATE $<$<CONFIG:Release>:-O0>)
   target_precompile_headers(skein_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h>
     <nlohmann/json.hpp> <algorithm> <chrono> <filesystem> <fstream> <functional> <map> <memory> <string>
     <thread> <vector>)
@@ -92,7 +92,7 @@ function(skein_test name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE SKEIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   # What is tested is compiled for speed, tests are compiled for the time that compiling takes.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
   target_precompile_headers(${name} REUSE_FROM skein_test_headers)
   if(SKEIN_UNITY)
     _skein_unity(${name})
