@@ -53,12 +53,15 @@ endif()
 # A bare name in LINKS is another folder of src/. With SKEIN_UNITY several sources are compiled as
 # one, which takes a third of the time; OBJECT_PER_SOURCE keeps a library out of that. NUMERIC: it is
 # kernels and what surrounds them, and is not hardened. PARSES: it reads what comes from outside, so with SKEIN_FUZZ it tells libFuzzer
-# where an input has been.
+# where an input has been. BUSY: its tests spend their time in it, so it is optimized under sanitizers, too.
 function(skein_library name)
-  cmake_parse_arguments(ARG "OBJECT_PER_SOURCE;NUMERIC;PARSES" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "OBJECT_PER_SOURCE;NUMERIC;PARSES;BUSY" "" "SOURCES;LINKS" ${ARGN})
   add_library(skein_${name} STATIC ${ARG_SOURCES})
   if(SKEIN_FUZZ AND ARG_PARSES)
     target_compile_options(skein_${name} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+  if(SKEIN_SANITIZE AND ARG_BUSY)
+    target_compile_options(skein_${name} PRIVATE -O1)
   endif()
   if(NOT ARG_NUMERIC)
     target_link_libraries(skein_${name} PRIVATE skein_hardening)
