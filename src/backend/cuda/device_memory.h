@@ -28,6 +28,8 @@ Result<Buffer> allocate_device(size_t bytes);
 class Scratch {
  public:
   float* take(size_t floats);
+  // Whether take() will leave it where it is.
+  bool holds(size_t floats) const { return floats * sizeof(float) <= memory_.bytes(); }
   // How often it has moved.
   uint64_t moves() const { return moves_; }
 

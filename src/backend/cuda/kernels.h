@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 
+#include "backend/f16_tiles.h"
 #include "backend/kv.h"
 #include "backend/op_params.h"
+#include "base/ids.h"
 
 namespace skein::cuda {
 
@@ -60,7 +62,7 @@ struct DeviceRoutes {
 // One layer of a paged cache. Block b, head h holds its keys, [head_dim][kBlockTokens], then its
 // values, [kBlockTokens][head_dim], either followed by [kBlockTokens] float scales for kInt8.
 // in_pairs: keys are [kBlockTokens][stride] and values [stride][kBlockTokens], with zeros from
-// head_dim on.
+// head_dim on, in the places that key_index and value_index say.
 struct DeviceKv {
   std::byte* data = nullptr;  // of block 0
   size_t block_bytes = 0;     // from a block to the next
@@ -71,6 +73,17 @@ struct DeviceKv {
   KvType type = KvType::kF32;
   bool in_pairs = false;
 };
+
+// Where a number of a head lies with in_pairs. Pieces of eight numbers change places within a row,
+// so that what a tensor core reads at once of several rows lies in different banks of shared
+// memory.
+SKEIN_HOST_DEVICE constexpr uint32_t key_index(uint32_t stride, uint32_t slot, uint32_t d) {
+  const uint32_t pieces = stride / 8, turns = pieces % 8 == 0 ? 8 : pieces % 4 == 0 ? 4 : 2;
+  return slot * stride + ((d / 8) ^ (slot % turns)) * 8 + d % 8;
+}
+SKEIN_HOST_DEVICE constexpr uint32_t value_index(uint32_t slot, uint32_t d) {
+  return d * uint32_t{kBlockTokens} + ((slot / 8) ^ (d / 2 % 4)) * 8 + slot % 8;
+}
 
 struct DeviceAttention {
   uint32_t heads = 0;

@@ -1,8 +1,11 @@
 // Products of tiles on tensor cores. A block of threads is one or two warpgroups that multiply, and
 // a warp of which one thread keeps a ring of copies under way.
+#include <type_traits>
+
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/products.h"
+#include "backend/cuda/segment_sums.cuh"
 
 namespace skein::cuda {
 namespace {
@@ -42,10 +45,17 @@ struct ProductParams {
   float* sums;  // of segments, [segment][row][output]; nullptr: `out` is written
   float* out;
   size_t out_stride;
-  const uint32_t* routes;  // of experts, as in ExpertTiles
+};
+
+struct ExpertParams : ProductParams {
+  const uint32_t* routes;  // as in ExpertTiles
   const uint32_t* experts;
   ExpertBlocks table;
 };
+
+// Kernels begin the sooner the less they are given.
+template <class S>
+using ParamsOf = std::conditional_t<S::kExperts, ExpertParams, ProductParams>;
 
 // One piece of work, the same for who copies and who multiplies.
 struct Item {
@@ -55,14 +65,14 @@ struct Item {
 };
 
 template <class S>
-__device__ uint32_t items_of(const ProductParams& p) {
+__device__ uint32_t items_of(const ParamsOf<S>& p) {
   const uint32_t row_tiles = groups_of(p.matrix.outputs, S::kGroups * kTileRows);
   return row_tiles * p.token_tiles * (S::kAdds ? 1 : p.matrix.segments);
 }
 
 // Neighbours share weights where there are several tiles of rows. False: there is nothing to do.
 template <class S>
-__device__ bool item_at(const ProductParams& p, uint32_t index, Item& item) {
+__device__ bool item_at(const ParamsOf<S>& p, uint32_t index, Item& item) {
   const uint32_t segments = S::kAdds ? 1 : p.matrix.segments;
   item.segment = index % segments;
   item.token_tile = index / segments % p.token_tiles;
@@ -103,7 +113,7 @@ __device__ Ring ring_of(const void* shared) {
 template <class S>
 class Stages {
  public:
-  __device__ explicit Stages(const ProductParams& p)
+  __device__ explicit Stages(const ParamsOf<S>& p)
       : p_(p), of_item_(S::kAdds ? p.matrix.input_blocks() : p.matrix.segment_blocks) {
     find_item();
   }
@@ -139,7 +149,7 @@ class Stages {
     while (any() && !item_at<S>(p_, index_, item_)) index_ += gridDim.x;
   }
 
-  const ProductParams& p_;
+  const ParamsOf<S>& p_;
   const uint32_t of_item_;
   uint32_t index_ = blockIdx.x, block_ = 0;
   Item item_;
@@ -148,7 +158,7 @@ class Stages {
 // By one thread. The first weights are under way before the kernel before has ended; which experts'
 // they are is not known then.
 template <class S>
-__device__ void copy_items(const ProductParams& p, const Ring& ring) {
+__device__ void copy_items(const ParamsOf<S>& p, const Ring& ring) {
   const uint64_t once = p.token_tiles > 1 ? evict_normally() : evict_first(), kept = evict_last();
   const auto stage_at = [&](uint32_t stage) { return ring.stages + stage * S::kStageBytes; };
   const auto full_at = [&](uint32_t stage) { return ring.full + stage * 8; };
@@ -176,7 +186,7 @@ __device__ void copy_items(const ProductParams& p, const Ring& ring) {
 
 // One segment: a chain from +0. A stage is given back when the products after it are under way.
 template <class S>
-__device__ void sum_segment(const ProductParams& p, const Ring& ring, Place& place,
+__device__ void sum_segment(const ParamsOf<S>& p, const Ring& ring, Place& place,
                             float (&sums)[S::kTokens / 2]) {
   const uint32_t group = threadIdx.x / kWarpgroup;
   const bool tells = threadIdx.x % kWarp == 0;
@@ -207,7 +217,7 @@ __device__ void sum_segment(const ProductParams& p, const Ring& ring, Place& pla
 }
 
 template <class S>
-__device__ void write_sums(const ProductParams& p, const Item& item,
+__device__ void write_sums(const ParamsOf<S>& p, const Item& item,
                            const float (&sums)[S::kTokens / 2]) {
   const uint32_t thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp;
   const uint32_t row = (item.row_tile * S::kGroups + threadIdx.x / kWarpgroup) * kTileRows +
@@ -224,7 +234,8 @@ __device__ void write_sums(const ProductParams& p, const Item& item,
       p.sums[(size_t{item.segment} * p.rows + token) * p.matrix.outputs + output] = sums[j];
       continue;
     }
-    const uint32_t to = S::kExperts ? p.routes[token] : token;
+    uint32_t to = token;
+    if constexpr (S::kExperts) to = p.routes[token];
     if (S::kExperts && to == UINT32_MAX) continue;
     const float value = sums[j] * scales[output] * p.x_scales[token];
     p.out[to * p.out_stride + output] = bias == nullptr ? value : value + bias[output];
@@ -232,7 +243,7 @@ __device__ void write_sums(const ProductParams& p, const Item& item,
 }
 
 template <class S>
-__device__ void multiply_items(const ProductParams& p, const Ring& ring) {
+__device__ void multiply_items(const ParamsOf<S>& p, const Ring& ring) {
   Place place;
   for (uint32_t index = blockIdx.x; index < items_of<S>(p); index += gridDim.x) {
     Item item;
@@ -257,7 +268,7 @@ __device__ void multiply_items(const ProductParams& p, const Ring& ring) {
 
 template <class S>
 __global__ void __launch_bounds__(S::kThreadsOfBlock, S::kShare)
-    multiply_tiles(const __grid_constant__ ProductParams p) {
+    multiply_tiles(const __grid_constant__ ParamsOf<S> p) {
   extern __shared__ __align__(1024) std::byte shared[];
   const Ring ring = ring_of<S>(shared);
   if (threadIdx.x == 0) {
@@ -298,7 +309,7 @@ cudaError_t set_shared_bytes() {
 }
 
 template <class S>
-void launch(const ProductParams& params, uint32_t processors, cudaStream_t stream) {
+void launch(const ParamsOf<S>& params, uint32_t processors, cudaStream_t stream) {
   const uint32_t row_tiles = groups_of(params.matrix.outputs, S::kGroups * kTileRows);
   const uint32_t items = row_tiles * params.token_tiles * (S::kAdds ? 1 : params.matrix.segments);
   const uint32_t blocks = std::min(items, processors * S::kShare);
@@ -339,21 +350,12 @@ void stream_rows(const ProductParams& params, uint32_t processors, cudaStream_t 
   launch<Stream<64, kBlocks>>(params, processors, stream);
 }
 
-// Sums of segments, in order, and what comes after.
 __global__ void __launch_bounds__(kThreads)
-    add_segment_sums(const __grid_constant__ ProductParams p) {
-  const auto* const scales =
-      reinterpret_cast<const float*>(p.matrix.blocks + p.matrix.block_bytes());
+    add_segment_sums(const __grid_constant__ SegmentSums sums, DeviceRows out) {
   const uint32_t n = blockIdx.x * kThreads + threadIdx.x, row = blockIdx.y;
   let_next_kernel_begin();
   wait_for_kernel_before();
-  if (n >= p.matrix.outputs) return;
-  const size_t plane = size_t{p.rows} * p.matrix.outputs;
-  const float* const first = p.sums + size_t{row} * p.matrix.outputs + n;
-  float total = first[0];
-  for (uint32_t s = 1; s < p.matrix.segments; ++s) total = total + first[s * plane];
-  const float value = total * scales[n] * p.x_scales[row];
-  p.out[row * p.out_stride + n] = p.bias == nullptr ? value : value + p.bias[n];
+  if (n < sums.outputs) row_at(out, row)[n] = product_at<1>(sums, row, n).at[0];
 }
 
 bool has_even_segments(const DeviceTiles& matrix) {
@@ -424,11 +426,11 @@ size_t sums_of_segments(const DeviceTiles& matrix, uint32_t rows) {
   return size_t{matrix.segments} * rows * matrix.outputs;
 }
 
-void multiply(const DeviceTiles& matrix, const float* bias, const ProductScratch& scratch,
-              DeviceRows out, uint32_t processors, cudaStream_t stream) {
-  if (out.rows == 0 || matrix.outputs == 0) return;
-  ProductParams params{matrix,  bias,     scratch.tiles, scratch.scales, scratch.rows, out.rows, 1,
-                       nullptr, out.data, out.stride,    nullptr,        nullptr,      {}};
+SegmentSums multiply(const DeviceTiles& matrix, const float* bias, const ProductScratch& scratch,
+                     DeviceRows out, uint32_t processors, cudaStream_t stream) {
+  if (out.rows == 0 || matrix.outputs == 0) return {};
+  ProductParams params{matrix,   bias, scratch.tiles, scratch.scales, scratch.rows,
+                       out.rows, 1,    nullptr,       out.data,       out.stride};
   if (is_streamed(out.rows)) {
     if (matrix.segments > 1) params.sums = scratch.sums;
     if (has_even_segments(matrix)) {
@@ -436,15 +438,14 @@ void multiply(const DeviceTiles& matrix, const float* bias, const ProductScratch
     } else {
       stream_rows<1>(params, processors, stream);
     }
-    if (matrix.segments > 1) {
-      const dim3 grid(groups_of(matrix.outputs, kThreads), out.rows);
-      launch_overlapped(add_segment_sums, grid, kThreads, 0, stream, params);
-    }
-    return;
+    if (matrix.segments == 1) return {};
+    const auto* const scales = reinterpret_cast<const float*>(matrix.blocks + matrix.block_bytes());
+    return {scratch.sums, scales, scratch.scales, bias, matrix.segments, out.rows, matrix.outputs};
   }
   if (matrix.segments == 1 && out.rows > 128) {
     params.token_tiles = groups_of(out.rows, WideTile::kTokens);
-    return launch<WideTile>(params, processors, stream);
+    launch<WideTile>(params, processors, stream);
+    return {};
   }
   params.token_tiles = groups_of(out.rows, 128);
   if (has_even_segments(matrix)) {
@@ -452,6 +453,12 @@ void multiply(const DeviceTiles& matrix, const float* bias, const ProductScratch
   } else {
     launch<Tile<1>>(params, processors, stream);
   }
+  return {};
+}
+
+void add_segments(const SegmentSums& sums, DeviceRows out, cudaStream_t stream) {
+  const dim3 grid(groups_of(sums.outputs, kThreads), sums.rows);
+  launch_overlapped(add_segment_sums, grid, kThreads, 0, stream, sums, out);
 }
 
 void sort_routes(const DeviceRoutes& routes, uint32_t count, uint32_t experts,
@@ -464,9 +471,11 @@ void multiply_experts(const ExpertBlocks& table, const DeviceTiles& shape, const
                       const ExpertTiles& tiles, const ProductScratch& scratch, DeviceRows out,
                       uint32_t processors, cudaStream_t stream) {
   if (out.rows == 0 || shape.outputs == 0) return;
-  const ProductParams params{
-      shape,   biases,   scratch.tiles, scratch.scales, scratch.rows,  tiles.rows(), tiles.tiles,
-      nullptr, out.data, out.stride,    tiles.routes,   tiles.experts, table};
+  const ExpertParams params{{shape, biases, scratch.tiles, scratch.scales, scratch.rows,
+                             tiles.rows(), tiles.tiles, nullptr, out.data, out.stride},
+                            tiles.routes,
+                            tiles.experts,
+                            table};
   const bool few = tiles.tile_rows == ExpertTile<8, 1>::kTokens;
   if (has_even_segments(shape)) {
     return few ? launch<ExpertTile<8, 2>>(params, processors, stream)

@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/tensor_attention.h"
 #include "backend/f16_tiles.h"
 
 namespace skein::cuda {
@@ -19,10 +20,24 @@ struct DeviceTiles : F16Tiles {
   const std::byte* blocks = nullptr;
 };
 
+// A product whose segments were summed apart: who reads it adds them up, in order.
+struct SegmentSums {
+  static constexpr uint32_t kMost = 8;  // segments
+  const float* planes = nullptr;        // [segment][row][output]; nullptr: there is none
+  const float* scales = nullptr;        // of outputs
+  const float* row_scales = nullptr;
+  const float* bias = nullptr;  // nullptr: none
+  uint32_t segments = 1;
+  uint32_t rows = 0;
+  uint32_t outputs = 0;
+};
+
 // Rows on their way into a product, as LinearInput has them.
 struct DeviceInput {
   DeviceRows x;
-  DeviceRows delta{};  // no data: none; never with an activation
+  const MergeParams* merge = nullptr;  // x is yet to be made of these spans; neither norm nor delta
+  DeviceRows delta{};                  // no data: none; never with an activation
+  SegmentSums delta_sums{};            // the same, not yet added up
   float delta_scale = 1;
   const DeviceNorm* norm = nullptr;
   const ActivationParams* activation = nullptr;
@@ -58,9 +73,11 @@ size_t sums_of_segments(const DeviceTiles& matrix, uint32_t rows);
 
 void to_tiles(const DeviceInput& in, const DeviceTiles& matrix, const ProductScratch& scratch,
               cudaStream_t stream);
-// `processors` is the number that the device has.
-void multiply(const DeviceTiles& matrix, const float* bias, const ProductScratch& scratch,
-              DeviceRows out, uint32_t processors, cudaStream_t stream);
+// `processors` is the number that the device has. Where segments are summed apart `out` is not
+// written: what is returned has planes then.
+SegmentSums multiply(const DeviceTiles& matrix, const float* bias, const ProductScratch& scratch,
+                     DeviceRows out, uint32_t processors, cudaStream_t stream);
+void add_segments(const SegmentSums& sums, DeviceRows out, cudaStream_t stream);
 
 void sort_routes(const DeviceRoutes& routes, uint32_t count, uint32_t experts,
                  const ExpertTiles& tiles, cudaStream_t stream);

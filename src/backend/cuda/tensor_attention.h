@@ -17,6 +17,7 @@ inline constexpr uint32_t kMostTensorHeadDim = 1024;
 struct SpanBatch {
   uint32_t spans = 0;
   uint32_t at_once = 0;
+  uint32_t most_blocks = 0;  // of threads that are worth having
 };
 
 // What spans give, for each query (a head of a row) and span of a batch, and what all spans before
@@ -33,9 +34,26 @@ struct SpanSums {
   static SpanSums in(float* memory, uint32_t rows, uint32_t heads, uint32_t spans);
 };
 
-// `memory` is what SpanSums::floats asks for batch.at_once spans.
-void attend_on_tensor_cores(DeviceRows q, const StepView& step, const DeviceKv& cache,
-                            const DeviceAttention& params, const SpanBatch& batch, float* memory,
-                            DeviceRows out, cudaStream_t stream);
+// Spans of a batch, to be merged in order, onto what those before gave.
+struct MergeParams {
+  StepView step;
+  DeviceAttention attention;
+  DeviceRows out;
+  uint32_t head_dim = 0;
+  uint32_t first_span = 0, spans = 0;
+  bool is_last = true;
+  SpanSums sums;
+};
+
+// Once for the current device.
+cudaError_t set_up_attention();
+
+// `memory` is what SpanSums::floats asks for batch.at_once spans. `out` is complete when what is
+// returned is merged, by merge_spans or on the way into a product (DeviceInput::merge). There is a
+// row at least.
+MergeParams attend_on_tensor_cores(DeviceRows q, const StepView& step, const DeviceKv& cache,
+                                   const DeviceAttention& params, const SpanBatch& batch,
+                                   float* memory, DeviceRows out, cudaStream_t stream);
+void merge_spans(const MergeParams& params, cudaStream_t stream);
 
 }  // namespace skein::cuda

@@ -26,6 +26,7 @@ void consume_parts(const WeightParts& whole, size_t first, size_t end, const Con
 TileProducts::TileProducts(uint32_t processors, cudaStream_t stream)
     : processors_(processors), stream_(stream) {
   check(set_up_products(), "kernels for sm_90a");
+  check(set_up_attention(), "kernels for sm_90a");
 }
 
 uint64_t TileProducts::matrix_bytes(const WeightView& part) {
@@ -84,13 +85,19 @@ ProductScratch TileProducts::scratch_for(const DeviceTiles& matrix, uint32_t row
           sums == 0 ? nullptr : sums_.take(sums), rows};
 }
 
-void TileProducts::linear(const DeviceInput& in, const Matrix& matrix, const float* bias,
-                          DeviceRows out) {
+SegmentSums TileProducts::linear(const DeviceInput& in, const Matrix& matrix, const float* bias,
+                                 DeviceRows out) {
   const DeviceTiles& tiles = device_tiles(matrix);
-  const ProductScratch scratch =
-      scratch_for(tiles, tiled_rows(out.rows), sums_of_segments(tiles, out.rows));
-  to_tiles(in, tiles, scratch, stream_);
-  multiply(tiles, bias, scratch, out, processors_, stream_);
+  const uint32_t rows = tiled_rows(out.rows);
+  const size_t sums = sums_of_segments(tiles, out.rows);
+  DeviceInput input = in;
+  if (in.delta_sums.planes != nullptr && !(sums_.holds(sums) && scales_.holds(rows))) {
+    add_segments(in.delta_sums, in.delta, stream_);  // they are about to lose their place
+    input.delta_sums = {};
+  }
+  const ProductScratch scratch = scratch_for(tiles, rows, sums);
+  to_tiles(input, tiles, scratch, stream_);
+  return multiply(tiles, bias, scratch, out, processors_, stream_);
 }
 
 void TileProducts::expert_linear(DeviceRows x, std::span<const std::unique_ptr<Matrix>> experts,

@@ -24,7 +24,10 @@ class TileProducts {
   static uint64_t matrix_bytes(const WeightView& part);
 
   // As Backend::linear and expert_linear; `in` says nothing of an addition before an activation.
-  void linear(const DeviceInput& in, const Matrix& matrix, const float* bias, DeviceRows out);
+  // Where what linear() returns has planes, `out` is what they add up to: they stay until the next
+  // product, and so does their place.
+  SegmentSums linear(const DeviceInput& in, const Matrix& matrix, const float* bias,
+                     DeviceRows out);
   void expert_linear(DeviceRows x, std::span<const std::unique_ptr<Matrix>> experts,
                      const float* biases, const DeviceRoutes& routes, DeviceRows out);
 

@@ -4,6 +4,8 @@
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/products.h"
+#include "backend/cuda/segment_sums.cuh"
+#include "backend/cuda/span_merge.cuh"
 
 namespace skein::cuda {
 namespace {
@@ -13,12 +15,15 @@ using arithmetic::fma;
 // Floats that are in shared memory at once; a multiple of the threads of a block.
 constexpr uint32_t kChunk = 4096;
 
-enum class Change : uint8_t { kNone, kNorm, kActivation };
+// kMerge: the rows are yet to be made, of spans of attention.
+enum class Change : uint8_t { kNone, kNorm, kActivation, kMerge };
 
 struct TileParams {
   DeviceRows x;
   DeviceRows delta;
+  SegmentSums delta_sums;
   float delta_scale;
+  MergeParams merge;
   DeviceNorm norm;
   ActivationParams activation;
   uint32_t width;
@@ -132,10 +137,184 @@ __global__ void __launch_bounds__(kBlock) make_tiles(const __grid_constant__ Til
   }
 }
 
+// Rows of few numbers, each kept by the thread that read them: 4 * kVectors for each of 512
+// threads. More threads would not fit beside those of a product, whose end they have to await.
+constexpr uint32_t kManyThreads = 512;
+
+// The numbers of a row as 16 lanes, each of which lies side by side.
+template <uint32_t kVectors>
+struct alignas(16) LaneRows {
+  float at[kLaneThreads][kVectors * 4 * kManyThreads / kLaneThreads + 4];
+};
+
+// The sum of a row, or of its squares, of which thread t has, in vector v, the numbers from
+// 4 * (v * kManyThreads + t) on.
+template <bool kSquares, uint32_t kVectors>
+__device__ float sum_in_lanes(uint32_t width, const Outputs<4> (&x)[kVectors],
+                              LaneRows<kVectors>& lanes) {
+  __shared__ float result;
+#pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    const uint32_t k = 4 * (v * kManyThreads + threadIdx.x);
+    for (uint32_t i = 0; i < 4; ++i) {
+      lanes.at[(k + i) % kLaneThreads][k / kLaneThreads] = k < width ? x[v].at[i] : 0.0F;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarp) {
+    const float* const own = lanes.at[threadIdx.x % kLaneThreads];
+    const uint32_t count = groups_of(width, 4 * kLaneThreads) * 4;  // what is beyond is zero
+    float lane = 0;
+#pragma unroll 8
+    for (uint32_t i = 0; i < count; i += 4) {
+      const float4 y = *reinterpret_cast<const float4*>(own + i);
+      lane = kSquares ? fma(y.x, y.x, lane) : lane + y.x;
+      lane = kSquares ? fma(y.y, y.y, lane) : lane + y.y;
+      lane = kSquares ? fma(y.z, y.z, lane) : lane + y.z;
+      lane = kSquares ? fma(y.w, y.w, lane) : lane + y.w;
+    }
+    lane = sum_of_lanes(lane);
+    if (threadIdx.x == 0) result = lane;
+  }
+  __syncthreads();
+  return result;
+}
+
+// Four numbers of a row, from k on, as they are before any norm. What the kernel adds or merges on
+// the way is written where it belongs.
+template <Change kChange>
+__device__ Outputs<4> load_numbers(const TileParams& p, uint32_t row, uint32_t k) {
+  float* const x = row_at(p.x, row) + k;
+  if constexpr (kChange == Change::kMerge) {
+    const auto merged =
+        merge_query<4>(p.merge, row, k / p.merge.head_dim, k % p.merge.head_dim).value;
+    *reinterpret_cast<float4*>(x) = {merged[0], merged[1], merged[2], merged[3]};
+    return {merged[0], merged[1], merged[2], merged[3]};
+  }
+  Outputs<4> out = load_outputs<4>(x);
+  if constexpr (kChange == Change::kActivation) {
+    Outputs<4> up{};
+    if (p.activation.kind != Activation::kGeluTanh) up = load_outputs<4>(x + p.width);
+    for (uint32_t i = 0; i < 4; ++i) out.at[i] = activated(p.activation, out.at[i], up.at[i]);
+    return out;
+  }
+  if (p.delta.data == nullptr) return out;
+  float* const delta = row_at(p.delta, row) + k;
+  Outputs<4> added;
+  if (p.delta_sums.planes == nullptr) {
+    added = load_outputs<4>(delta);
+  } else {
+    added = product_at<4>(p.delta_sums, row, k);
+    *reinterpret_cast<float4*>(delta) = {added.at[0], added.at[1], added.at[2], added.at[3]};
+  }
+  for (uint32_t i = 0; i < 4; ++i) out.at[i] = fma(p.delta_scale, added.at[i], out.at[i]);
+  *reinterpret_cast<float4*>(x) = {out.at[0], out.at[1], out.at[2], out.at[3]};
+  return out;
+}
+
+template <uint32_t kVectors>
+__device__ void norm_numbers(const TileParams& p, const Outputs<4> (&weights)[kVectors],
+                             Outputs<4> (&x)[kVectors]) {
+  const auto count = static_cast<float>(p.width);
+  const bool centers = p.norm.kind == NormKind::kLayer;
+  __shared__ LaneRows<kVectors> lanes;
+  if (centers) {
+    const float mean = sum_in_lanes<false>(p.width, x, lanes) / count;
+#pragma unroll
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      for (float& y : x[v].at) y = y - mean;
+    }
+  }
+  const float squares = sum_in_lanes<true>(p.width, x, lanes);
+  const float scale = 1.0F / sqrtf(squares / count + p.norm.epsilon);
+#pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    const uint32_t k = 4 * (v * kManyThreads + threadIdx.x);
+    for (uint32_t i = 0; i < 4; ++i) {
+      float y = x[v].at[i] * scale;
+      if (p.norm.weight != nullptr) y = y * weights[v].at[i];
+      if (p.norm.bias != nullptr && k < p.width) y = y + p.norm.bias[k + i];
+      x[v].at[i] = y;
+    }
+  }
+}
+
+template <uint32_t kVectors, Change kChange>
+__global__ void __launch_bounds__(kManyThreads, 2)
+    make_tiles_at_once(const __grid_constant__ TileParams p) {
+  const uint32_t row = blockIdx.x;
+  const auto first_of = [](uint32_t v) { return 4 * (v * kManyThreads + threadIdx.x); };
+  Outputs<4> weights[kVectors] = {}, x[kVectors] = {};
+  let_next_kernel_begin();
+  if (kChange == Change::kNorm && p.norm.weight != nullptr) {
+#pragma unroll
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      if (first_of(v) < p.width) weights[v] = load_outputs<4>(p.norm.weight + first_of(v));
+    }
+  }
+  wait_for_kernel_before();
+#pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    if (first_of(v) < p.width) x[v] = load_numbers<kChange>(p, row, first_of(v));
+  }
+  if constexpr (kChange == Change::kNorm) norm_numbers<kVectors>(p, weights, x);
+  uint32_t largest = 0;
+#pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    if (first_of(v) >= p.width) continue;
+    for (const float y : x[v].at) {
+      largest = max(largest, arithmetic::bits_of_float(y) & 0x7fffffffU);
+    }
+  }
+  const int32_t exponent = arithmetic::f16_exponent(largest_of<kManyThreads>(largest));
+  const float scale = arithmetic::power_of_two(exponent);
+  if (threadIdx.x == 0) p.scales[row] = arithmetic::power_of_two(-exponent);
+#pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    const uint32_t k = first_of(v);
+    if (k >= p.input_blocks * kTileInputs) continue;
+    std::byte* const block = p.tiles + size_t{k / kTileInputs} * p.tile_rows * (2 * kTileInputs);
+    uint32_t halves[4] = {};
+    for (uint32_t i = 0; i < 4 && k < p.width; ++i) halves[i] = f16_of(x[v].at[i] * scale);
+    *reinterpret_cast<uint2*>(block + offset_in_tile(row, k % kTileInputs)) = {
+        halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]};
+  }
+}
+
+constexpr uint32_t kFewRows = 132;
+
+bool is_aligned(const DeviceRows& rows) {
+  return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
+}
+
+// Whether rows of so many numbers, with the zeros at the end, fit into the registers of a block.
+bool fits_at_once(uint32_t numbers, bool normed) {
+  return numbers <= 4 * kManyThreads * (normed ? 4 : 8);  // a norm has them in shared memory, too
+}
+
+bool goes_at_once(const TileParams& p, uint32_t rows, bool normed) {
+  return rows <= kFewRows && p.routes == nullptr && p.width % 4 == 0 && is_aligned(p.x) &&
+         is_aligned(p.delta) && reinterpret_cast<uintptr_t>(p.norm.weight) % 16 == 0 &&
+         fits_at_once(p.input_blocks * kTileInputs, normed);
+}
+
+template <Change kChange>
+void launch_at_once(const TileParams& params, uint32_t rows, cudaStream_t stream) {
+  const uint32_t vectors = groups_of(params.input_blocks * kTileInputs, 4 * kManyThreads);
+  constexpr uint32_t kMost = kChange == Change::kNorm ? 4 : 8;
+  const auto kernel = vectors <= 1   ? make_tiles_at_once<1, kChange>
+                      : vectors <= 2 ? make_tiles_at_once<2, kChange>
+                      : vectors <= 4 ? make_tiles_at_once<4, kChange>
+                                     : make_tiles_at_once<kMost, kChange>;
+  launch_overlapped(kernel, rows, kManyThreads, 0, stream, params);
+}
+
 template <Change kChange>
 void launch_tiles(const TileParams& params, uint32_t rows, cudaStream_t stream) {
-  constexpr uint32_t kFewRows = 132;
   if (rows == 0) return;
+  if (goes_at_once(params, rows, kChange == Change::kNorm)) {
+    return launch_at_once<kChange>(params, rows, stream);
+  }
   if (rows <= kFewRows) {
     launch_overlapped(make_tiles<1024, kChange>, rows, 1024, 0, stream, params);
   } else {
@@ -147,22 +326,30 @@ void launch_tiles(const TileParams& params, uint32_t rows, cudaStream_t stream) 
 
 void to_tiles(const DeviceInput& in, const DeviceTiles& matrix, const ProductScratch& scratch,
               cudaStream_t stream) {
-  TileParams params{in.x,
-                    in.delta,
-                    in.delta_scale,
-                    {},
-                    {},
-                    in.width,
-                    nullptr,
-                    1,
-                    scratch.tiles,
-                    scratch.scales,
-                    scratch.rows,
-                    matrix.input_blocks()};
-  if (in.norm != nullptr) {
-    params.norm = *in.norm;
-    return launch_tiles<Change::kNorm>(params, in.x.rows, stream);
+  TileParams params{};
+  params.x = in.x;
+  params.delta = in.delta;
+  params.delta_sums = in.delta_sums;
+  params.delta_scale = in.delta_scale;
+  params.width = in.width;
+  params.rows_of_route = 1;
+  params.tiles = scratch.tiles;
+  params.scales = scratch.scales;
+  params.tile_rows = scratch.rows;
+  params.input_blocks = matrix.input_blocks();
+  if (in.norm != nullptr) params.norm = *in.norm;
+  const bool at_once = goes_at_once(params, in.x.rows, in.norm != nullptr);
+  if (in.delta_sums.planes != nullptr && !at_once) add_segments(in.delta_sums, in.delta, stream);
+  if (in.merge != nullptr) {
+    constexpr uint32_t kFewSpans = 8;
+    if (at_once && in.merge->head_dim % 4 == 0 && in.merge->spans <= kFewSpans &&
+        in.merge->first_span == 0) {
+      params.merge = *in.merge;
+      return launch_at_once<Change::kMerge>(params, in.x.rows, stream);
+    }
+    merge_spans(*in.merge, stream);
   }
+  if (in.norm != nullptr) return launch_tiles<Change::kNorm>(params, in.x.rows, stream);
   if (in.activation != nullptr) {
     params.activation = *in.activation;
     return launch_tiles<Change::kActivation>(params, in.x.rows, stream);
@@ -172,18 +359,15 @@ void to_tiles(const DeviceInput& in, const DeviceTiles& matrix, const ProductScr
 
 void to_expert_tiles(DeviceRows x, const ExpertTiles& tiles, uint32_t rows_of_route,
                      const DeviceTiles& shape, const ProductScratch& scratch, cudaStream_t stream) {
-  const TileParams params{x,
-                          {},
-                          1,
-                          {},
-                          {},
-                          shape.inputs,
-                          tiles.routes,
-                          rows_of_route,
-                          scratch.tiles,
-                          scratch.scales,
-                          scratch.rows,
-                          shape.input_blocks()};
+  TileParams params{};
+  params.x = x;
+  params.width = shape.inputs;
+  params.routes = tiles.routes;
+  params.rows_of_route = rows_of_route;
+  params.tiles = scratch.tiles;
+  params.scales = scratch.scales;
+  params.tile_rows = scratch.rows;
+  params.input_blocks = shape.input_blocks();
   launch_tiles<Change::kNone>(params, tiles.rows(), stream);
 }
 

@@ -1,0 +1,144 @@
+// The ops that are more than a launch, and what one of them leaves to the next.
+#include <algorithm>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/heads.h"
+
+namespace skein::cuda {
+namespace {
+
+// As many spans at a time as a quarter of a gibibyte has room for.
+// Few rows take what there is in turns: those that begin late have fetched nothing ahead.
+SpanBatch batch_of(uint32_t spans, size_t rows, uint32_t heads, const DeviceKv& cache,
+                   uint32_t processors) {
+  constexpr uint64_t kMostFloats = uint64_t{1} << 26;
+  const uint64_t each = std::max<uint64_t>(1, rows * heads * (cache.head_dim + 2));
+  return {spans, static_cast<uint32_t>(std::clamp<uint64_t>(kMostFloats / each, 1, spans)),
+          rows <= kMostRecordedRows ? 2 * processors : UINT32_MAX};
+}
+
+bool are_same(const DeviceRows& a, const DeviceRows& b) {
+  return a.data == b.data && a.rows == b.rows && a.width == b.width && a.stride == b.stride;
+}
+
+}  // namespace
+
+// The rows that were left for the next op, where that one cannot complete them on the way.
+void CudaBackend::finish() {
+  if (unfinished_.rows.data == nullptr) return;
+  const Unfinished left = std::exchange(unfinished_, {});
+  if (left.merge) {
+    merge_spans(*left.merge, stream_);
+  } else {
+    add_segments(left.sums, left.rows, stream_);
+  }
+  check_launch("finish");
+}
+
+void CudaBackend::linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) {
+  check_linear(in, matrix, out);
+  if (f16_) return linear_f16(in, matrix, bias, out);
+  finish();
+  if (in.delta.data) cuda::add(of(in.x), of(in.delta), in.delta_scale, stream_);
+  DeviceRows x = of(in.x);
+  if (in.norm != nullptr || in.activation != nullptr) {
+    const size_t width = in.width();
+    x = {changed_.take(in.x.rows * width), x.rows, static_cast<uint32_t>(width), width};
+    if (in.norm != nullptr) cuda::norm(of(in.x), of(*in.norm), x, stream_);
+    if (in.activation != nullptr) cuda::activate(of(in.x), *in.activation, x, stream_);
+  }
+  cuda::multiply(x, device_matrix(matrix), raw(bias), of(out), stream_);
+  check_launch("linear");
+}
+
+void CudaBackend::linear_f16(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) {
+  DeviceInput input;
+  input.x = of(in.x);
+  input.width = static_cast<uint32_t>(in.width());
+  input.activation = in.activation;
+  DeviceNorm norm;
+  if (in.norm != nullptr) {
+    norm = of(*in.norm);
+    input.norm = &norm;
+  }
+  const DeviceRows delta = in.delta.data ? of(in.delta) : DeviceRows();
+  const bool adds_on_the_way = unfinished_.sums.planes != nullptr && in.activation == nullptr &&
+                               are_same(delta, unfinished_.rows);
+  const bool merges_on_the_way = unfinished_.merge && are_same(input.x, unfinished_.rows) &&
+                                 in.norm == nullptr && in.activation == nullptr && !in.delta.data;
+  if (!adds_on_the_way && !merges_on_the_way) finish();
+  const Unfinished left = std::exchange(unfinished_, {});
+  if (adds_on_the_way) input.delta_sums = left.sums;
+  if (merges_on_the_way) input.merge = &*left.merge;
+  if (in.delta.data && in.activation != nullptr) {
+    cuda::add(input.x, delta, in.delta_scale, stream_);
+  } else if (in.delta.data) {
+    input.delta = delta;
+    input.delta_scale = in.delta_scale;
+  }
+  const SegmentSums sums = f16_->linear(input, matrix, raw(bias), of(out));
+  if (sums.planes != nullptr) unfinished_ = {of(out), sums, {}};
+  if (!defers_) finish();
+  check_launch("linear");
+}
+
+void CudaBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform, const Step& step,
+                         KvCache& kv, uint32_t layer, const AttentionParams& params, Rows out) {
+  check_attend(q, k, v, transform, step, kv, params, out);
+  const StepView& view = device_step(step).view();
+  const DeviceKv cache = device_kv(kv, layer);
+  const auto q_output = unfinished_.first_output(of(q)), k_output = unfinished_.first_output(of(k)),
+             v_output = unfinished_.first_output(of(v));
+  QkvSums sums;
+  if (cache.in_pairs && unfinished_.sums.planes != nullptr && transform.q_norm == nullptr &&
+      transform.k_norm == nullptr && q_output && k_output && v_output) {
+    sums = {std::exchange(unfinished_, {}).sums, *q_output, *k_output, *v_output};
+  }
+  finish();
+  if (transform.q_norm != nullptr) cuda::norm(of(q), of(*transform.q_norm), of(q), stream_);
+  if (transform.k_norm != nullptr) cuda::norm(of(k), of(*transform.k_norm), of(k), stream_);
+  const DeviceRows angles = transform.angles.data ? of(transform.angles) : DeviceRows();
+  const DeviceAttention attention{params.heads, params.scale, params.softcap, params.window,
+                                  raw(params.sinks)};
+  if (!cache.in_pairs) {
+    turn_and_store(of(q), of(k), of(v), transform.layout, angles, view, cache, stream_);
+    cuda::attend(of(q), view, cache, attention, of(out), stream_);
+  } else if (q.rows > 0) {
+    prepare_heads(of(q), of(k), of(v), sums, transform.layout, angles, view, cache, stream_);
+    const SpanBatch batch =
+        batch_of(device_step(step).spans(), q.rows, params.heads, cache, device_.processors);
+    float* const memory = spans_.take(SpanSums::floats(static_cast<uint32_t>(q.rows), params.heads,
+                                                       batch.at_once, cache.head_dim));
+    unfinished_.rows = of(out);
+    unfinished_.merge =
+        attend_on_tensor_cores(of(q), view, cache, attention, batch, memory, of(out), stream_);
+    if (!defers_) finish();
+  }
+  check_launch("attend");
+}
+
+void CudaBackend::expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>> experts,
+                                Floats biases, const Routes& routes, Rows out) {
+  check_expert_linear(x, experts, routes, out);
+  finish();
+  if (f16_) {
+    if (out.rows > 0) {
+      f16_->expert_linear(of(x), experts, raw(biases), device_routes(routes), of(out));
+    }
+    return check_launch("expert_linear");
+  }
+  for (size_t first = 0; first < experts.size(); first += ExpertTable::kMost) {
+    ExpertTable table;
+    table.first = static_cast<uint32_t>(first);
+    table.count =
+        static_cast<uint32_t>(std::min<size_t>(ExpertTable::kMost, experts.size() - first));
+    for (uint32_t e = 0; e < table.count; ++e) {
+      table.weights[e] = device_matrix(*experts[first + e]).weights;
+    }
+    cuda::multiply_experts(of(x), table, device_matrix(*experts[first]), raw(biases),
+                           device_routes(routes), of(out), stream_);
+  }
+  check_launch("expert_linear");
+}
+
+}  // namespace skein::cuda

@@ -1,0 +1,67 @@
+// Heads on their way to attention on tensor cores: as turn_and_store in attention.cu, but it begins
+// while the kernel before it still runs, and can add up the segments of the product that made them.
+#include "backend/cuda/heads.cuh"
+#include "backend/cuda/heads.h"
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/segment_sums.cuh"
+
+namespace skein::cuda {
+namespace {
+
+struct HeadParams {
+  DeviceRows rows[3];         // queries, keys, values
+  uint32_t first_outputs[3];  // where each begins among the outputs of the product
+  SegmentSums sums;
+  RopeLayout layout;
+  DeviceRows angles;
+  StepView step;
+  DeviceKv cache;
+};
+
+template <KvType kType>
+__global__ void __launch_bounds__(kThreads)
+    prepare_heads_of_rows(const __grid_constant__ HeadParams p) {
+  extern __shared__ float heads_of_block[];
+  const uint32_t query_heads = p.rows[0].width / p.cache.head_dim;
+  const uint32_t heads = query_heads + 2 * p.cache.heads;
+  const uint32_t warp = threadIdx.x / kWarp, thread = threadIdx.x % kWarp;
+  const uint32_t item = blockIdx.x * (kThreads / kWarp) + warp;
+  let_next_kernel_begin();
+  wait_for_kernel_before();
+  if (item >= p.rows[0].rows * heads) return;
+  const uint32_t row = item / heads, head = item % heads, dim = p.cache.head_dim;
+  const uint32_t kind = head < query_heads ? 0 : head < query_heads + p.cache.heads ? 1 : 2;
+  const uint32_t first = kind == 0 ? head : (head - query_heads) % p.cache.heads;
+  float* const values = row_at(p.rows[kind], row) + size_t{first} * dim;
+  float* const own = heads_of_block + warp * dim;
+  const bool adds = p.sums.planes != nullptr, turns = kind != 2 && p.angles.data != nullptr;
+#pragma unroll 4
+  for (uint32_t d = thread; d < dim; d += kWarp) {
+    own[d] = adds ? product_at<1>(p.sums, row, p.first_outputs[kind] + first * dim + d).at[0]
+                  : values[d];
+  }
+  __syncwarp();
+  if (turns) turn_head(own, p.layout, p.angles, row, thread);
+  if (adds || turns) {
+    for (uint32_t d = thread; d < dim; d += kWarp) values[d] = own[d];
+  }
+  if (kind != 0) store_row<kType>(own, kind == 1, p.step, row, first, p.cache, thread);
+}
+
+}  // namespace
+
+void prepare_heads(DeviceRows q, DeviceRows k, DeviceRows v, const QkvSums& sums, RopeLayout layout,
+                   DeviceRows angles, const StepView& step, const DeviceKv& cache,
+                   cudaStream_t stream) {
+  const HeadParams params{{q, k, v}, {sums.q, sums.k, sums.v}, sums.sums, layout, angles, step,
+                          cache};
+  const uint32_t items = q.rows * (q.width / cache.head_dim + 2 * cache.heads);
+  if (items == 0) return;
+  const uint32_t warps = kThreads / kWarp;
+  const size_t shared = size_t{warps} * cache.head_dim * sizeof(float);
+  launch_overlapped(cache.type == KvType::kBf16 ? prepare_heads_of_rows<KvType::kBf16>
+                                                : prepare_heads_of_rows<KvType::kInt8>,
+                    groups_of(items, warps), kThreads, shared, stream, params);
+}
+
+}  // namespace skein::cuda

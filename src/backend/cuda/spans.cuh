@@ -1,0 +1,259 @@
+// What both ways through a span of attention on tensor cores share (tensor_attention.cu and
+// stream_attention.cu): a block of threads, 8 warps of it, takes up to 16 queries that share a head
+// of the cache (heads of a row, and rows that follow each other) through one span of 256 tokens.
+#pragma once
+
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/tensor_attention.h"
+#include "base/ids.h"
+
+namespace skein::cuda {
+
+inline constexpr uint32_t kSpan = arithmetic::kSpanTokens;
+inline constexpr uint32_t kQueries = 16, kWarps = 8, kGroup = 16;
+inline constexpr uint32_t kWeightStride = kSpan + 8;  // so that rows lie in different banks
+static_assert(kWarps * kWarp == kThreads && kWarps * kBlockTokens == kSpan);
+
+// sums[16 rows of a][8 columns of b] += a * b over 16 inputs.
+__device__ inline void add_products(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0,
+                                    uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Rows lane / 4 and + 8 of a matrix of 16 rows in shared memory, columns k and + 8.
+__device__ inline void load_rows(const uint16_t* matrix, uint32_t stride, uint32_t k, uint32_t lane,
+                                 uint32_t (&a)[4]) {
+  const uint16_t* const at = matrix + lane / 4 * stride + k + lane % 4 * 2;
+  a[0] = *reinterpret_cast<const uint32_t*>(at);
+  a[1] = *reinterpret_cast<const uint32_t*>(at + 8 * stride);
+  a[2] = *reinterpret_cast<const uint32_t*>(at + 8);
+  a[3] = *reinterpret_cast<const uint32_t*>(at + 8 * stride + 8);
+}
+
+__device__ inline uint32_t pair_of(uint16_t low, uint16_t high) {
+  return uint32_t{high} << 16 | low;
+}
+
+__device__ inline bool is_finite_pair(uint32_t pair) {
+  return (pair & 0x7f80U) != 0x7f80U && (pair & 0x7f800000U) != 0x7f800000U;
+}
+
+// The queries of a block of threads: `rows` rows that follow each other, `heads` heads of each.
+struct Queries {
+  uint32_t first_row, rows, first_head, heads;
+  uint32_t position;  // of the first row
+  const uint32_t* blocks;
+  uint32_t kv_head;
+
+  __device__ uint32_t count() const { return rows * heads; }
+  __device__ uint32_t last() const { return position + rows - 1; }
+  __device__ uint32_t position_of(uint32_t query) const { return position + query / heads; }
+};
+
+__device__ inline uint32_t first_seen(uint32_t position, uint32_t window) {
+  return window == 0 || position < window ? 0 : position + 1 - window;
+}
+
+struct SpanParams {
+  DeviceRows q;
+  StepView step;
+  DeviceKv cache;
+  DeviceAttention attention;
+  uint32_t first_span;
+  uint32_t spans;       // at once
+  uint32_t heads_each;  // heads of a block of threads
+  uint32_t rows_each;
+  SpanSums sums;
+};
+
+// Where a block of threads works: the first row, the part of its heads, the span of the batch.
+struct SpanItem {
+  uint32_t row, heads, span;
+};
+
+// False: there is nothing to do.
+__device__ inline bool find_queries(const SpanParams& p, const SpanItem& item, Queries& own) {
+  const uint32_t row = item.row, group = p.attention.heads / p.cache.heads;
+  if (p.step.places[row] % p.rows_each != 0) return false;
+  const uint32_t parts = groups_of(group, p.heads_each);
+  own.kv_head = item.heads / parts;
+  const uint32_t part = item.heads % parts * p.heads_each;
+  own.first_row = row;
+  own.rows = min(p.rows_each, p.step.rows_left[row]);
+  own.first_head = own.kv_head * group + part;
+  own.heads = min(p.heads_each, group - part);
+  own.position = p.step.positions[row];
+  own.blocks = p.step.blocks + p.step.first_blocks[row];
+  const uint32_t first = (p.first_span + item.span) * kSpan;
+  return first <= own.last() && first + kSpan > first_seen(own.position, p.attention.window);
+}
+
+// The queries as bfloat16 rows of shared memory, `stride` apart, with zeros where there is none.
+__device__ inline void load_queries(const SpanParams& p, const Queries& own, uint16_t* queries,
+                                    uint32_t stride) {
+  for (uint32_t i = threadIdx.x; i < kQueries * p.cache.stride; i += kThreads) {
+    const uint32_t query = i / p.cache.stride, d = i % p.cache.stride;
+    uint16_t value = 0;
+    if (query < own.count() && d < p.cache.head_dim) {
+      const uint32_t head = own.first_head + query % own.heads;
+      value = arithmetic::round_to_bf16(
+          row_at(p.q, own.first_row + query / own.heads)[head * p.cache.head_dim + d]);
+    }
+    queries[query * stride + d] = value;
+  }
+}
+
+// All of the 8 warps have come here.
+__device__ inline void sync_multipliers() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
+// The largest of each of a warp's rows lane / 4 and + 8 among the warps of a block.
+__device__ inline void largest_of_rows(float (&largest)[2], uint32_t warp, uint32_t lane) {
+  __shared__ float of_warp[kWarps][kQueries];
+  for (uint32_t i = 0; i < 2; ++i) {
+    for (uint32_t half = 2; half > 0; half /= 2) {
+      largest[i] = arithmetic::larger(largest[i], __shfl_xor_sync(0xffffffffU, largest[i], half));
+    }
+    if (lane % 4 == 0) of_warp[warp][lane / 4 + i * 8] = largest[i];
+  }
+  sync_multipliers();
+  for (uint32_t i = 0; i < 2; ++i) {
+    largest[i] = of_warp[0][lane / 4 + i * 8];
+    for (uint32_t w = 1; w < kWarps; ++w) {
+      largest[i] = arithmetic::larger(largest[i], of_warp[w][lane / 4 + i * 8]);
+    }
+  }
+}
+
+// Scores become weights in shared memory; what is not seen is 0. The largest score of each query
+// is kept.
+__device__ inline void weigh(const SpanParams& p, const Queries& own, uint32_t first, uint32_t warp,
+                             uint32_t lane, float (&scores)[4][4], uint16_t* weights,
+                             float* largest_of) {
+  float largest[2] = {-arithmetic::kInfinity, -arithmetic::kInfinity};
+  bool seen[4][4];
+  for (uint32_t n = 0; n < 4; ++n) {
+    for (uint32_t j = 0; j < 4; ++j) {
+      const uint32_t query = lane / 4 + j / 2 * 8;
+      const uint32_t token = first + warp * kBlockTokens + n * 8 + lane % 4 * 2 + j % 2;
+      const uint32_t end = own.position_of(query);
+      seen[n][j] =
+          query < own.count() && token <= end && token >= first_seen(end, p.attention.window);
+      if (!seen[n][j]) continue;
+      scores[n][j] = arithmetic::cap(scores[n][j] * p.attention.scale, p.attention.softcap);
+      largest[j / 2] = arithmetic::larger(largest[j / 2], scores[n][j]);
+    }
+  }
+  largest_of_rows(largest, warp, lane);
+  for (uint32_t n = 0; n < 4; ++n) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      uint16_t pair[2] = {0, 0};
+      for (uint32_t j = 0; j < 2; ++j) {
+        if (!seen[n][2 * i + j]) continue;
+        pair[j] = arithmetic::round_to_bf16(arithmetic::exp(scores[n][2 * i + j] - largest[i]));
+      }
+      uint16_t* const to =
+          weights + (lane / 4 + i * 8) * kWeightStride + warp * kBlockTokens + n * 8 + lane % 4 * 2;
+      *reinterpret_cast<uint32_t*>(to) = pair_of(pair[0], pair[1]);
+    }
+  }
+  if (warp == 0 && lane % 4 == 0) {
+    largest_of[lane / 4] = largest[0];
+    largest_of[lane / 4 + 8] = largest[1];
+  }
+}
+
+// Where the sums of a query go.
+__device__ inline size_t place_of(const SpanParams& p, const Queries& own, uint32_t span,
+                                  uint32_t query) {
+  const size_t row = own.first_row + query / own.heads, head = own.first_head + query % own.heads;
+  return (row * p.attention.heads + head) * p.spans + span;
+}
+
+// The sums of weights, by 16 threads for each query, and the largest scores.
+__device__ inline void write_weights(const SpanParams& p, const Queries& own, uint32_t span,
+                                     const uint16_t* weights, const float* largest) {
+  const uint32_t query = threadIdx.x / kLaneThreads;
+  float sum = 0;
+  for (uint32_t t = threadIdx.x % kLaneThreads; t < kSpan; t += kLaneThreads) {
+    sum = sum + arithmetic::float_of_bf16(weights[query * kWeightStride + t]);
+  }
+  sum = sum_of_lanes(sum);
+  if (threadIdx.x % kLaneThreads == 0 && query < own.count()) {
+    p.sums.largest[place_of(p, own, span, query)] = largest[query];
+    p.sums.weights[place_of(p, own, span, query)] = sum;
+  }
+}
+
+// Weighted values of 8 dimensions, as mma has them.
+__device__ inline void write_values(const SpanParams& p, const Queries& own, uint32_t span,
+                                    uint32_t d, uint32_t lane, const float (&sums)[4]) {
+  for (uint32_t j = 0; j < 4; ++j) {
+    const uint32_t query = lane / 4 + j / 2 * 8, column = d + lane % 4 * 2 + j % 2;
+    if (query >= own.count() || column >= p.cache.head_dim) continue;
+    p.sums.values[place_of(p, own, span, query) * p.cache.head_dim + column] = sums[j];
+  }
+}
+
+// How values meet weights in groups of 16 tokens of the span that begins with `first`.
+struct SpanValues {
+  const SpanParams& p;
+  const Queries& own;
+  uint32_t first, lane;
+
+  // Whether some query of ours sees all of tokens [from, from + count).
+  __device__ bool all_are_seen(uint32_t from, uint32_t count) const {
+    return from + count - 1 <= own.last() && from >= first_seen(own.position, p.attention.window);
+  }
+  // Tokens t and t + 1; what no query of ours sees is zero.
+  __device__ uint32_t seen_of(uint32_t pair, uint32_t t) const {
+    const uint32_t last = own.last(), begin = first_seen(own.position, p.attention.window);
+    if (t > last || t + 1 < begin) return 0;
+    if (t + 1 > last) pair &= 0x0000ffffU;
+    if (t < begin) pair &= 0xffff0000U;
+    return pair;
+  }
+  // A value that is not finite must not reach a query that does not see it, not even times zero.
+  __device__ void add_one_by_one(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                 uint32_t group) const {
+    const uint32_t t = first + group * kGroup + lane % 4 * 2;
+    for (uint32_t query = 0; query < own.count(); ++query) {
+      const uint32_t end = own.position_of(query);
+      const uint32_t begin = first_seen(end, p.attention.window);
+      const auto seen = [&](uint32_t pair, uint32_t token) {
+        if (token < begin || token > end) pair &= 0xffff0000U;
+        if (token + 1 < begin || token + 1 > end) pair &= 0x0000ffffU;
+        return pair;
+      };
+      float with[4] = {sums[0], sums[1], sums[2], sums[3]};
+      add_products(with, a, seen(b0, t), seen(b1, t + 8));
+      if (query == lane / 4) {
+        sums[0] = with[0];
+        sums[1] = with[1];
+      } else if (query == lane / 4 + 8) {
+        sums[2] = with[2];
+        sums[3] = with[3];
+      }
+    }
+  }
+  __device__ void add(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                      uint32_t group) const {
+    const uint32_t from = first + group * kGroup;
+    const bool all_alike =
+        from + kGroup - 1 <= own.position && from >= first_seen(own.last(), p.attention.window);
+    const bool finite = is_finite_pair(b0) && is_finite_pair(b1);
+    if (!all_alike && __any_sync(0xffffffffU, !finite)) {
+      add_one_by_one(sums, a, b0, b1, group);
+    } else {
+      add_products(sums, a, b0, b1);
+    }
+  }
+};
+
+}  // namespace skein::cuda

@@ -1,0 +1,255 @@
+// Attention over a cache of bfloat16. One thread of a block of threads keeps copies of the keys and
+// then the values of a span under way, block after block through a ring in shared memory and on
+// into the next item, so that memory never waits for arithmetic; 8 warps multiply. Blocks of the
+// cache that no row of the step writes are copied before the kernel before has ended.
+#include "backend/cuda/spans.cuh"
+#include "backend/cuda/stream_attention.h"
+
+namespace skein::cuda {
+namespace {
+
+constexpr uint32_t kMostStride = 256;
+
+// kTiles of 8 dimensions for each of the 8 warps, kSlots of a ring.
+template <uint32_t kTilesOf, uint32_t kSlotsOf>
+struct StreamShape {
+  static constexpr uint32_t kTiles = kTilesOf, kSlots = kSlotsOf;
+  static constexpr uint32_t kStride = kTiles * 64;  // at most
+  static constexpr uint32_t kSlotBytes = kBlockTokens * kStride * sizeof(uint16_t);
+  static constexpr uint32_t kQueryStride = kStride + 8;
+  static constexpr uint32_t kQueryBytes = kQueries * kQueryStride * sizeof(uint16_t);
+  static constexpr uint32_t kWeightBytes = kQueries * kWeightStride * sizeof(uint16_t);
+  static constexpr uint32_t kSharedBytes =
+      kSlots * kSlotBytes + kQueryBytes + kWeightBytes + 2 * kSlots * 8;
+};
+
+__device__ uint32_t items_of(const SpanParams& p, const dim3& all) {
+  return all.x * all.y * all.z;
+}
+
+// Spans are outermost: long items come first, and heads of a row share its part of the record.
+__device__ SpanItem item_at(const dim3& all, uint32_t index) {
+  return {index / all.y % all.x, index % all.y, index / all.y / all.x};
+}
+
+// Blocks of the cache that an item reads, and the first that the step writes.
+struct Blocks {
+  uint32_t begin, end, written;
+
+  __device__ Blocks(const SpanParams& p, const SpanItem& item, const Queries& own) {
+    const uint32_t first = (p.first_span + item.span) * kSpan;
+    begin = max(first, first_seen(own.position, p.attention.window)) / kBlockTokens;
+    end = min(first + kSpan - 1, own.last()) / kBlockTokens + 1;
+    written = (own.position - p.step.places[own.first_row]) / kBlockTokens;
+  }
+  __device__ uint32_t count() const { return end - begin; }
+};
+
+struct SlotRing {
+  uint32_t slots, full, empty;  // addresses
+};
+
+// By one thread.
+template <class S>
+__device__ void copy_blocks(const SpanParams& p, const dim3& all, const SlotRing& ring) {
+  const uint64_t policy = evict_normally();
+  const uint32_t bytes = static_cast<uint32_t>(p.cache.half_bytes);
+  uint32_t slot = 0, parity = 0;
+  bool has_waited = false;
+  for (uint32_t index = blockIdx.x; index < items_of(p, all); index += gridDim.x) {
+    Queries own;
+    const SpanItem item = item_at(all, index);
+    if (!find_queries(p, item, own)) continue;
+    const Blocks blocks(p, item, own);
+    const std::byte* const head = p.cache.data + own.kv_head * 2 * p.cache.half_bytes;
+    for (uint32_t half = 0; half < 2; ++half) {
+      for (uint32_t block = blocks.begin; block < blocks.end; ++block) {
+        if (!has_waited && block >= blocks.written) {
+          wait_for_kernel_before();
+          has_waited = true;
+        }
+        const uint32_t full = ring.full + slot * 8;
+        wait(ring.empty + slot * 8, parity ^ 1);
+        arrive_and_expect(full, bytes);
+        copy_bulk(ring.slots + slot * S::kSlotBytes,
+                  head + own.blocks[block] * p.cache.block_bytes + half * p.cache.half_bytes, bytes,
+                  full, policy);
+        if (++slot == S::kSlots) {
+          slot = 0;
+          parity ^= 1;
+        }
+      }
+    }
+  }
+  if (!has_waited) wait_for_kernel_before();
+}
+
+// Four matrices of 8 rows of 16 bytes; `address` is that of row lane % 8 of matrix lane / 8.
+__device__ void load_matrices(uint32_t address, uint32_t (&out)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Scores of the 32 tokens whose keys are in a slot.
+__device__ void score_slot(const SpanParams& p, uint32_t keys, const uint16_t* queries,
+                           uint32_t query_stride, uint32_t lane, float (&scores)[4][4]) {
+  const uint32_t stride = p.cache.stride, matrix = lane / 8;
+#pragma unroll 4
+  for (uint32_t k = 0; k < stride; k += kGroup) {
+    uint32_t a[4];
+    load_rows(queries, query_stride, k, lane, a);
+#pragma unroll
+    for (uint32_t pair = 0; pair < 2; ++pair) {
+      uint32_t b[4];
+      const uint32_t slot = (2 * pair + matrix / 2) * 8 + lane % 8;
+      load_matrices(keys + 2 * key_index(stride, slot, k + matrix % 2 * 8), b);
+      add_products(scores[2 * pair], a, b[0], b[1]);
+      add_products(scores[2 * pair + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// Adds the weighted values of a block of the cache to those of the warp's dimensions.
+template <class S>
+__device__ void add_block(const SpanValues& values, const uint16_t* weights, uint32_t block,
+                          uint32_t from, uint32_t warp, float (&sums)[S::kTiles][4]) {
+  const uint32_t lane = values.lane, token = block * kBlockTokens;
+  const uint32_t group = (token - values.first) / kGroup;
+  const bool all_are_seen = values.all_are_seen(token, kBlockTokens);
+  uint32_t a[2][4];
+  load_rows(weights, kWeightStride, group * kGroup, lane, a[0]);
+  load_rows(weights, kWeightStride, group * kGroup + kGroup, lane, a[1]);
+#pragma unroll
+  for (uint32_t i = 0; i < S::kTiles; ++i) {
+    const uint32_t d = (warp + i * kWarps) * 8;
+    if (d >= values.p.cache.stride) continue;
+    uint32_t b[4];
+    load_matrices(from + 2 * value_index(lane / 8 * 8, d + lane % 8), b);
+    if (!all_are_seen) {
+      for (uint32_t j = 0; j < 4; ++j) b[j] = values.seen_of(b[j], token + j * 8 + lane % 4 * 2);
+    }
+    values.add(sums[i], a[0], b[0], b[1], group);
+    values.add(sums[i], a[1], b[2], b[3], group + 1);
+  }
+}
+
+// What the 8 warps share beside the ring.
+struct SpanShared {
+  uint16_t* queries;
+  uint16_t* weights;
+  float* largest;
+};
+
+// One item. `used` counts the slots that went before, and then those of this one, too.
+template <class S>
+__device__ void attend_item(const SpanParams& p, const SpanItem& item, const Queries& own,
+                            const SlotRing& ring, const SpanShared& shared, uint32_t& used) {
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const uint32_t first = (p.first_span + item.span) * kSpan;
+  const Blocks blocks(p, item, own);
+  const auto wait_for = [&](uint32_t number) {
+    wait(ring.full + number % S::kSlots * 8, number / S::kSlots % 2);
+    return ring.slots + number % S::kSlots * S::kSlotBytes;
+  };
+  load_queries(p, own, shared.queries, S::kQueryStride);
+  sync_multipliers();
+  float scores[4][4] = {};
+  if (const uint32_t block = first / kBlockTokens + warp;
+      block >= blocks.begin && block < blocks.end) {
+    const uint32_t number = used + block - blocks.begin;
+    score_slot(p, wait_for(number), shared.queries, S::kQueryStride, lane, scores);
+    __syncwarp();
+    if (lane < kWarps) arrive(ring.empty + number % S::kSlots * 8);  // for all warps
+  }
+  weigh(p, own, first, warp, lane, scores, shared.weights, shared.largest);
+  sync_multipliers();
+  write_weights(p, own, item.span, shared.weights, shared.largest);
+  const SpanValues values{p, own, first, lane};
+  float sums[S::kTiles][4] = {};
+#pragma unroll 1
+  for (uint32_t i = 0; i < blocks.count(); ++i) {
+    const uint32_t number = used + blocks.count() + i;
+    add_block<S>(values, shared.weights, blocks.begin + i, wait_for(number), warp, sums);
+    __syncwarp();
+    if (lane == 0) arrive(ring.empty + number % S::kSlots * 8);
+  }
+  used += 2 * blocks.count();
+#pragma unroll
+  for (uint32_t i = 0; i < S::kTiles; ++i) {
+    write_values(p, own, item.span, (warp + i * kWarps) * 8, lane, sums[i]);
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads + kWarp, 2)
+    attend_in_ring(const __grid_constant__ SpanParams p, const dim3 all) {
+  extern __shared__ __align__(1024) std::byte ring_memory[];
+  __shared__ float largest[kQueries];
+  std::byte* const queries = ring_memory + S::kSlots * S::kSlotBytes;
+  const SpanShared shared{reinterpret_cast<uint16_t*>(queries),
+                          reinterpret_cast<uint16_t*>(queries + S::kQueryBytes), largest};
+  const uint32_t slots = shared_address(ring_memory);
+  const uint32_t full = slots + S::kSlots * S::kSlotBytes + S::kQueryBytes + S::kWeightBytes;
+  const SlotRing ring{slots, full, full + S::kSlots * 8};
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < S::kSlots; ++i) {
+      init_barrier(ring.full + i * 8, 1);
+      init_barrier(ring.empty + i * 8, kWarps);
+    }
+    fence_barriers();
+  }
+  __syncthreads();
+  let_next_kernel_begin();
+  if (threadIdx.x >= kThreads) {
+    if (threadIdx.x == kThreads) copy_blocks<S>(p, all, ring);
+    return;
+  }
+  wait_for_kernel_before();
+  uint32_t used = 0;
+  for (uint32_t index = blockIdx.x; index < items_of(p, all); index += gridDim.x) {
+    Queries own;
+    const SpanItem item = item_at(all, index);
+    if (find_queries(p, item, own)) attend_item<S>(p, item, own, ring, shared, used);
+  }
+}
+
+template <class S>
+void launch(const SpanParams& params, dim3 all, uint32_t blocks, cudaStream_t stream) {
+  launch_overlapped(attend_in_ring<S>, blocks, kThreads + kWarp, S::kSharedBytes, stream, params,
+                    all);
+}
+
+template <class S>
+cudaError_t set_up() {
+  return cudaFuncSetAttribute(attend_in_ring<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              S::kSharedBytes);
+}
+
+using Narrow = StreamShape<1, 16>;
+using Usual = StreamShape<2, 10>;
+using Wide = StreamShape<4, 5>;
+
+}  // namespace
+
+cudaError_t set_up_attention() {
+  for (const cudaError_t error : {set_up<Narrow>(), set_up<Usual>(), set_up<Wide>()}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+bool is_streamed(const DeviceKv& cache) {
+  return cache.type == KvType::kBf16 && cache.stride <= kMostStride;
+}
+
+void attend_streamed(const SpanParams& params, dim3 grid, const SpanBatch& batch,
+                     cudaStream_t stream) {
+  const uint32_t blocks = std::min(grid.x * grid.y * grid.z, batch.most_blocks);
+  if (params.cache.stride <= Narrow::kStride) return launch<Narrow>(params, grid, blocks, stream);
+  if (params.cache.stride <= Usual::kStride) return launch<Usual>(params, grid, blocks, stream);
+  launch<Wide>(params, grid, blocks, stream);
+}
+
+}  // namespace skein::cuda
