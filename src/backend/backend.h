@@ -86,6 +86,9 @@ class Backend {
   virtual void write(Floats to, std::span<const float> from) = 0;
   // Valid until the next op that writes to these rows, or the next read().
   virtual HostRows read(Rows rows) = 0;
+  // The largest of each row, as VocabularyScan::argmax() finds it: what the rows hold need not come
+  // to the process for it. False: read() and scan() are as fast.
+  virtual bool peaks(Rows /*rows*/, std::span<VocabularyScan::Argmax> /*out*/) { return false; }
   // For what was read: as fast as the process can.
   virtual VocabularyScan scan() const = 0;
 

@@ -114,6 +114,37 @@ TEST_P(OpsInARow, LeaveWhatTheyLeaveOneByOne) {
   }
 }
 
+class Peaks : public Conformance {};
+
+TEST_P(Peaks, AreTheScans) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const OwnedRows random = OwnedRows::random(5, 20'000, rng_);
+  OwnedRows rows = random;
+  rows.at(1)[19'999] = rows.at(1)[77] = 9;
+  std::fill_n(rows.at(2), rows.width(), -kInf);
+  std::fill_n(rows.at(3), rows.width(), -kInf);
+  rows.at(3)[9'000] = -1e30F;
+  std::fill_n(rows.at(4), rows.width(), -0.0F);
+  rows.at(4)[100] = 0.0F;
+  std::vector<VocabularyScan::Argmax> peaks(rows.rows());
+  if (!backend_->peaks(backend_.up(rows), peaks)) {
+    EXPECT_TRUE(GetParam().backend.computes_on_host || GetParam().precision == Precision::kF32);
+    return;
+  }
+  for (size_t i = 0; i < rows.rows(); ++i) {
+    const VocabularyScan::Argmax want = backend_->scan().argmax(rows.row(i));
+    EXPECT_EQ(peaks[i].index, want.index) << i;
+    EXPECT_EQ(peaks[i].value, want.value) << i;
+    EXPECT_TRUE(peaks[i].all_finite) << i;
+  }
+  for (const float bad : {kInf, std::numeric_limits<float>::quiet_NaN()}) {
+    rows.at(0)[12'345] = bad;
+    ASSERT_TRUE(backend_->peaks(backend_.up(rows), peaks));
+    EXPECT_FALSE(peaks[0].all_finite);
+    EXPECT_TRUE(peaks[1].all_finite);
+  }
+}
+
 // On hosts an op is finished when it returns: one of them stands for all.
 std::vector<BackendParam> sequence_params() {
   std::vector<BackendParam> params;
@@ -127,6 +158,7 @@ std::vector<BackendParam> sequence_params() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, OpsInARow, ::testing::ValuesIn(sequence_params()), param_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Peaks, ::testing::ValuesIn(sequence_params()), param_name);
 
 }  // namespace
 }  // namespace skein

@@ -1,5 +1,5 @@
 // The CUDA backend: one device, one stream. Products are float32 or F16, as the precision says, all
-// else is float32. Ops launch kernels and return; what waits is read().
+// else is float32. Ops launch kernels and return; what waits is read() and peaks().
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -134,6 +134,7 @@ class CudaBackend final : public Backend {
   }
   void linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) override;
   void linear_f16(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out);
+  bool peaks(Rows rows, std::span<VocabularyScan::Argmax> out) override;
   void add(Rows x, Rows delta, float scale) override {
     finish();
     check_add(x, delta);
@@ -205,6 +206,7 @@ class CudaBackend final : public Backend {
   DeviceStep step_;
   Scratch changed_;  // rows on their way into a product
   Scratch spans_;    // of attention
+  Scratch peaks_;
   Unfinished unfinished_;
   bool defers_ = false;  // within run(): what an op leaves, the next one may complete
   Pinned read_;

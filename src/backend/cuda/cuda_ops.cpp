@@ -1,8 +1,10 @@
 // The ops that are more than a launch, and what one of them leaves to the next.
 #include <algorithm>
+#include <bit>
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/heads.h"
+#include "backend/cuda/peaks.h"
 
 namespace skein::cuda {
 namespace {
@@ -115,6 +117,23 @@ void CudaBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform, c
     if (!defers_) finish();
   }
   check_launch("attend");
+}
+
+bool CudaBackend::peaks(Rows rows, std::span<VocabularyScan::Argmax> out) {
+  if (!f16_) return false;
+  use();
+  finish();
+  const size_t bytes = rows.rows * sizeof(DevicePeak);
+  auto* const found = reinterpret_cast<DevicePeak*>(peaks_.take(bytes / sizeof(float)));
+  find_peaks(of(rows), found, stream_);
+  check_launch("peaks");
+  auto* const read = reinterpret_cast<DevicePeak*>(read_.take(bytes));
+  check(cudaMemcpyAsync(read, found, bytes, cudaMemcpyDeviceToHost, stream_), "peaks");
+  check(cudaStreamSynchronize(stream_), "peaks");
+  for (size_t i = 0; i < rows.rows; ++i) {
+    out[i] = {read[i].index(), std::bit_cast<float>(read[i].value()), read[i].not_finite == 0};
+  }
+  return true;
 }
 
 void CudaBackend::expert_linear(Rows x, std::span<const std::unique_ptr<Matrix>> experts,

@@ -1,5 +1,7 @@
 #include "engine/loop/model_runner.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace skein {
@@ -12,6 +14,7 @@ ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvC
   sequences_.reserve(limits.rows);
   logit_rows_.reserve(limits.logit_rows);
   sampling_.reserve(limits.logit_rows);
+  peaks_.reserve(limits.logit_rows);
   for (size_t i = 0; i < pool_.threads(); ++i) scratches_.emplace_back(model_->backend().scan());
 }
 
@@ -26,8 +29,10 @@ TimeUs ModelRunner::finish(const StepOutput& output) {
   build();
   const std::lock_guard turn(model_->compute_mutex());
   const TimeUs started = clock_.now();
-  const HostRows logits = model_->backend().read(
-      model_->decoder().forward({tokens_, sequences_, logit_rows_}, *cache_));
+  const Rows rows = model_->decoder().forward({tokens_, sequences_, logit_rows_}, *cache_);
+  const bool has_peaks = find_peaks(rows);
+  HostRows logits;
+  if (!has_peaks) logits = model_->backend().read(rows);
   const TimeUs ended = clock_.now();
   sample(logits, output);
   for (size_t i = 0; i < segments_.size(); ++i) {
@@ -62,6 +67,28 @@ void ModelRunner::build() {
   }
 }
 
+// Where nothing but the largest logits matters they are all that has to come from the backend.
+// False: rows have to, too, because somebody looks at more of them or one is not sound.
+bool ModelRunner::find_peaks(Rows rows) {
+  peaks_.clear();
+  if (rows.rows == 0) return false;
+  for (const auto& [index, logit] : sampling_) {
+    const Segment& segment = segments_[index];
+    for (uint32_t n = 0; n < segment.samples; ++n) {
+      if (!samplers_[index]->takes_peak(segment.known_end() + n, segment.drafts.first(n))) {
+        return false;
+      }
+    }
+  }
+  peaks_.resize(rows.rows);
+  const bool found = model_->backend().peaks(rows.columns(0, model_->vocab()), peaks_);
+  const bool sound = std::all_of(peaks_.begin(), peaks_.end(), [](const Argmax& peak) {
+    return peak.all_finite && peak.value != -std::numeric_limits<float>::infinity();
+  });
+  if (!found || !sound) peaks_.clear();
+  return found && sound;
+}
+
 void ModelRunner::sample(const HostRows& logits, const StepOutput& output) {
   const size_t threads = scratches_.size();
   pool_.run(threads, [&](size_t thread) {
@@ -81,8 +108,9 @@ void ModelRunner::sample_segment(size_t index, size_t logit, const HostRows& log
   SegmentDetails& details = output.details[index];
   for (uint32_t n = 0; n < segment.samples; ++n) {
     const Result<SampledToken> sampled =
-        sampler.sample(logits.row(logit + n).first(model_->vocab()), segment.known_end() + n,
-                       scratch, segment.drafts.first(n));
+        peaks_.empty() ? sampler.sample(logits.row(logit + n).first(model_->vocab()),
+                                        segment.known_end() + n, scratch, segment.drafts.first(n))
+                       : sampler.sample_peak(peaks_[logit + n]);
     if (!sampled.ok()) {
       details.status = sampled.status();
       return;

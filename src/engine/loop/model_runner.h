@@ -25,6 +25,7 @@ class ModelRunner final : public StepRunner {
 
  private:
   void build();
+  bool find_peaks(Rows rows);
   void sample(const HostRows& logits, const StepOutput& output);
   void sample_segment(size_t index, size_t logit, const HostRows& logits, SamplerScratch& scratch,
                       const StepOutput& output) const;
@@ -47,6 +48,7 @@ class ModelRunner final : public StepRunner {
     size_t logit;  // number of its first logit row
   };
   std::vector<Sampling> sampling_;
+  std::vector<Argmax> peaks_;              // of the logit rows, where they are all that it takes
   std::vector<SamplerScratch> scratches_;  // one per compute thread
 };
 

@@ -241,15 +241,33 @@ Status RequestSampler::add_top_logprobs(std::span<const float> logits, SamplerSc
   return {};
 }
 
+bool RequestSampler::holds_off_stops(uint32_t position) const {
+  return position < first_stop_ && !params_.ignore_eos;
+}
+
+bool RequestSampler::leaves_as_is(uint32_t position, std::span<const TokenId> ahead) const {
+  return params_.allowed.empty() && params_.banned.empty() && params_.logit_bias.empty() &&
+         !holds_off_stops(position) && counts_.entries().empty() &&
+         (ahead.empty() || !has_penalties());
+}
+
+bool RequestSampler::takes_peak(uint32_t position, std::span<const TokenId> ahead) const {
+  return params_.temperature == 0 && !params_.logprobs && form_ == nullptr &&
+         leaves_as_is(position, ahead);
+}
+
+SampledToken RequestSampler::sample_peak(const Argmax& peak) const {
+  SampledToken out;
+  out.token = static_cast<TokenId>(peak.index);
+  out.stop = is_stop(out.token);
+  return out;
+}
+
 // The row as the draw sees it: `logits` itself when nothing changes it.
 std::span<const float> RequestSampler::edited(std::span<const float> logits, uint32_t position,
                                               SamplerScratch& scratch,
                                               std::span<const TokenId> ahead) const {
-  const bool holds_off_stops = position < first_stop_ && !params_.ignore_eos;
-  if (params_.allowed.empty() && params_.banned.empty() && params_.logit_bias.empty() &&
-      !holds_off_stops && counts_.entries().empty() && (ahead.empty() || !has_penalties())) {
-    return logits;
-  }
+  if (leaves_as_is(position, ahead)) return logits;
   std::vector<float>& row = scratch.row_;
   if (params_.allowed.empty()) {
     row.assign(logits.begin(), logits.end());
@@ -259,7 +277,7 @@ std::span<const float> RequestSampler::edited(std::span<const float> logits, uin
   }
   for (const TokenId id : params_.banned) row[id] = kOut;
   for (const auto& [id, bias] : params_.logit_bias) row[id] += bias;
-  if (holds_off_stops) {
+  if (holds_off_stops(position)) {
     for (const TokenId id : params_.stop_ids) row[id] = kOut;
   }
   if (ahead.empty() || !has_penalties()) {

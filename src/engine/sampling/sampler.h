@@ -109,6 +109,10 @@ class RequestSampler {
   // `ahead`: tokens before it that were not accepted yet.
   Result<SampledToken> sample(std::span<const float> logits, uint32_t position,
                               SamplerScratch& scratch, std::span<const TokenId> ahead = {}) const;
+  // Whether the largest logit is all that sample() would look at.
+  bool takes_peak(uint32_t position, std::span<const TokenId> ahead = {}) const;
+  // The same token as sample(), where takes_peak(), from the largest logit: a finite one.
+  SampledToken sample_peak(const Argmax& peak) const;
   void accept(TokenId token);
 
  private:
@@ -130,6 +134,8 @@ class RequestSampler {
                           SamplerScratch& scratch) const;
   TokenId draw(std::span<const float> row, const Argmax& peak, uint32_t position,
                SamplerScratch& scratch) const;
+  bool holds_off_stops(uint32_t position) const;
+  bool leaves_as_is(uint32_t position, std::span<const TokenId> ahead) const;
   std::span<const float> edited(std::span<const float> logits, uint32_t position,
                                 SamplerScratch& scratch, std::span<const TokenId> ahead) const;
   void penalize(std::span<float> row, const TokenCounts& counts) const;
