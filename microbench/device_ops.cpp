@@ -1,7 +1,9 @@
 // The ops of a step of an 8B Llama, each alone: microseconds, and what they read and multiply in
-// that time.
+// that time. Then layers as a step has them, recorded and replayed at once, and the ops of a layer
+// that way, each after itself.
 //
-//   device_ops [device]      "cuda" if absent
+//   device_ops [device [ops|layers|once]]      "cuda" and the first two if absent; once: a layer of
+//                                              few and one of many rows, for a profiler
 //
 // An op is queued many times and then waited for, so that a figure is the larger of what the device
 // computes and what the host takes to ask for it. Weights of less than the device's cache are read
@@ -10,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -126,13 +129,215 @@ class DeviceOps {
   std::vector<Buffer> memory_;
 };
 
-int run(const std::string& device) {
+// Layers of the shape above, whose weights do not fit into the device's cache.
+class DeviceLayers {
+ public:
+  DeviceLayers(Backend& backend, uint32_t layers) : backend_(backend), one_(floats(1)) {
+    std::vector<uint16_t> bits(size_t{2} * kFeedForward * kWidth);
+    Rng rng(1);
+    for (uint16_t& x : bits) x = static_cast<uint16_t>(0x3c00 + (rng.next() & 0x80ff));
+    const auto make = [&](size_t outputs, size_t inputs) {
+      const TensorView view{
+          ElementType::kBF16, Shape{outputs, inputs},
+          std::as_bytes(std::span<const uint16_t>(bits)).first(outputs * inputs * 2)};
+      auto matrix = backend_.make_matrix(std::vector<WeightView>{view});
+      SKEIN_CHECK(matrix.ok(), "{}", matrix.message());
+      return std::move(*matrix);
+    };
+    for (uint32_t i = 0; i < layers; ++i) {
+      layers_.push_back({make(kQkv, kWidth), make(kWidth, kWidth),
+                         make(size_t{2} * kFeedForward, kWidth), make(kWidth, kFeedForward)});
+    }
+    ones_memory_ = floats(kWidth);
+    backend_.write(ones_memory_.floats(), std::vector<float>(kWidth, 1.0F));
+    ones_ = ones_memory_.floats();
+  }
+
+  // Every op of `rows` sequences of one row each, which see `context` tokens.
+  void measure(uint32_t rows, uint32_t context) {
+    prepare(rows, context);
+    const auto print = [&](const char* name, double us) {
+      std::printf("layer      m %5u %9.1f us %s\n", rows, us, name);
+    };
+    print("all", time([&](const Layer& layer, uint32_t i) { pass(layer, i); }));
+    print("without attention", time([&](const Layer& layer, uint32_t) {
+            qkv(layer);
+            o(layer);
+            feed_forward(layer);
+          }));
+    print("attention", time([&](const Layer&, uint32_t i) { attend(i); }));
+    print("qkv", time([&](const Layer& layer, uint32_t) { qkv(layer); }));
+    print("o", time([&](const Layer& layer, uint32_t) { o(layer); }));
+    print("gate_up", time([&](const Layer& layer, uint32_t) { gate_up(layer); }));
+    print("down", time([&](const Layer& layer, uint32_t) { down(layer); }));
+    print("feed-forward", time([&](const Layer& layer, uint32_t) { feed_forward(layer); }));
+    memory_.clear();
+  }
+
+  void once(uint32_t rows, uint32_t context) {
+    prepare(rows, context);
+    for (uint32_t i = 0; i < layers_.size(); ++i) pass(layers_[i], i);
+    wait();
+    memory_.clear();
+  }
+
+  // The largest of `rows` rows of logits, found there, and all of them read.
+  void logits(uint32_t rows) {
+    const Rows all{filled(size_t{rows} * kVocabulary), rows, kVocabulary, kVocabulary};
+    std::vector<VocabularyScan::Argmax> peaks(rows);
+    const auto timed = [&](const std::function<void()>& op) {
+      op();
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < 10; ++i) op();
+      return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                 .count() /
+             10;
+    };
+    std::printf("peaks      m %5u %9.1f us\n", rows, timed([&] { backend_.peaks(all, peaks); }));
+    std::printf("read       m %5u %9.1f us\n", rows, timed([&] { backend_.read(all); }));
+  }
+
+ private:
+  static constexpr size_t kQkv = size_t{kHeads + 2 * kKvHeads} * kHeadDim;
+  static constexpr uint32_t kTimes = 32;
+  struct Layer {
+    std::unique_ptr<Matrix> qkv, o, gate_up, down;
+  };
+
+  void prepare(uint32_t rows, uint32_t context) {
+    const auto each = static_cast<uint32_t>(blocks_for(context));
+    auto cache = backend_.make_kv(
+        {static_cast<uint32_t>(layers_.size()), kKvHeads, kHeadDim, KvType::kBf16}, rows * each);
+    SKEIN_CHECK(cache.ok(), "{}", cache.message());
+    cache_ = std::move(*cache);
+    blocks_.clear();
+    sequences_.clear();
+    for (uint32_t i = 0; i < rows * each; ++i) blocks_.push_back(BlockId{i});
+    for (uint32_t i = 0; i < rows; ++i) {
+      sequences_.push_back({i, 1, context - 1, true, std::span(blocks_).subspan(i * each, each)});
+    }
+    tokens_.assign(rows, 0);
+    step_ = backend_.begin(tokens_, sequences_, {});
+    const auto make = [&](size_t width) { return Rows{filled(rows * width), rows, width, width}; };
+    stream_ = make(kWidth);
+    delta_ = make(kWidth);
+    qkv_ = make(kQkv);
+    attended_ = make(size_t{kHeads} * kHeadDim);
+    gate_up_ = make(size_t{2} * kFeedForward);
+    angles_ = make(kHeadDim);
+  }
+
+  LinearInput stream() {
+    LinearInput in(stream_);
+    in.delta = delta_;
+    in.norm = &norm_;
+    return in;
+  }
+  void qkv(const Layer& layer) {
+    norm_ = {NormKind::kRms, 1e-5F, ones_, nullptr};
+    backend_.linear(stream(), *layer.qkv, nullptr, qkv_);
+  }
+  void attend(uint32_t i) {
+    AttentionParams params;
+    params.heads = kHeads;
+    params.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
+    QkTransform transform;
+    transform.angles = angles_;
+    const size_t kv = size_t{kKvHeads} * kHeadDim, first = size_t{kHeads} * kHeadDim;
+    backend_.attend(qkv_.columns(0, first), qkv_.columns(first, kv), qkv_.columns(first + kv, kv),
+                    transform, step_, *cache_, i, params, attended_);
+  }
+  void o(const Layer& layer) { backend_.linear(attended_, *layer.o, nullptr, delta_); }
+  void gate_up(const Layer& layer) { backend_.linear(stream(), *layer.gate_up, nullptr, gate_up_); }
+  void down(const Layer& layer) {
+    LinearInput in(gate_up_);
+    in.activation = &activation_;
+    backend_.linear(in, *layer.down, nullptr, delta_);
+  }
+  void feed_forward(const Layer& layer) {
+    gate_up(layer);
+    down(layer);
+  }
+  void pass(const Layer& layer, uint32_t i) {
+    qkv(layer);
+    attend(i);
+    o(layer);
+    feed_forward(layer);
+  }
+
+  template <class Fn>
+  double time(const Fn& fn) {
+    const auto once = [&] {
+      backend_.run(step_, keys_, [&] {
+        for (uint32_t i = 0; i < kTimes; ++i) {
+          const auto layer = static_cast<uint32_t>(i % layers_.size());
+          fn(layers_[layer], layer);
+        }
+      });
+    };
+    ++keys_;
+    constexpr int kWarmUp = 4, kCount = 10;
+    for (int i = 0; i < kWarmUp; ++i) once();
+    wait();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCount; ++i) once();
+    wait();
+    const std::chrono::duration<double, std::micro> all = std::chrono::steady_clock::now() - start;
+    return all.count() / (kCount * kTimes);
+  }
+  void wait() { static_cast<void>(backend_.read({one_.floats(), 1, 1, 1})); }
+  Buffer floats(size_t count) {
+    auto memory = backend_.allocate(count * sizeof(float));
+    SKEIN_CHECK(memory.ok(), "{}", memory.message());
+    return std::move(*memory);
+  }
+  Floats filled(size_t count) {
+    memory_.push_back(floats(count));
+    backend_.write(memory_.back().floats(), std::vector<float>(count, 1.0F));
+    return memory_.back().floats();
+  }
+
+  Backend& backend_;
+  Buffer one_;
+  std::vector<Layer> layers_;
+  std::vector<Buffer> memory_;
+  Buffer ones_memory_;
+  Floats ones_;
+  Step step_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<BlockId> blocks_;
+  std::vector<Sequence> sequences_;
+  std::vector<TokenId> tokens_;
+  Rows stream_, delta_, qkv_, attended_, gate_up_, angles_;
+  NormParams norm_;
+  ActivationParams activation_;
+  uint64_t keys_ = 1;
+};
+
+void measure_layers(Backend& backend) {
+  DeviceLayers layers(backend, 4);
+  layers.measure(1, 320);
+  layers.measure(8, 320);
+  layers.measure(64, 320);
+  layers.logits(1);
+  layers.logits(64);
+}
+
+int run(const std::string& device, const std::string& what) {
   ComputePool pool(usable_cpus());
   const auto backend = make_backend({.device = device}, pool);
   if (!backend.ok()) {
     std::fprintf(stderr, "device_ops: %s\n", backend.message().c_str());
     return 1;
   }
+  if (what == "once") {
+    DeviceLayers layers(**backend, 1);
+    layers.once(1, 320);
+    layers.once(64, 320);
+    return 0;
+  }
+  if (what != "ops") measure_layers(**backend);
+  if (what == "layers") return 0;
   DeviceOps ops(**backend);
   ops.small_ops();
   const std::vector<size_t> rows = {1, 8, 64, 256, 2048};
@@ -155,5 +360,5 @@ int run(const std::string& device) {
 }  // namespace skein
 
 int main(int argc, char** argv) {
-  return skein::run(argc > 1 ? argv[1] : "cuda");
+  return skein::run(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "");
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, on a machine that need have nothing but the driver:
 #   tools/gpu_check.sh pack   where skein is built: leaves binaries, their libraries and the tiny models in build/gpu
-#   tools/gpu_check.sh run    where the GPU is, from a folder with this script and build/gpu: runs all of it, prints what came of it
+#   tools/gpu_check.sh run [PART ...]   where the GPU is, from a folder with this script and build/gpu: runs all of it, or the parts
+#                              named (tests, layers, ops, invariance, serve, bench, sanitize, profile), prints what came of it
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=build/gpu
@@ -15,6 +16,7 @@ pack() {
     cp "$binary" "$out" && strip "$out/${binary##*/}"
     ldd "$binary" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libpthread|libdl|librt)\.so' | xargs -r cp -n -L -t "$out/lib"
   done
+  cp tools/gpu_check.sh "$out"
   pwd >"$out/source_dir"
   du -sh "$out"
 }
@@ -49,8 +51,55 @@ bench() {
   echo "bench $name: $((SECONDS - started)) s"
 }
 
+# What a tool of compute-sanitizer found: its own sum, and how often each kind was seen in which kernels.
+findings() {
+  python3 - "$1" <<'END'
+import collections, re, sys
+lines = [line.rstrip() for line in open(sys.argv[1], errors="replace") if line.startswith("=========")]
+kinds, title = collections.Counter(), ""
+for line in lines:
+    text = line.strip("= ").strip()
+    if re.match(r"(Error|Warning|Invalid|Uninitialized|Barrier|Potential|Divergent|Program hit)", text):
+        title = re.sub(r" at .*| \[.*|0x[0-9a-f]+", "", text)
+    found = re.search(r"(?:(Read|Write) access )?\bat (?:void )?(.+?)\+(0x[0-9a-f]+)", text)
+    if found and "Host Frame" not in text:
+        kernel = re.sub(r"skein::cuda::|<unnamed>::|\(anonymous namespace\)::|\(unsigned int\)|\(bool\)", "", found[2]).split("(")[0]
+        kinds[f"{title[:50]}: {found[1] or ''} {kernel[:60]}+{found[3]}"] += 1
+for kind, count in kinds.most_common(16):
+    print(f"  {count:5} x {kind}")
+END
+}
+
+# compute-sanitizer's tools over a few tests, where the machine has it.
+sanitize() {
+  local short='*OpsInARow*cuda*default*:*LinearOps.OddShapes/cuda*default*:*Peaks*cuda*default*' tool
+  command -v compute-sanitizer >/dev/null || { echo "sanitize: no compute-sanitizer here"; return; }
+  for tool in memcheck racecheck initcheck synccheck; do
+    timeout 120 compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 400 "$out/backend_conformance_test" \
+      --gtest_filter="$short" --gtest_brief=1 >"$out/$tool.log" 2>&1
+    echo "sanitize $tool: exit $?, $(tail -1 "$out/$tool.log")"
+    findings "$out/$tool.log"
+  done
+}
+
+# Every kernel of one layer of 1 and of 64 rows, where the machine has a profiler.
+profile() {
+  command -v ncu >/dev/null || { echo "profile: no ncu here"; return; }
+  timeout 120 ncu --clock-control none --metrics gpu__time_duration.sum,dram__bytes_read.sum --csv "$out/skein_device_ops" cuda once \
+    >"$out/profile.csv" 2>&1
+  python3 - "$out/profile.csv" <<'END'
+import csv, sys
+rows = [r for r in csv.reader(open(sys.argv[1])) if len(r) > 12 and r[0].isdigit()]
+for r in rows:
+    if r[-3].startswith("gpu__time"):
+        print(f"profile {r[-1]:>9} {r[-2]} grid {r[8]} block {r[7]} {r[4].split('(')[0][-90:]}")
+END
+}
+
 run() {
   failed=0
+  local parts=" ${*:-tests layers ops invariance serve bench sanitize profile} "
+  wanted() { [[ "$parts" == *" $1 "* ]]; }
   nvidia-smi 2>&1 | head -20
   export LD_LIBRARY_PATH=$PWD/$out/lib
   for binary in "$out"/*_test "$out/skein"; do
@@ -66,17 +115,23 @@ run() {
   for needed in skein skein_invariance skein_device_ops; do
     [ -x "$out/$needed" ] || { echo "$needed: not there"; failed=1; }
   done
-  suite backend_conformance_test '*cuda*'
-  SKEIN_RECORD=products timeout 60 "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
-  [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
-  suite model_cuda_test '*'
-  if [ -x "$out/skein_invariance" ]; then timeout 200 "$out/skein_invariance" 2>&1 | tail -6; [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1; fi
-  if [ -x "$out/skein" ]; then # the server in its sandbox
+  if wanted tests; then
+    suite backend_conformance_test '*cuda*'
+    SKEIN_RECORD=products timeout 60 "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
+    [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+    suite model_cuda_test '*'
+  fi
+  if wanted layers && [ -x "$out/skein_device_ops" ]; then
+    timeout 120 "$out/skein_device_ops" cuda layers 2>&1 | tee "$out/device_layers.log"
+    [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+  fi
+  if wanted invariance && [ -x "$out/skein_invariance" ]; then timeout 200 "$out/skein_invariance" 2>&1 | tail -6; [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1; fi
+  if wanted serve && [ -x "$out/skein" ]; then # the server in its sandbox
     SKEIN_TEST_BINARY=$out/skein timeout 120 python3 -B tests/apps/serve_device_test.py 2>&1 | tail -6
     [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
   fi
-  if [ -x "$out/skein_device_ops" ]; then timeout 120 "$out/skein_device_ops" 2>&1 | tee "$out/device_ops.log" || failed=1; fi
-  if [ -x "$out/skein" ]; then # whole engines on the device, with random weights
+  if wanted ops && [ -x "$out/skein_device_ops" ]; then timeout 120 "$out/skein_device_ops" cuda ops 2>&1 | tee "$out/device_ops.log" || failed=1; fi
+  if wanted bench && [ -x "$out/skein" ]; then # whole engines on the device, with random weights
     bench tiny-f32 build/goldens/llama/config.json --precision f32 --kv-dtype f32 --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1,8
     bench tiny build/goldens/llama/config.json --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1,8
     shape 2048 8192 16 32 8 64 true >"$out/llama-1b.json"
@@ -84,11 +139,13 @@ run() {
     shape 4096 14336 32 32 8 128 false >"$out/llama-8b.json"
     bench llama-8b "$out/llama-8b.json" --prompt-tokens 256 -n 128 --prompts 64 --concurrency 1,8,64 --step-tokens 2048
   fi
+  if wanted sanitize; then sanitize; fi
+  if wanted profile; then profile; fi
   echo "gpu_check: $([ $failed -eq 0 ] && echo all passed || echo FAILED)"
   return $failed
 }
 
 case ${1:-} in
-  pack | run) "$1" ;;
-  *) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  pack | run) "$@" ;;
+  *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
