@@ -71,6 +71,24 @@ __device__ inline void let_next_kernel_begin() {
   asm volatile("griddepcontrol.launch_dependents;");
 }
 
+// The blocks of a cluster, all of which run at once and reach each other's shared memory. Whoever
+// has waited sees what the others wrote before they arrived, and that they have begun.
+__device__ inline void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Into what lies at the same place in the shared memory of the block of that number.
+__device__ inline void put_in_cluster(uint32_t* own, uint32_t block, uint32_t value) {
+  asm volatile(
+      "{\n.reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "st.shared::cluster.u32 [there], %2;\n}" ::"r"(shared_address(own)),
+      "r"(block), "r"(value)
+      : "memory");
+}
+
 template <class... Params, class... Values>
 void launch_overlapped(void (*kernel)(Params...), dim3 grid, uint32_t threads, size_t shared_bytes,
                        cudaStream_t stream, const Values&... values) {

@@ -43,16 +43,40 @@ __device__ inline bool is_finite_pair(uint32_t pair) {
   return (pair & 0x7f80U) != 0x7f80U && (pair & 0x7f800000U) != 0x7f800000U;
 }
 
+// query / heads of a block's queries, without a division.
+struct RowOfQuery {
+  uint32_t share;
+
+  __host__ __device__ static constexpr RowOfQuery of(uint32_t heads) {
+    return {(256 + heads - 1) / heads};
+  }
+  __host__ __device__ constexpr uint32_t at(uint32_t query) const { return query * share / 256; }
+  static constexpr bool is_right() {
+    for (uint32_t heads = 1; heads <= kQueries; ++heads) {
+      for (uint32_t query = 0; query < kQueries; ++query) {
+        if (of(heads).at(query) != query / heads) return false;
+      }
+    }
+    return true;
+  }
+};
+static_assert(RowOfQuery::is_right());
+
 // The queries of a block of threads: `rows` rows that follow each other, `heads` heads of each.
 struct Queries {
   uint32_t first_row, rows, first_head, heads;
+  RowOfQuery row_of;
   uint32_t position;  // of the first row
   const uint32_t* blocks;
   uint32_t kv_head;
 
   __device__ uint32_t count() const { return rows * heads; }
   __device__ uint32_t last() const { return position + rows - 1; }
-  __device__ uint32_t position_of(uint32_t query) const { return position + query / heads; }
+  __device__ uint32_t position_of(uint32_t query) const { return position + row_of.at(query); }
+  __device__ uint32_t row_at(uint32_t query) const { return first_row + row_of.at(query); }
+  __device__ uint32_t head_at(uint32_t query) const {
+    return first_head + query - row_of.at(query) * heads;
+  }
 };
 
 __device__ inline uint32_t first_seen(uint32_t position, uint32_t window) {
@@ -66,6 +90,8 @@ struct SpanParams {
   DeviceAttention attention;
   uint32_t first_span;
   uint32_t spans;       // at once
+  uint32_t group;       // heads that share one of the cache
+  uint32_t parts;       // of them, for a block of threads each
   uint32_t heads_each;  // heads of a block of threads
   uint32_t rows_each;
   SpanSums sums;
@@ -78,33 +104,47 @@ struct SpanItem {
 
 // False: there is nothing to do.
 __device__ inline bool find_queries(const SpanParams& p, const SpanItem& item, Queries& own) {
-  const uint32_t row = item.row, group = p.attention.heads / p.cache.heads;
+  const uint32_t row = item.row;
   if (p.step.places[row] % p.rows_each != 0) return false;
-  const uint32_t parts = groups_of(group, p.heads_each);
-  own.kv_head = item.heads / parts;
-  const uint32_t part = item.heads % parts * p.heads_each;
+  own.kv_head = p.parts == 1 ? item.heads : item.heads / p.parts;
+  const uint32_t part = (item.heads - own.kv_head * p.parts) * p.heads_each;
   own.first_row = row;
   own.rows = min(p.rows_each, p.step.rows_left[row]);
-  own.first_head = own.kv_head * group + part;
-  own.heads = min(p.heads_each, group - part);
+  own.first_head = own.kv_head * p.group + part;
+  own.heads = min(p.heads_each, p.group - part);
+  own.row_of = RowOfQuery::of(own.heads);
   own.position = p.step.positions[row];
   own.blocks = p.step.blocks + p.step.first_blocks[row];
   const uint32_t first = (p.first_span + item.span) * kSpan;
   return first <= own.last() && first + kSpan > first_seen(own.position, p.attention.window);
 }
 
-// The queries as bfloat16 rows of shared memory, `stride` apart, with zeros where there is none.
+// The queries as bfloat16 rows of shared memory, `stride` apart, with zeros where there is none, by
+// 16 threads each.
 __device__ inline void load_queries(const SpanParams& p, const Queries& own, uint16_t* queries,
                                     uint32_t stride) {
-  for (uint32_t i = threadIdx.x; i < kQueries * p.cache.stride; i += kThreads) {
-    const uint32_t query = i / p.cache.stride, d = i % p.cache.stride;
-    uint16_t value = 0;
-    if (query < own.count() && d < p.cache.head_dim) {
-      const uint32_t head = own.first_head + query % own.heads;
-      value = arithmetic::round_to_bf16(
-          row_at(p.q, own.first_row + query / own.heads)[head * p.cache.head_dim + d]);
+  static_assert(kQueries * kLaneThreads == kThreads);
+  const uint32_t query = threadIdx.x / kLaneThreads;
+  const bool is_one = query < own.count();
+  const float* const from =
+      is_one ? row_at(p.q, own.row_at(query)) + own.head_at(query) * p.cache.head_dim : nullptr;
+  // Loads of a pass are all under way before the first is waited for.
+  constexpr uint32_t kPairs = 4;
+  for (uint32_t first = 0; first < p.cache.stride; first += 2 * kPairs * kLaneThreads) {
+    float values[kPairs][2];
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * kPairs; ++i) {
+      const uint32_t d = first + (i / 2 * kLaneThreads + threadIdx.x % kLaneThreads) * 2 + i % 2;
+      values[i / 2][i % 2] = 0;
+      if (is_one && d < p.cache.head_dim) values[i / 2][i % 2] = from[d];
     }
-    queries[query * stride + d] = value;
+#pragma unroll
+    for (uint32_t i = 0; i < kPairs; ++i) {
+      const uint32_t d = first + (i * kLaneThreads + threadIdx.x % kLaneThreads) * 2;
+      if (d >= p.cache.stride) continue;
+      *reinterpret_cast<uint32_t*>(queries + query * stride + d) =
+          pair_of(arithmetic::round_to_bf16(values[i][0]), arithmetic::round_to_bf16(values[i][1]));
+    }
   }
 }
 
@@ -131,36 +171,69 @@ __device__ inline void largest_of_rows(float (&largest)[2], uint32_t warp, uint3
   }
 }
 
+// The tokens that a query sees: those of [begin, begin + count).
+struct SeenTokens {
+  uint32_t begin = 0, count = 0;
+
+  __device__ SeenTokens(const SpanParams& p, const Queries& own, uint32_t query) {
+    if (query >= own.count()) return;
+    const uint32_t end = own.position_of(query);
+    begin = first_seen(end, p.attention.window);
+    count = end + 1 - begin;
+  }
+  __device__ bool has(uint32_t token) const { return token - begin < count; }
+};
+
+// The weights of 8 tokens for a query, two for each thread.
+__device__ inline void put_weights(uint16_t* weights, uint32_t query, uint32_t token, uint32_t lane,
+                                   uint32_t pair) {
+  *reinterpret_cast<uint32_t*>(weights + query * kWeightStride + token + lane % 4 * 2) = pair;
+}
+
 // Scores become weights in shared memory; what is not seen is 0. The largest score of each query
-// is kept.
+// is kept. Nothing is computed for eight queries that are not there.
 __device__ inline void weigh(const SpanParams& p, const Queries& own, uint32_t first, uint32_t warp,
                              uint32_t lane, float (&scores)[4][4], uint16_t* weights,
                              float* largest_of) {
   float largest[2] = {-arithmetic::kInfinity, -arithmetic::kInfinity};
-  bool seen[4][4];
-  for (uint32_t n = 0; n < 4; ++n) {
-    for (uint32_t j = 0; j < 4; ++j) {
-      const uint32_t query = lane / 4 + j / 2 * 8;
-      const uint32_t token = first + warp * kBlockTokens + n * 8 + lane % 4 * 2 + j % 2;
-      const uint32_t end = own.position_of(query);
-      seen[n][j] =
-          query < own.count() && token <= end && token >= first_seen(end, p.attention.window);
-      if (!seen[n][j]) continue;
-      scores[n][j] = arithmetic::cap(scores[n][j] * p.attention.scale, p.attention.softcap);
-      largest[j / 2] = arithmetic::larger(largest[j / 2], scores[n][j]);
+  const bool caps = p.attention.softcap != 0;
+  const uint32_t place = warp * kBlockTokens, token = first + place + lane % 4 * 2;
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i) {
+    if (i * 8 >= own.count()) break;
+    const SeenTokens seen(p, own, lane / 4 + i * 8);
+    if (caps) {
+      for (uint32_t e = 0; e < 8; ++e) {
+        float& score = scores[e / 2][2 * i + e % 2];
+        score = arithmetic::cap(score * p.attention.scale, p.attention.softcap);
+      }
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < 8; ++e) {
+      float& score = scores[e / 2][2 * i + e % 2];
+      if (!caps) score = score * p.attention.scale;
+      const float larger = arithmetic::larger(largest[i], score);
+      largest[i] = seen.has(token + e / 2 * 8 + e % 2) ? larger : largest[i];
     }
   }
   largest_of_rows(largest, warp, lane);
-  for (uint32_t n = 0; n < 4; ++n) {
-    for (uint32_t i = 0; i < 2; ++i) {
-      uint16_t pair[2] = {0, 0};
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint32_t query = lane / 4 + i * 8;
+    if (i * 8 >= own.count()) {
+      for (uint32_t n = 0; n < 4; ++n) put_weights(weights, query, place + n * 8, lane, 0);
+      continue;
+    }
+    const SeenTokens seen(p, own, query);
+#pragma unroll
+    for (uint32_t n = 0; n < 4; ++n) {
+      uint16_t pair[2];
       for (uint32_t j = 0; j < 2; ++j) {
-        if (!seen[n][2 * i + j]) continue;
-        pair[j] = arithmetic::round_to_bf16(arithmetic::exp(scores[n][2 * i + j] - largest[i]));
+        const float weight = arithmetic::exp(scores[n][2 * i + j] - largest[i]);
+        const uint16_t rounded = arithmetic::round_to_bf16(weight);
+        pair[j] = seen.has(token + n * 8 + j) ? rounded : uint16_t{0};
       }
-      uint16_t* const to =
-          weights + (lane / 4 + i * 8) * kWeightStride + warp * kBlockTokens + n * 8 + lane % 4 * 2;
-      *reinterpret_cast<uint32_t*>(to) = pair_of(pair[0], pair[1]);
+      put_weights(weights, query, place + n * 8, lane, pair_of(pair[0], pair[1]));
     }
   }
   if (warp == 0 && lane % 4 == 0) {
@@ -172,7 +245,7 @@ __device__ inline void weigh(const SpanParams& p, const Queries& own, uint32_t f
 // Where the sums of a query go.
 __device__ inline size_t place_of(const SpanParams& p, const Queries& own, uint32_t span,
                                   uint32_t query) {
-  const size_t row = own.first_row + query / own.heads, head = own.first_head + query % own.heads;
+  const size_t row = own.row_at(query), head = own.head_at(query);
   return (row * p.attention.heads + head) * p.spans + span;
 }
 
@@ -180,6 +253,7 @@ __device__ inline size_t place_of(const SpanParams& p, const Queries& own, uint3
 __device__ inline void write_weights(const SpanParams& p, const Queries& own, uint32_t span,
                                      const uint16_t* weights, const float* largest) {
   const uint32_t query = threadIdx.x / kLaneThreads;
+  if (threadIdx.x / kWarp * (kWarp / kLaneThreads) >= own.count()) return;  // a whole warp
   float sum = 0;
   for (uint32_t t = threadIdx.x % kLaneThreads; t < kSpan; t += kLaneThreads) {
     sum = sum + arithmetic::float_of_bf16(weights[query * kWeightStride + t]);
@@ -191,15 +265,27 @@ __device__ inline void write_weights(const SpanParams& p, const Queries& own, ui
   }
 }
 
-// Weighted values of 8 dimensions, as mma has them.
-__device__ inline void write_values(const SpanParams& p, const Queries& own, uint32_t span,
-                                    uint32_t d, uint32_t lane, const float (&sums)[4]) {
-  for (uint32_t j = 0; j < 4; ++j) {
-    const uint32_t query = lane / 4 + j / 2 * 8, column = d + lane % 4 * 2 + j % 2;
-    if (query >= own.count() || column >= p.cache.head_dim) continue;
-    p.sums.values[place_of(p, own, span, query) * p.cache.head_dim + column] = sums[j];
+// Where a thread's weighted values go, as mma has them: those of queries lane / 4 and + 8.
+struct ValuePlaces {
+  float* of_query[2];
+  uint32_t head_dim;
+
+  __device__ ValuePlaces(const SpanParams& p, const Queries& own, uint32_t span, uint32_t lane)
+      : head_dim(p.cache.head_dim) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t query = lane / 4 + i * 8;
+      of_query[i] =
+          query >= own.count() ? nullptr : p.sums.values + place_of(p, own, span, query) * head_dim;
+    }
   }
-}
+  // Of 8 dimensions, from d on.
+  __device__ void write(uint32_t d, uint32_t lane, const float (&sums)[4]) const {
+    for (uint32_t j = 0; j < 4; ++j) {
+      const uint32_t column = d + lane % 4 * 2 + j % 2;
+      if (of_query[j / 2] != nullptr && column < head_dim) of_query[j / 2][column] = sums[j];
+    }
+  }
+};
 
 // How values meet weights in groups of 16 tokens of the span that begins with `first`.
 struct SpanValues {
@@ -242,13 +328,14 @@ struct SpanValues {
       }
     }
   }
+  // Whether every query of ours sees all of tokens [from, from + count).
+  __device__ bool all_see(uint32_t from, uint32_t count) const {
+    return from + count - 1 <= own.position && from >= first_seen(own.last(), p.attention.window);
+  }
   __device__ void add(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                       uint32_t group) const {
-    const uint32_t from = first + group * kGroup;
-    const bool all_alike =
-        from + kGroup - 1 <= own.position && from >= first_seen(own.last(), p.attention.window);
     const bool finite = is_finite_pair(b0) && is_finite_pair(b1);
-    if (!all_alike && __any_sync(0xffffffffU, !finite)) {
+    if (!all_see(first + group * kGroup, kGroup) && __any_sync(0xffffffffU, !finite)) {
       add_one_by_one(sums, a, b0, b1, group);
     } else {
       add_products(sums, a, b0, b1);

@@ -14,6 +14,9 @@ constexpr uint32_t kMostStride = 256;
 template <uint32_t kTilesOf, uint32_t kSlotsOf>
 struct StreamShape {
   static constexpr uint32_t kTiles = kTilesOf, kSlots = kSlotsOf;
+  // Keys of an item take a slot each: warps wait for their own alone, and could not tell the round
+  // of a slot that was used twice.
+  static_assert(kSlots >= kWarps);
   static constexpr uint32_t kStride = kTiles * 64;  // at most
   static constexpr uint32_t kSlotBytes = kBlockTokens * kStride * sizeof(uint16_t);
   static constexpr uint32_t kQueryStride = kStride + 8;
@@ -92,14 +95,20 @@ __device__ void load_matrices(uint32_t address, uint32_t (&out)[4]) {
                : "memory");
 }
 
+// Where a thread's row of a matrix of 16 rows begins, of which load_matrices takes 16 columns.
+__device__ uint32_t row_address(const uint16_t* matrix, uint32_t stride, uint32_t lane) {
+  return shared_address(matrix + lane % 16 * stride + lane / 16 * 8);
+}
+
 // Scores of the 32 tokens whose keys are in a slot.
 __device__ void score_slot(const SpanParams& p, uint32_t keys, const uint16_t* queries,
                            uint32_t query_stride, uint32_t lane, float (&scores)[4][4]) {
   const uint32_t stride = p.cache.stride, matrix = lane / 8;
+  const uint32_t rows = row_address(queries, query_stride, lane);
 #pragma unroll 4
   for (uint32_t k = 0; k < stride; k += kGroup) {
     uint32_t a[4];
-    load_rows(queries, query_stride, k, lane, a);
+    load_matrices(rows + 2 * k, a);
 #pragma unroll
     for (uint32_t pair = 0; pair < 2; ++pair) {
       uint32_t b[4];
@@ -111,28 +120,73 @@ __device__ void score_slot(const SpanParams& p, uint32_t keys, const uint16_t* q
   }
 }
 
-// Adds the weighted values of a block of the cache to those of the warp's dimensions.
+// How a thread reads values: its row_address of the weights, and where its row of each of the
+// warp's tiles lies in a slot.
 template <class S>
-__device__ void add_block(const SpanValues& values, const uint16_t* weights, uint32_t block,
-                          uint32_t from, uint32_t warp, float (&sums)[S::kTiles][4]) {
-  const uint32_t lane = values.lane, token = block * kBlockTokens;
-  const uint32_t group = (token - values.first) / kGroup;
-  const bool all_are_seen = values.all_are_seen(token, kBlockTokens);
+struct ValueRows {
+  uint32_t weights;
+  uint32_t tiles;
+  uint32_t at[S::kTiles];
+
+  __device__ ValueRows(const SpanParams& p, const uint16_t* of_span, uint32_t warp, uint32_t lane)
+      : weights(row_address(of_span, kWeightStride, lane)), tiles(0) {
+#pragma unroll
+    for (uint32_t i = 0; i < S::kTiles; ++i) {
+      const uint32_t d = (warp + i * kWarps) * 8;
+      if (d < p.cache.stride) tiles = i + 1;
+      at[i] = 2 * value_index(lane / 8 * 8, d + lane % 8);
+    }
+  }
+};
+
+// Adds the weighted values of a block of the cache, the one of that number in the span, to those of
+// the warp's dimensions. change(b), of what is read.
+template <class S, class Change, class Add>
+__device__ void add_block(const ValueRows<S>& rows, uint32_t number, uint32_t from,
+                          const Change& change, const Add& add, float (&sums)[S::kTiles][4]) {
   uint32_t a[2][4];
-  load_rows(weights, kWeightStride, group * kGroup, lane, a[0]);
-  load_rows(weights, kWeightStride, group * kGroup + kGroup, lane, a[1]);
+  load_matrices(rows.weights + number * 2 * kBlockTokens, a[0]);
+  load_matrices(rows.weights + number * 2 * kBlockTokens + 2 * kGroup, a[1]);
 #pragma unroll
   for (uint32_t i = 0; i < S::kTiles; ++i) {
-    const uint32_t d = (warp + i * kWarps) * 8;
-    if (d >= values.p.cache.stride) continue;
+    if (i >= rows.tiles) break;
     uint32_t b[4];
-    load_matrices(from + 2 * value_index(lane / 8 * 8, d + lane % 8), b);
-    if (!all_are_seen) {
-      for (uint32_t j = 0; j < 4; ++j) b[j] = values.seen_of(b[j], token + j * 8 + lane % 4 * 2);
-    }
-    values.add(sums[i], a[0], b[0], b[1], group);
-    values.add(sums[i], a[1], b[2], b[3], group + 1);
+    load_matrices(from + rows.at[i], b);
+    change(b);
+    add(sums[i], a[0], b[0], b[1], 0);
+    add(sums[i], a[1], b[2], b[3], 1);
   }
+}
+
+// Of a block that every query sees whole.
+template <class S>
+__device__ void add_seen_block(const ValueRows<S>& rows, uint32_t number, uint32_t from,
+                               float (&sums)[S::kTiles][4]) {
+  add_block(
+      rows, number, from, [](uint32_t(&)[4]) {},
+      [](float(&own)[4], const uint32_t(&a)[4], uint32_t b0, uint32_t b1, uint32_t) {
+        add_products(own, a, b0, b1);
+      },
+      sums);
+}
+
+// Of one that some of them do not.
+template <class S>
+__device__ void add_part_of_block(const ValueRows<S>& rows, const SpanValues& values,
+                                  uint32_t number, uint32_t from, float (&sums)[S::kTiles][4]) {
+  const uint32_t token = values.first + number * kBlockTokens;
+  const bool all_are_seen = values.all_are_seen(token, kBlockTokens);
+  add_block(
+      rows, number, from,
+      [&](uint32_t(&b)[4]) {
+        for (uint32_t j = 0; j < 4 && !all_are_seen; ++j) {
+          b[j] = values.seen_of(b[j], token + j * 8 + values.lane % 4 * 2);
+        }
+      },
+      [&](float(&own)[4], const uint32_t(&a)[4], uint32_t b0, uint32_t b1, uint32_t half) {
+        values.add(own, a, b0, b1, number * (kBlockTokens / kGroup) + half);
+      },
+      sums);
 }
 
 // What the 8 warps share beside the ring.
@@ -142,44 +196,61 @@ struct SpanShared {
   float* largest;
 };
 
-// One item. `used` counts the slots that went before, and then those of this one, too.
+// A slot of the ring, and the parity of its round.
+template <uint32_t kSlots>
+struct SlotPlace {
+  uint32_t slot = 0, parity = 0;
+
+  // `by` is at most as many as there are.
+  __device__ SlotPlace after(uint32_t by) const {
+    const bool wraps = slot + by >= kSlots;
+    return {wraps ? slot + by - kSlots : slot + by, wraps ? parity ^ 1 : parity};
+  }
+};
+
+// One item. `place` is that of its first slot, and then that of the next item's.
 template <class S>
 __device__ void attend_item(const SpanParams& p, const SpanItem& item, const Queries& own,
-                            const SlotRing& ring, const SpanShared& shared, uint32_t& used) {
+                            const SlotRing& ring, const SpanShared& shared,
+                            SlotPlace<S::kSlots>& place) {
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const uint32_t first = (p.first_span + item.span) * kSpan;
+  const uint32_t first = (p.first_span + item.span) * kSpan, first_block = first / kBlockTokens;
   const Blocks blocks(p, item, own);
-  const auto wait_for = [&](uint32_t number) {
-    wait(ring.full + number % S::kSlots * 8, number / S::kSlots % 2);
-    return ring.slots + number % S::kSlots * S::kSlotBytes;
+  const auto wait_for = [&](const SlotPlace<S::kSlots>& at) {
+    wait(ring.full + at.slot * 8, at.parity);
+    return ring.slots + at.slot * S::kSlotBytes;
   };
   load_queries(p, own, shared.queries, S::kQueryStride);
   sync_multipliers();
   float scores[4][4] = {};
-  if (const uint32_t block = first / kBlockTokens + warp;
-      block >= blocks.begin && block < blocks.end) {
-    const uint32_t number = used + block - blocks.begin;
-    score_slot(p, wait_for(number), shared.queries, S::kQueryStride, lane, scores);
+  if (const uint32_t block = first_block + warp; block >= blocks.begin && block < blocks.end) {
+    const auto own_place = place.after(block - blocks.begin);
+    score_slot(p, wait_for(own_place), shared.queries, S::kQueryStride, lane, scores);
     __syncwarp();
-    if (lane < kWarps) arrive(ring.empty + number % S::kSlots * 8);  // for all warps
+    if (lane < kWarps) arrive(ring.empty + own_place.slot * 8);  // for all warps
   }
+  place = place.after(blocks.count());
   weigh(p, own, first, warp, lane, scores, shared.weights, shared.largest);
   sync_multipliers();
   write_weights(p, own, item.span, shared.weights, shared.largest);
   const SpanValues values{p, own, first, lane};
+  const ValueRows<S> rows(p, shared.weights, warp, lane);
   float sums[S::kTiles][4] = {};
 #pragma unroll 1
-  for (uint32_t i = 0; i < blocks.count(); ++i) {
-    const uint32_t number = used + blocks.count() + i;
-    add_block<S>(values, shared.weights, blocks.begin + i, wait_for(number), warp, sums);
+  for (uint32_t block = blocks.begin; block < blocks.end; ++block) {
+    const uint32_t from = wait_for(place);
+    if (values.all_see(block * kBlockTokens, kBlockTokens)) {
+      add_seen_block(rows, block - first_block, from, sums);
+    } else {
+      add_part_of_block(rows, values, block - first_block, from, sums);
+    }
     __syncwarp();
-    if (lane == 0) arrive(ring.empty + number % S::kSlots * 8);
+    if (lane == 0) arrive(ring.empty + place.slot * 8);
+    place = place.after(1);
   }
-  used += 2 * blocks.count();
+  const ValuePlaces places(p, own, item.span, lane);
 #pragma unroll
-  for (uint32_t i = 0; i < S::kTiles; ++i) {
-    write_values(p, own, item.span, (warp + i * kWarps) * 8, lane, sums[i]);
-  }
+  for (uint32_t i = 0; i < S::kTiles; ++i) places.write((warp + i * kWarps) * 8, lane, sums[i]);
 }
 
 template <class S>
@@ -207,11 +278,11 @@ __global__ void __launch_bounds__(kThreads + kWarp, 2)
     return;
   }
   wait_for_kernel_before();
-  uint32_t used = 0;
+  SlotPlace<S::kSlots> place;
   for (uint32_t index = blockIdx.x; index < items_of(p, all); index += gridDim.x) {
     Queries own;
     const SpanItem item = item_at(all, index);
-    if (find_queries(p, item, own)) attend_item<S>(p, item, own, ring, shared, used);
+    if (find_queries(p, item, own)) attend_item<S>(p, item, own, ring, shared, place);
   }
 }
 
@@ -229,7 +300,7 @@ cudaError_t set_up() {
 
 using Narrow = StreamShape<1, 16>;
 using Usual = StreamShape<2, 10>;
-using Wide = StreamShape<4, 5>;
+using Wide = StreamShape<4, 8>;
 
 }  // namespace
 

@@ -110,10 +110,11 @@ __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constan
   __syncthreads();
   write_weights(p, own, item.span, weights, largest);
   const SpanValues values{p, own, first, lane};
+  const ValuePlaces places(p, own, item.span, lane);
   for (uint32_t d = warp * 8; d < p.cache.head_dim; d += kWarps * 8) {
     float sums[4] = {};
     add_values<kType>(values, weights, value_halves, d, sums);
-    write_values(p, own, item.span, d, lane, sums);
+    places.write(d, lane, sums);
   }
 }
 
@@ -161,16 +162,20 @@ void merge_spans(const MergeParams& params, cudaStream_t stream) {
 MergeParams attend_on_tensor_cores(DeviceRows q, const StepView& step, const DeviceKv& cache,
                                    const DeviceAttention& params, const SpanBatch& batch,
                                    float* memory, DeviceRows out, cudaStream_t stream) {
-  const uint32_t group = params.heads / cache.heads, heads_each = std::min(group, kQueries);
+  const uint32_t group = params.heads / cache.heads, heads_each = std::min(group, kQueries),
+                 parts = groups_of(group, heads_each);
   SpanSums sums = SpanSums::in(memory, q.rows, params.heads, batch.at_once);
   const size_t shared =
       (kQueries * (cache.stride + 8) + kQueries * kWeightStride) * sizeof(uint16_t);
   for (uint32_t first = 0;; first += batch.at_once) {
     const uint32_t count = min(batch.at_once, batch.spans - first);
-    const SpanParams span{q,     step,          cache,      params,
-                          first, batch.at_once, heads_each, group > kQueries ? 1 : kQueries / group,
+    const SpanParams span{q,          step,
+                          cache,      params,
+                          first,      batch.at_once,
+                          group,      parts,
+                          heads_each, group > kQueries ? 1 : kQueries / group,
                           sums};
-    const dim3 grid(q.rows, cache.heads * groups_of(group, heads_each), count);
+    const dim3 grid(q.rows, cache.heads * parts, count);
     if (is_streamed(cache)) {
       attend_streamed(span, grid, batch, stream);
     } else if (cache.type == KvType::kBf16) {

@@ -1,5 +1,5 @@
 // Rows become tiles of float16 numbers: what is added to them, their norm or activation, the power
-// of two and the rounding, by one block of threads for each row.
+// of two and the rounding, by a block of threads for each row, or by a cluster of them.
 #include "backend/cuda/activated.cuh"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.cuh"
@@ -234,9 +234,33 @@ __device__ void norm_numbers(const TileParams& p, const Outputs<4> (&weights)[kV
       float y = x[v].at[i] * scale;
       if (p.norm.weight != nullptr) y = y * weights[v].at[i];
       if (p.norm.bias != nullptr && k < p.width) y = y + p.norm.bias[k + i];
-      x[v].at[i] = y;
+      x[v].at[i] = k < p.width ? y : 0.0F;
     }
   }
+}
+
+// The largest magnitude of a thread's numbers; those beyond the row are zeros.
+template <uint32_t kVectors>
+__device__ uint32_t largest_of_thread(const Outputs<4> (&x)[kVectors]) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    for (const float y : x[v].at) {
+      largest = max(largest, arithmetic::bits_of_float(y) & 0x7fffffffU);
+    }
+  }
+  return largest;
+}
+
+// Numbers k .. k + 3 of a row, rounded.
+__device__ inline void put_in_tiles(const TileParams& p, uint32_t row, uint32_t k,
+                                    const Outputs<4>& x, float scale) {
+  if (k >= p.input_blocks * kTileInputs) return;
+  std::byte* const block = p.tiles + size_t{k / kTileInputs} * p.tile_rows * (2 * kTileInputs);
+  uint32_t halves[4] = {};
+  for (uint32_t i = 0; i < 4 && k < p.width; ++i) halves[i] = f16_of(x.at[i] * scale);
+  *reinterpret_cast<uint2*>(block + offset_in_tile(row, k % kTileInputs)) = {
+      halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]};
 }
 
 template <uint32_t kVectors, Change kChange>
@@ -258,27 +282,47 @@ __global__ void __launch_bounds__(kManyThreads, 2)
     if (first_of(v) < p.width) x[v] = load_numbers<kChange>(p, row, first_of(v));
   }
   if constexpr (kChange == Change::kNorm) norm_numbers<kVectors>(p, weights, x);
-  uint32_t largest = 0;
-#pragma unroll
-  for (uint32_t v = 0; v < kVectors; ++v) {
-    if (first_of(v) >= p.width) continue;
-    for (const float y : x[v].at) {
-      largest = max(largest, arithmetic::bits_of_float(y) & 0x7fffffffU);
-    }
-  }
-  const int32_t exponent = arithmetic::f16_exponent(largest_of<kManyThreads>(largest));
+  const uint32_t largest = largest_of<kManyThreads>(largest_of_thread(x));
+  const int32_t exponent = arithmetic::f16_exponent(largest);
   const float scale = arithmetic::power_of_two(exponent);
   if (threadIdx.x == 0) p.scales[row] = arithmetic::power_of_two(-exponent);
 #pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) put_in_tiles(p, row, first_of(v), x[v], scale);
+}
+
+// Where a row has no norm all that its parts share is the largest number. So many blocks of threads
+// make a cluster and take a part each: one alone takes as long for the activations of a row as a
+// product for a third of its weights.
+constexpr uint32_t kParts = 8, kPartThreads = 256;
+
+template <uint32_t kVectors, Change kChange>
+__global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kPartThreads, 4)
+    make_tiles_in_parts(const __grid_constant__ TileParams p) {
+  static_assert(kChange != Change::kNorm);
+  __shared__ uint32_t largest_of_parts[kParts];
+  const uint32_t part = blockIdx.x, row = blockIdx.y;
+  const auto first_of = [part](uint32_t v) {
+    return 4 * ((v * kParts + part) * kPartThreads + threadIdx.x);
+  };
+  arrive_at_cluster();
+  let_next_kernel_begin();
+  wait_for_kernel_before();
+  Outputs<4> x[kVectors] = {};
+#pragma unroll
   for (uint32_t v = 0; v < kVectors; ++v) {
-    const uint32_t k = first_of(v);
-    if (k >= p.input_blocks * kTileInputs) continue;
-    std::byte* const block = p.tiles + size_t{k / kTileInputs} * p.tile_rows * (2 * kTileInputs);
-    uint32_t halves[4] = {};
-    for (uint32_t i = 0; i < 4 && k < p.width; ++i) halves[i] = f16_of(x[v].at[i] * scale);
-    *reinterpret_cast<uint2*>(block + offset_in_tile(row, k % kTileInputs)) = {
-        halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]};
+    if (first_of(v) < p.width) x[v] = load_numbers<kChange>(p, row, first_of(v));
   }
+  uint32_t largest = largest_of<kPartThreads>(largest_of_thread(x));
+  wait_for_cluster();  // all of its blocks have begun: their memory is there
+  if (threadIdx.x < kParts) put_in_cluster(&largest_of_parts[part], threadIdx.x, largest);
+  arrive_at_cluster();
+  wait_for_cluster();
+  for (const uint32_t of_part : largest_of_parts) largest = max(largest, of_part);
+  const int32_t exponent = arithmetic::f16_exponent(largest);
+  const float scale = arithmetic::power_of_two(exponent);
+  if (part == 0 && threadIdx.x == 0) p.scales[row] = arithmetic::power_of_two(-exponent);
+#pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) put_in_tiles(p, row, first_of(v), x[v], scale);
 }
 
 constexpr uint32_t kFewRows = 132;
@@ -287,9 +331,10 @@ bool is_aligned(const DeviceRows& rows) {
   return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
 }
 
-// Whether rows of so many numbers, with the zeros at the end, fit into the registers of a block.
+// Whether rows of so many numbers, with the zeros at the end, fit into registers.
 bool fits_at_once(uint32_t numbers, bool normed) {
-  return numbers <= 4 * kManyThreads * (normed ? 4 : 8);  // a norm has them in shared memory, too
+  // A norm has them in shared memory, too.
+  return numbers <= 4 * 4 * (normed ? kManyThreads : kParts * kPartThreads);
 }
 
 bool goes_at_once(const TileParams& p, uint32_t rows, bool normed) {
@@ -301,12 +346,19 @@ bool goes_at_once(const TileParams& p, uint32_t rows, bool normed) {
 template <Change kChange>
 void launch_at_once(const TileParams& params, uint32_t rows, cudaStream_t stream) {
   const uint32_t vectors = groups_of(params.input_blocks * kTileInputs, 4 * kManyThreads);
-  constexpr uint32_t kMost = kChange == Change::kNorm ? 4 : 8;
-  const auto kernel = vectors <= 1   ? make_tiles_at_once<1, kChange>
-                      : vectors <= 2 ? make_tiles_at_once<2, kChange>
-                      : vectors <= 4 ? make_tiles_at_once<4, kChange>
-                                     : make_tiles_at_once<kMost, kChange>;
-  launch_overlapped(kernel, rows, kManyThreads, 0, stream, params);
+  if (vectors <= 1) {
+    launch_overlapped(make_tiles_at_once<1, kChange>, rows, kManyThreads, 0, stream, params);
+  } else if constexpr (kChange == Change::kNorm) {
+    launch_overlapped(
+        vectors <= 2 ? make_tiles_at_once<2, kChange> : make_tiles_at_once<4, kChange>, rows,
+        kManyThreads, 0, stream, params);
+  } else {
+    constexpr uint32_t kEach = kParts * kPartThreads / kManyThreads;
+    const auto kernel = vectors <= kEach       ? make_tiles_in_parts<1, kChange>
+                        : vectors <= 2 * kEach ? make_tiles_in_parts<2, kChange>
+                                               : make_tiles_in_parts<4, kChange>;
+    launch_overlapped(kernel, dim3(kParts, rows), kPartThreads, 0, stream, params);
+  }
 }
 
 template <Change kChange>
