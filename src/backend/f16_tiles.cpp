@@ -5,10 +5,10 @@
 
 namespace skein {
 
-F16Tiles F16Tiles::of(size_t outputs, size_t inputs) {
+F16Tiles F16Tiles::of(size_t outputs, size_t inputs, const TileFormat& format) {
   const arithmetic::F16Segments segments = arithmetic::f16_segments(outputs, inputs);
   return {static_cast<uint32_t>(outputs), static_cast<uint32_t>(inputs), segments.count,
-          segments.inputs / kTileInputs};
+          segments.inputs / kTileInputs, format};
 }
 
 float pack_f16_row(std::span<const float> weights, uint32_t row, const F16Tiles& tiles,

@@ -30,18 +30,41 @@ SKEIN_HOST_DEVICE constexpr uint32_t offset_in_tile(uint32_t row, uint32_t k) {
   return row * (kTileInputs * 2) + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2;
 }
 
+// What a block holds of its numbers: themselves, or codes and scales (packed_tiles.h).
+struct TileFormat {
+  uint32_t bits = 16;        // of a code: 4 or 8; 16: numbers
+  int32_t offset = 0;        // a value is the code less this, or
+  bool has_table = false;    // what a table of 16 says
+  bool halves = false;       // scales are of 16 inputs each; else of 32
+  bool has_minimum = false;  // numbers are value * scale + minimum
+  int8_t table[16] = {};
+
+  bool operator==(const TileFormat&) const = default;
+  SKEIN_HOST_DEVICE uint32_t code_bytes() const { return kTileRows * kTileInputs * bits / 8; }
+  // Minimums take as many.
+  SKEIN_HOST_DEVICE uint32_t scale_bytes() const {
+    return bits == 16 ? 0 : kTileRows * (kTileInputs / (halves ? 16 : 32)) * 4;
+  }
+  SKEIN_HOST_DEVICE uint32_t tile_bytes() const {
+    return code_bytes() + scale_bytes() * (has_minimum ? 2 : 1);
+  }
+};
+
 struct F16Tiles {
   uint32_t outputs = 0;
   uint32_t inputs = 0;
   uint32_t segments = 1;
   uint32_t segment_blocks = 1;  // of inputs, in each segment
+  TileFormat format = {};
 
-  static F16Tiles of(size_t outputs, size_t inputs);
+  static F16Tiles of(size_t outputs, size_t inputs, const TileFormat& format = {});
 
   SKEIN_HOST_DEVICE uint32_t row_blocks() const { return (outputs + kTileRows - 1) / kTileRows; }
   SKEIN_HOST_DEVICE uint32_t input_blocks() const { return segments * segment_blocks; }
   // From the blocks of 64 outputs to those of the next.
-  SKEIN_HOST_DEVICE size_t row_block_bytes() const { return size_t{input_blocks()} * kTileBytes; }
+  SKEIN_HOST_DEVICE size_t row_block_bytes() const {
+    return size_t{input_blocks()} * format.tile_bytes();
+  }
   SKEIN_HOST_DEVICE size_t block_bytes() const { return row_blocks() * row_block_bytes(); }
   size_t bytes() const { return block_bytes() + size_t{row_blocks()} * kTileRows * sizeof(float); }
 };

@@ -28,6 +28,24 @@ uint16_t bits16(const std::byte* at) {
   return quant::load<uint16_t>(at);
 }
 
+void set_scale(WeightGroup& group, size_t half, float value) {
+  group.scale[half] = round_to_f16(value);
+  group.exact_scale[half] = value;
+}
+void set_minimum(WeightGroup& group, size_t half, float value) {
+  group.minimum[half] = round_to_f16(value);
+  group.exact_minimum[half] = value;
+}
+// As a file has it.
+void set_scale_bits(WeightGroup& group, uint16_t bits) {
+  group.scale[0] = bits;
+  group.exact_scale[0] = quant::f32_of_f16(bits);
+}
+void set_minimum_bits(WeightGroup& group, uint16_t bits) {
+  group.minimum[0] = bits;
+  group.exact_minimum[0] = quant::f32_of_f16(bits);
+}
+
 // Codes are read eight at a time.
 constexpr size_t kWord = sizeof(uint64_t);
 constexpr size_t kWords = kGroup / kWord;
@@ -65,8 +83,8 @@ void take_nibbles(const std::byte* qs, WeightGroup& out, uint32_t fifths = 0) {
 void read_nibble_blocks(const std::byte* block, bool minimum, Groups out) {
   const size_t header = minimum ? 4 : 2;
   for (WeightGroup& group : out) {
-    group.scale[0] = bits16(block);
-    if (minimum) group.minimum[0] = bits16(block + 2);
+    set_scale_bits(group, bits16(block));
+    if (minimum) set_minimum_bits(group, bits16(block + 2));
     take_nibbles(block + header, group);
     block += header + 16;
   }
@@ -75,8 +93,8 @@ void read_nibble_blocks(const std::byte* block, bool minimum, Groups out) {
 void read_q5(const std::byte* block, bool minimum, Groups out) {
   const size_t header = minimum ? 4 : 2;
   for (WeightGroup& group : out) {
-    group.scale[0] = bits16(block);
-    if (minimum) group.minimum[0] = bits16(block + 2);
+    set_scale_bits(group, bits16(block));
+    if (minimum) set_minimum_bits(group, bits16(block + 2));
     take_nibbles(block + header + 4, group, quant::load<uint32_t>(block + header));
     block += header + 20;
   }
@@ -84,7 +102,7 @@ void read_q5(const std::byte* block, bool minimum, Groups out) {
 
 void read_q8_0(const std::byte* block, Groups out) {
   for (WeightGroup& group : out) {
-    group.scale[0] = bits16(block);
+    set_scale_bits(group, bits16(block));
     for (size_t word = 0; word < kWords; ++word) {
       put_word(group, word, bits_at(block + 2 + word * kWord, 0, 0xff) ^ in_each_byte(0x80));
     }
@@ -96,6 +114,7 @@ void read_mxfp4(const std::byte* block, Groups out) {
   for (WeightGroup& group : out) {
     const float half = quant::half_of_e8m0(quant::byte_at(block, 0));
     group.scale[0] = static_cast<uint16_t>(arithmetic::bits_of_float(half) >> 16);
+    group.exact_scale[0] = half;
     take_nibbles(block + 1, group);
     block += 17;
   }
@@ -107,8 +126,8 @@ void read_q45_k(const std::byte* block, bool five_bits, Groups out) {
     const size_t in_block = g % kGroupsOfSuperBlock;
     if (g > 0 && in_block == 0) block += five_bits ? 176 : 144;
     const auto [scale, minimum] = quant::scale_and_minimum(block + 4, in_block);
-    out[g].scale[0] = round_to_f16(quant::load_f16(block) * static_cast<float>(scale));
-    out[g].minimum[0] = round_to_f16(-(quant::load_f16(block + 2) * static_cast<float>(minimum)));
+    set_scale(out[g], 0, quant::load_f16(block) * static_cast<float>(scale));
+    set_minimum(out[g], 0, -(quant::load_f16(block + 2) * static_cast<float>(minimum)));
     const std::byte* const qs = block + (five_bits ? 48 : 16) + in_block / 2 * 32;
     const std::byte* const fifths = block + 16;
     const size_t shift = in_block % 2 * 4;
@@ -127,7 +146,7 @@ void read_q6_k(const std::byte* block, Groups out) {
     const float d = quant::load_f16(block + 208);
     for (size_t half = 0; half < 2; ++half) {
       const auto scale = quant::load<int8_t>(block + 192 + 2 * in_block + half);
-      out[g].scale[half] = round_to_f16(d * static_cast<float>(scale));
+      set_scale(out[g], half, d * static_cast<float>(scale));
     }
     const std::byte* const low = block + in_block / 4 * 64 + in_block % 2 * 32;
     const std::byte* const high = block + 128 + in_block / 4 * 32;
@@ -147,7 +166,7 @@ void read_q3_k(const std::byte* block, Groups out) {
     const float d = quant::load_f16(block + 108);
     for (size_t half = 0; half < 2; ++half) {
       const int scale = quant::q3_k_scale(block + 96, 2 * in_block + half);
-      out[g].scale[half] = round_to_f16(d * static_cast<float>(scale));
+      set_scale(out[g], half, d * static_cast<float>(scale));
     }
     const std::byte* const low = block + 32 + in_block / 4 * 32;
     for (size_t word = 0; word < kWords; ++word) {
@@ -165,8 +184,8 @@ void read_q2_k(const std::byte* block, Groups out) {
     const float d = quant::load_f16(block + 80), dmin = quant::load_f16(block + 82);
     for (size_t half = 0; half < 2; ++half) {
       const uint32_t packed = quant::byte_at(block, 2 * in_block + half);
-      out[g].scale[half] = round_to_f16(d * static_cast<float>(packed & 0xf));
-      out[g].minimum[half] = round_to_f16(-(dmin * static_cast<float>(packed >> 4)));
+      set_scale(out[g], half, d * static_cast<float>(packed & 0xf));
+      set_minimum(out[g], half, -(dmin * static_cast<float>(packed >> 4)));
     }
     const std::byte* const qs = block + 16 + in_block / 4 * 32;
     for (size_t word = 0; word < kWords; ++word) {
@@ -182,7 +201,7 @@ void read_iq4_xs(const std::byte* block, Groups out) {
     const uint32_t low = quant::byte_at(block + 4, in_block / 2) >> (in_block % 2 * 4) & 0xf;
     const uint32_t high = uint32_t{bits16(block + 2)} >> (2 * in_block) & 3;
     const int scale = static_cast<int>(low | high << 4) - 32;
-    out[g].scale[0] = round_to_f16(quant::load_f16(block) * static_cast<float>(scale));
+    set_scale(out[g], 0, quant::load_f16(block) * static_cast<float>(scale));
     take_nibbles(block + 8 + in_block * 16, out[g]);
   }
 }
@@ -242,6 +261,8 @@ void read_affine(const AffineView& affine, uint64_t row, Groups out) {
     const uint64_t index = row * groups + g / each;
     out[g].scale[0] = affine_bits(affine.scales(), index, bfloat16);
     out[g].minimum[0] = affine_bits(affine.biases(), index, bfloat16);
+    out[g].exact_scale[0] = element(affine.scales(), index);
+    out[g].exact_minimum[0] = element(affine.biases(), index);
     if (affine.format().bits == 8) {
       std::memcpy(out[g].code.data(), words + g * kGroup, kGroup);
       continue;

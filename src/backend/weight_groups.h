@@ -36,6 +36,8 @@ struct WeightGroup {
   // These are of the halves, as bits of float16 or bfloat16; the second ones only where
   // format.halves.
   std::array<uint16_t, 2> scale{}, minimum{};
+  // The same as the file means them, before they are rounded.
+  std::array<float, 2> exact_scale{}, exact_minimum{};
 };
 
 // nullopt for types that are not quantized.

@@ -86,7 +86,7 @@ void sort_routes(const DeviceRoutes& routes, uint32_t count, uint32_t experts,
 void to_expert_tiles(DeviceRows x, const ExpertTiles& tiles, uint32_t rows_of_route,
                      const DeviceTiles& shape, const ProductScratch& scratch, cudaStream_t stream);
 struct ExpertBlocks {
-  const std::byte* blocks[ExpertTable::kMost];
+  const std::byte* blocks[ExpertTable::kMost];  // nullptr: not this one
   uint32_t first = 0;
   uint32_t count = 0;
 };

@@ -1,6 +1,8 @@
 #include "backend/cuda/tile_products.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "backend/cuda/device_objects.h"
 #include "backend/host/flush_denormals.h"
 #include "backend/host/memory.h"
+#include "backend/packed_tiles.h"
 
 namespace skein::cuda {
 namespace {
@@ -30,7 +33,8 @@ TileProducts::TileProducts(uint32_t processors, cudaStream_t stream)
 }
 
 uint64_t TileProducts::matrix_bytes(const WeightView& part) {
-  F16Tiles most = F16Tiles::of(1, columns_of(part));  // few outputs have the most segments
+  // Few outputs have the most segments.
+  F16Tiles most = F16Tiles::of(1, columns_of(part), tile_format({&part, 1}));
   most.outputs = static_cast<uint32_t>(rows_of(part));
   return most.bytes();
 }
@@ -41,42 +45,66 @@ void TileProducts::copy_up(std::byte* to, const void* from, size_t bytes) {
   check(cudaStreamSynchronize(stream_), "upload");
 }
 
-// Blocks of 64 outputs [first, first + count).
-void TileProducts::upload_blocks(const WeightParts& whole, const F16Tiles& tiles, uint32_t first,
+// Blocks of 64 outputs [first, first + count). False: not all of their numbers have a code.
+bool TileProducts::upload_blocks(const WeightParts& whole, const F16Tiles& tiles, uint32_t first,
                                  uint32_t count, std::span<float> scales, std::byte* to,
                                  ComputePool& pool) {
   const size_t bytes = count * tiles.row_block_bytes();
   std::byte* const staged = staging_.take(bytes);
+  std::atomic<bool> all = true;
   pool.run(size_t{count} * kTileRows, [&](size_t i) {
     const FlushDenormals flush;
     const size_t output = size_t{first} * kTileRows + i;
+    std::byte* const blocks = staged + i / kTileRows * tiles.row_block_bytes();
+    if (tiles.format.bits < 16) {
+      if (!pack_quantized_row(whole, output, tiles, blocks, scales[output])) all = false;
+      return;
+    }
     // Outputs beyond the last are zeros.
     std::vector<float> row(whole.inputs());
     if (output < whole.outputs()) whole.dequantize_row(output, row);
-    scales[output] = pack_f16_row(row, static_cast<uint32_t>(i % kTileRows), tiles,
-                                  staged + i / kTileRows * tiles.row_block_bytes());
+    scales[output] = pack_f16_row(row, static_cast<uint32_t>(i % kTileRows), tiles, blocks);
   });
-  copy_up(to, staged, bytes);
+  if (all) copy_up(to, staged, bytes);
+  return all;
+}
+
+// nullptr: not all numbers have a code.
+Result<std::unique_ptr<Matrix>> TileProducts::make_tiles(const WeightParts& whole,
+                                                         const F16Tiles& tiles,
+                                                         const Consumed& consumed,
+                                                         ComputePool& pool) {
+  constexpr size_t kStagedBytes = size_t{16} << 20;
+  SKEIN_ASSIGN(Buffer memory, allocate_device(tiles.bytes()));
+  std::vector<float> scales(size_t{tiles.row_blocks()} * kTileRows);
+  const auto at_once =
+      static_cast<uint32_t>(std::max<size_t>(1, kStagedBytes / tiles.row_block_bytes()));
+  const bool may_fail = tiles.format.bits < 16;  // then they are read once more
+  for (uint32_t first = 0; first < tiles.row_blocks(); first += at_once) {
+    const uint32_t count = std::min(at_once, tiles.row_blocks() - first);
+    if (!upload_blocks(whole, tiles, first, count, scales,
+                       raw(memory) + first * tiles.row_block_bytes(), pool)) {
+      return std::unique_ptr<Matrix>();
+    }
+    if (may_fail) continue;
+    consume_parts(whole, size_t{first} * kTileRows,
+                  std::min(size_t{first + count} * kTileRows, whole.outputs()), consumed);
+  }
+  if (may_fail) consume_parts(whole, 0, whole.outputs(), consumed);
+  copy_up(raw(memory) + tiles.block_bytes(), scales.data(), scales.size() * sizeof(float));
+  return std::unique_ptr<Matrix>(std::make_unique<CudaTiles>(tiles, std::move(memory)));
 }
 
 Result<std::unique_ptr<Matrix>> TileProducts::make_matrix(const WeightParts& whole,
                                                           const Consumed& consumed,
                                                           ComputePool& pool) {
-  constexpr size_t kStagedBytes = size_t{16} << 20;
-  const F16Tiles tiles = F16Tiles::of(whole.outputs(), whole.inputs());
-  SKEIN_ASSIGN(Buffer memory, allocate_device(tiles.bytes()));
-  std::vector<float> scales(size_t{tiles.row_blocks()} * kTileRows);
-  const auto at_once =
-      static_cast<uint32_t>(std::max<size_t>(1, kStagedBytes / tiles.row_block_bytes()));
-  for (uint32_t first = 0; first < tiles.row_blocks(); first += at_once) {
-    const uint32_t count = std::min(at_once, tiles.row_blocks() - first);
-    upload_blocks(whole, tiles, first, count, scales, raw(memory) + first * tiles.row_block_bytes(),
-                  pool);
-    consume_parts(whole, size_t{first} * kTileRows,
-                  std::min(size_t{first + count} * kTileRows, whole.outputs()), consumed);
+  const TileFormat format = tile_format(whole.parts());
+  if (format.bits < 16) {
+    const F16Tiles packed = F16Tiles::of(whole.outputs(), whole.inputs(), format);
+    SKEIN_ASSIGN(auto matrix, make_tiles(whole, packed, consumed, pool));
+    if (matrix != nullptr) return matrix;
   }
-  copy_up(raw(memory) + tiles.block_bytes(), scales.data(), scales.size() * sizeof(float));
-  return std::unique_ptr<Matrix>(std::make_unique<CudaTiles>(tiles, std::move(memory)));
+  return make_tiles(whole, F16Tiles::of(whole.outputs(), whole.inputs()), consumed, pool);
 }
 
 ProductScratch TileProducts::scratch_for(const DeviceTiles& matrix, uint32_t rows, size_t sums) {
@@ -114,12 +142,26 @@ void TileProducts::expert_linear(DeviceRows x, std::span<const std::unique_ptr<M
   sort_routes(routes, out.rows, static_cast<uint32_t>(experts.size()), tiles, stream_);
   to_expert_tiles(x, tiles, x.rows == out.rows ? 1 : routes.used, shape, scratch, stream_);
   for (size_t first = 0; first < experts.size(); first += ExpertTable::kMost) {
-    ExpertBlocks table;
-    table.first = static_cast<uint32_t>(first);
-    table.count =
-        static_cast<uint32_t>(std::min<size_t>(ExpertTable::kMost, experts.size() - first));
+    multiply_some(experts, first, biases, tiles, scratch, out);
+  }
+}
+
+// Experts of a table, those of each format together: not all of them need have the same.
+void TileProducts::multiply_some(std::span<const std::unique_ptr<Matrix>> experts, size_t first,
+                                 const float* biases, const ExpertTiles& tiles,
+                                 const ProductScratch& scratch, DeviceRows out) {
+  ExpertBlocks table;
+  table.first = static_cast<uint32_t>(first);
+  table.count = static_cast<uint32_t>(std::min<size_t>(ExpertTable::kMost, experts.size() - first));
+  std::array<bool, ExpertTable::kMost> done{};
+  for (uint32_t next = 0; next < table.count; ++next) {
+    if (done[next]) continue;
+    const DeviceTiles& shape = device_tiles(*experts[first + next]);
     for (uint32_t e = 0; e < table.count; ++e) {
-      table.blocks[e] = device_tiles(*experts[first + e]).blocks;
+      const DeviceTiles& own = device_tiles(*experts[first + e]);
+      const bool same = own.format == shape.format;
+      table.blocks[e] = same ? own.blocks : nullptr;
+      done[e] = done[e] || same;
     }
     multiply_experts(table, shape, biases, tiles, scratch, out, processors_, stream_);
   }

@@ -20,7 +20,7 @@ class TileProducts {
   // As Backend::make_matrix; the pool rounds and packs.
   Result<std::unique_ptr<Matrix>> make_matrix(const WeightParts& whole, const Consumed& consumed,
                                               ComputePool& pool);
-  // Enough for a part of a matrix, whatever the others are.
+  // What a part of a matrix takes where the others are of its type.
   static uint64_t matrix_bytes(const WeightView& part);
 
   // As Backend::linear and expert_linear; `in` says nothing of an addition before an activation.
@@ -37,8 +37,13 @@ class TileProducts {
   }
 
  private:
+  void multiply_some(std::span<const std::unique_ptr<Matrix>> experts, size_t first,
+                     const float* biases, const ExpertTiles& tiles, const ProductScratch& scratch,
+                     DeviceRows out);
   ProductScratch scratch_for(const DeviceTiles& matrix, uint32_t rows, size_t sums);
-  void upload_blocks(const WeightParts& whole, const F16Tiles& tiles, uint32_t first,
+  Result<std::unique_ptr<Matrix>> make_tiles(const WeightParts& whole, const F16Tiles& tiles,
+                                             const Consumed& consumed, ComputePool& pool);
+  bool upload_blocks(const WeightParts& whole, const F16Tiles& tiles, uint32_t first,
                      uint32_t count, std::span<float> scales, std::byte* to, ComputePool& pool);
   void copy_up(std::byte* to, const void* from, size_t bytes);
 

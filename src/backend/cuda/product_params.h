@@ -1,0 +1,40 @@
+// What the kernels of products are given, and those of each number of bits that a code has.
+#pragma once
+
+#include "backend/cuda/products.h"
+
+namespace skein::cuda {
+
+inline constexpr uint32_t kMostStreamed = 64;  // rows
+
+struct ProductParams {
+  DeviceTiles matrix;
+  const float* bias;
+  const std::byte* x;
+  const float* x_scales;
+  uint32_t x_rows;  // of the tiles
+  uint32_t rows;
+  uint32_t token_tiles;
+  float* sums;  // of segments, [segment][row][output]; nullptr: `out` is written
+  float* out;
+  size_t out_stride;
+};
+
+struct ExpertParams : ProductParams {
+  const uint32_t* routes;  // as in ExpertTiles
+  const uint32_t* experts;
+  ExpertBlocks table;
+};
+
+// Kernels for codes of some number of bits.
+struct PackedProducts {
+  cudaError_t (*set_up)();
+  void (*multiply)(ProductParams params, uint32_t processors, cudaStream_t stream);
+  void (*multiply_experts)(const ExpertParams& params, uint32_t tile_rows, uint32_t processors,
+                           cudaStream_t stream);
+};
+const PackedProducts& products_of_4_bits();
+const PackedProducts& products_of_8_bits();
+const PackedProducts& products_of_16_bits();
+
+}  // namespace skein::cuda

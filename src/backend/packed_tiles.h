@@ -1,0 +1,34 @@
+// How devices keep quantized matrices for F16 products: codes and scales, of which the numbers of
+// f16_tiles.h are made again where they are multiplied, bit for bit.
+//
+// A block is of 64 outputs and 64 inputs as there. It has codes, then scales, then minimums where
+// the format has them. What 32 inputs of an output have lies together, output after output:
+// their codes 16 bytes (of 4 bits: inputs 2i and 2i + 1 in byte i, the first one in the low half)
+// or 2 times 16 bytes (of 8 bits, the second halves of all after the first), and their scale, or
+// two. Scales and minimums are float32, times the power of two that a row is scaled by.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/f16_tiles.h"
+#include "backend/weight_groups.h"
+#include "backend/weight_parts.h"
+
+namespace skein {
+
+// In which a matrix can be packed, by the types of its parts; of 16 bits where one of them is not
+// quantized or they have too little in common.
+TileFormat tile_format(std::span<const WeightView> parts);
+
+// Packs one of 64 outputs as pack_f16_row does. False: not all numbers would come out of it again.
+// `power` becomes the power of two that its sums are multiplied with.
+bool pack_quantized_row(const WeightParts& whole, size_t output, const F16Tiles& tiles,
+                        std::byte* blocks, float& power);
+
+// One of the numbers of a block: what the device makes of codes and scales.
+uint16_t number_in_tile(const std::byte* block, const TileFormat& format, uint32_t row, uint32_t k);
+
+}  // namespace skein

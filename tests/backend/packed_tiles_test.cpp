@@ -1,0 +1,108 @@
+// Codes and scales give the numbers of f16_tiles.h again, bit for bit, whatever the format.
+#include "backend/packed_tiles.h"
+
+#include <gtest/gtest.h>
+#include <vector>
+
+#include "backend/random_weights.h"
+#include "base/rng.h"
+#include "tensor/quant/float.h"
+
+namespace skein {
+namespace {
+
+constexpr size_t kOutputs = 67, kInputs = 768;
+
+// How many rows had a code for all of their numbers; all of these are compared.
+size_t rows_packed(const WeightParts& whole) {
+  const F16Tiles tiles = F16Tiles::of(whole.outputs(), whole.inputs());
+  const F16Tiles packed = F16Tiles::of(whole.outputs(), whole.inputs(), tile_format(whole.parts()));
+  EXPECT_LT(packed.bytes(), tiles.bytes());
+  std::vector<std::byte> numbers(tiles.row_block_bytes()), codes(packed.row_block_bytes());
+  size_t count = 0;
+  for (uint32_t n = 0; n < packed.row_blocks() * kTileRows; ++n) {
+    std::vector<float> row(whole.inputs());
+    if (n < whole.outputs()) whole.dequantize_row(n, row);
+    const float want = pack_f16_row(row, n % kTileRows, tiles, numbers.data());
+    float power = 0;
+    if (!pack_quantized_row(whole, n, packed, codes.data(), power)) continue;
+    ++count;
+    EXPECT_EQ(power, want) << n;
+    for (uint32_t k = 0; k < tiles.input_blocks() * kTileInputs; ++k) {
+      const size_t block = k / kTileInputs;
+      const uint32_t at = offset_in_tile(n % kTileRows, k % kTileInputs);
+      const auto bits = quant::load<uint16_t>(numbers.data() + block * kTileBytes + at);
+      const uint16_t made = number_in_tile(codes.data() + block * packed.format.tile_bytes(),
+                                           packed.format, n % kTileRows, k % kTileInputs);
+      // Zeros of either sign: no sum tells them apart.
+      const bool both_zero = ((bits | made) & 0x7fff) == 0;
+      EXPECT_TRUE(bits == made || both_zero) << n << " " << k << ": " << bits << " " << made;
+      if (bits != made && !both_zero) return count;
+    }
+  }
+  return count;
+}
+
+TEST(PackedTiles, GiveTheNumbersOfEveryQuantizedType) {
+  Rng rng(11);
+  for (const ElementType type : kElementTypes) {
+    if (!can_dequantize(type)) continue;
+    SCOPED_TRACE(info(type).name);
+    const OwnedTensor w = random_tensor(type, kOutputs, kInputs, rng);
+    const WeightView view = w.view;
+    const TileFormat format = tile_format({&view, 1});
+    EXPECT_EQ(format.bits < 16, group_format(view).has_value());
+    if (format.bits == 16) continue;
+    const WeightParts whole = *WeightParts::of({&view, 1});
+    EXPECT_EQ(rows_packed(whole), 128U);
+    // Whatever bytes there are: a row has all of its numbers or is not packed.
+    const OwnedTensor any = random_tensor(type, kOutputs, kInputs, rng, /*wild=*/true);
+    const WeightView any_view = any.view;
+    rows_packed(*WeightParts::of({&any_view, 1}));
+  }
+}
+
+TEST(PackedTiles, GiveTheNumbersOfAffineGroups) {
+  Rng rng(12);
+  for (const uint32_t bits : {4U, 8U}) {
+    for (const ElementType side : {ElementType::kF16, ElementType::kBF16, ElementType::kF32}) {
+      SCOPED_TRACE(bits);
+      const OwnedAffine affine = random_affine({bits, 64}, side, kOutputs, kInputs, rng);
+      const WeightView view = affine.view;
+      EXPECT_EQ(rows_packed(*WeightParts::of({&view, 1})), 128U);
+    }
+  }
+}
+
+// Queries, keys and values of one file may differ in type: one format has to hold them all.
+TEST(PackedTiles, HaveOneFormatForPartsOfSeveralTypes) {
+  Rng rng(13);
+  const OwnedTensor a = random_tensor(ElementType::kQ4_K, 64, kInputs, rng);
+  const OwnedTensor b = random_tensor(ElementType::kQ6_K, 40, kInputs, rng);
+  const OwnedTensor c = random_tensor(ElementType::kQ4_0, 3, kInputs, rng);
+  const OwnedTensor d = random_tensor(ElementType::kF16, 3, kInputs, rng);
+  const std::vector<WeightView> quantized = {a.view, b.view, c.view}, mixed = {a.view, d.view};
+  const TileFormat format = tile_format(quantized);
+  EXPECT_EQ(format.bits, 8U);
+  EXPECT_TRUE(format.halves);
+  EXPECT_TRUE(format.has_minimum);
+  EXPECT_EQ(rows_packed(*WeightParts::of(quantized)), 128U);
+  EXPECT_EQ(tile_format(mixed).bits, 16U);
+}
+
+TEST(PackedTiles, TakeTheBytesOfTheirCodesAndScales) {
+  Rng rng(14);
+  const auto bytes = [&](ElementType type) {
+    const OwnedTensor w = random_tensor(type, 64, 256, rng);
+    const WeightView view = w.view;
+    return tile_format({&view, 1}).tile_bytes();
+  };
+  EXPECT_EQ(bytes(ElementType::kQ4_0), 64U * 64 / 2 + 64 * 2 * 4);
+  EXPECT_EQ(bytes(ElementType::kQ4_K), 64U * 64 / 2 + 2 * 64 * 2 * 4);
+  EXPECT_EQ(bytes(ElementType::kQ8_0), 64U * 64 + 64 * 2 * 4);
+  EXPECT_EQ(bytes(ElementType::kQ6_K), 64U * 64 + 64 * 4 * 4);
+  EXPECT_EQ(bytes(ElementType::kBF16), kTileBytes);
+}
+
+}  // namespace
+}  // namespace skein
