@@ -70,7 +70,8 @@ void Recognizer::make_byte_groups() {
     uint32_t& group = number[alone ? 512 + b : alike[b]];
     if (group == 0) group = ++groups_;
     column_of_[0][b] = static_cast<uint8_t>(group - 1);
-    column_of_[1][b] = static_cast<uint8_t>(b);
+    byte_of_[0][group - 1] = static_cast<uint8_t>(b);
+    column_of_[1][b] = byte_of_[1][b] = static_cast<uint8_t>(b);
   }
 }
 

@@ -191,6 +191,7 @@ class Recognizer {
   // list has seen a text, every byte is a column of its own: tables are `fine` there.
   uint32_t groups_ = 0;
   std::array<std::array<uint8_t, 256>, 2> column_of_{};  // by `fine` and byte
+  std::array<std::array<uint8_t, 256>, 2> byte_of_{};    // one byte of a column
 
   std::vector<Row> rows_;
   std::vector<Item> items_;

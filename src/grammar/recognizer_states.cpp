@@ -65,11 +65,14 @@ uint32_t Recognizer::row_lexer(uint32_t row) {
   return lexer;
 }
 
+// For all bytes at once that do what this one does: most of them do nothing.
 Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byte) {
   begun_room_.clear();
   const auto accepted_from = static_cast<uint32_t>(accepted_.size());
+  ByteSet alike = ByteSet::all();
   for (uint32_t i = 0; i < lexers_[lexer].count; ++i) {
     const Begun one = begun_[lexers_[lexer].from + i];
+    regex().keep_alike(one.rest, byte, alike);
     const ExprId rest = regex().derivative(one.rest, byte);
     if (rest == kNothing) continue;
     if (regex().nullable(rest)) accepted_.emplace_back(one.terminal, one.seen);
@@ -79,8 +82,11 @@ Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byt
   const LexerStep step{intern_lexer(begun_room_), accepted_from, accepted_count};
   lexer_steps_.push_back(step);
   const Lexer& from = lexers_[lexer];
-  lexer_transitions_[from.transitions + column_of_[from.fine][byte]] =
-      static_cast<uint32_t>(lexer_steps_.size());
+  const auto known = static_cast<uint32_t>(lexer_steps_.size());
+  for (uint32_t column = 0; column < columns(from.fine); ++column) {
+    if (!alike.has(byte_of_[from.fine][column])) continue;
+    lexer_transitions_[from.transitions + column] = known;
+  }
   return step;
 }
 

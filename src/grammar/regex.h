@@ -62,6 +62,8 @@ class RegexStore {
   // The parts that a derivative looks at, which is what it costs; counted up to kMaxWidth.
   uint32_t width(ExprId e) const { return nodes_[e].width; }
   ExprId derivative(ExprId e, uint8_t byte);
+  // Takes out of `alike` the bytes whose derivatives of `e` may differ from that by `byte`.
+  void keep_alike(ExprId e, uint8_t byte, ByteSet& alike) const;
   bool matches(ExprId e, std::string_view text);
 
   // Whether some text matches; derivatives that none matches are kNothing already where the

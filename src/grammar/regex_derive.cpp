@@ -93,6 +93,42 @@ ExprId RegexStore::derive_concat(ExprId e, uint8_t byte) {
   return parts.size() == 1 ? parts[0] : either(std::move(parts));
 }
 
+void RegexStore::keep_alike(ExprId e, uint8_t byte, ByteSet& alike) const {
+  const auto keep = [&](const ByteSet& set) {
+    alike = alike & (set.has(byte) ? set : set.complement());
+  };
+  for (;;) {
+    const Node& node = nodes_[e];
+    switch (node.kind) {
+      case Kind::kNothing:
+      case Kind::kEmpty:
+      case Kind::kAnything:
+        return;
+      case Kind::kClass:
+        return keep(sets_[node.a]);
+      case Kind::kLiteral:
+        return keep(ByteSet::of({&text_[node.a], 1}));
+      case Kind::kMultiple:
+        if (is_digit_byte(byte)) keep(ByteSet::range(byte, byte));
+        keep(ByteSet::range('0', '9'));
+        return keep(ByteSet::of(".-"));
+      case Kind::kOr:
+      case Kind::kAnd:
+        for (const ExprId part : list(node)) keep_alike(part, byte, alike);
+        return;
+      case Kind::kNot:
+      case Kind::kRepeat:
+        e = node.a;
+        continue;
+      case Kind::kConcat:
+        keep_alike(node.a, byte, alike);
+        if (!nullable(node.a)) return;
+        e = node.b;
+        continue;
+    }
+  }
+}
+
 bool RegexStore::matches(ExprId e, std::string_view text) {
   for (const char c : text) {
     e = derivative(e, static_cast<uint8_t>(c));
