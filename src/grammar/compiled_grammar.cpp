@@ -36,25 +36,36 @@ FormResult<std::shared_ptr<CompiledGrammar>> compile(Rules rules,
 // A byte of a real text, which is `text` and `bytes` up to and with that byte: a distinct scalar
 // that ends with it is added to what its list has seen.
 StateId CompiledGrammar::exact_step(StateId state, std::string_view text, std::string_view bytes,
-                                    size_t at) {
+                                    size_t at, uint64_t& work) {
   const StateId next = recognizer_.step(state, static_cast<uint8_t>(bytes[at]));
-  if (next == kDeadState || !recognizer_.pending(next)) return next;
-  std::string joined;
-  std::string_view all = bytes.substr(0, at + 1);
-  if (!text.empty()) all = joined.append(text).append(all);
-  return recognizer_.resolve(next, scalar_spellings(recognizer_.regex(), last_scalar(all)));
+  if (next == kDeadState) return next;
+  work += recognizer_.state_cost(next);
+  if (!recognizer_.pending(next)) return next;
+  const std::string scalar = last_scalar_of(text, bytes.substr(0, at + 1));
+  const StateId resolved = recognizer_.resolve(next, scalar_spellings(recognizer_.regex(), scalar));
+  work += scalar.size() + recognizer_.state_cost(resolved) + recognizer_.seen_count(resolved);
+  return resolved;
 }
 
-bool CompiledGrammar::exactly_allowed(StateId state, std::string_view text,
-                                      std::string_view bytes) {
+StateId CompiledGrammar::exact_steps(StateId state, std::string_view text, std::string_view bytes,
+                                     uint64_t& work) {
   for (size_t i = 0; i < bytes.size() && state != kDeadState; ++i) {
-    state = exact_step(state, text, bytes, i);
+    state = exact_step(state, text, bytes, i, work);
   }
-  return state != kDeadState;
+  return state;
 }
 
 void CompiledGrammar::allow(TokenId token, Making& making) const {
   for (TokenId t = token; t != kNoToken; t = trie_->same_bytes(t)) making.mask.set(t);
+}
+
+// A token that is tried alone, from the state of the mask. False: it took more than a mask may.
+bool CompiledGrammar::allow_if_exact(TokenId token, uint32_t dropped_bytes, Making& making) {
+  const std::string_view bytes = trie_->bytes_of(token).substr(dropped_bytes);
+  if (exact_steps(making.state, making.text, bytes, making.work) != kDeadState) {
+    allow(token, making);
+  }
+  return making.work <= kMaxMaskWork && !recognizer_.failed();
 }
 
 void CompiledGrammar::begin_walk() {
@@ -91,10 +102,9 @@ bool CompiledGrammar::walk(const std::vector<TokenTrie::Node>& nodes, uint32_t f
     if (next == kDeadState) continue;
     if (!charge(next, making)) return false;
     const bool unsure = level.unsure || recognizer_.unsure(next);
-    if (node.token != kNoToken &&
-        (!unsure || exactly_allowed(making.state, making.text,
-                                    trie_->bytes_of(node.token).substr(dropped_bytes)))) {
-      allow(node.token, making);
+    if (node.token != kNoToken && !unsure) allow(node.token, making);
+    if (node.token != kNoToken && unsure && !allow_if_exact(node.token, dropped_bytes, making)) {
+      return false;
     }
     if (node.children > 0) {
       path_.push_back({node.first_child, node.first_child + node.children, next, unsure});
@@ -106,7 +116,6 @@ bool CompiledGrammar::walk(const std::vector<TokenTrie::Node>& nodes, uint32_t f
 bool CompiledGrammar::add_frame(Recognizer::Frame frame, Making& making) {
   const LexerTokens::Entry* entry = lexer_tokens_.of(frame.lexer, recognizer_);
   if (entry == nullptr) return false;
-  making.work += entry->work;
   if (entry->mask != nullptr) making.mask.add(*entry->mask);
   for (const TokenId token : entry->tokens) allow(token, making);
   const std::vector<TokenTrie::Node>& nodes = trie_->levels()[entry->level].nodes;
@@ -115,9 +124,10 @@ bool CompiledGrammar::add_frame(Recognizer::Frame frame, Making& making) {
     if (behind == kDeadState) continue;
     if (!charge(behind, making)) return false;
     for (const TokenId token : ending.tokens) {
-      if (!recognizer_.unsure(behind) ||
-          exactly_allowed(making.state, making.text, trie_->bytes_of(token))) {
+      if (!recognizer_.unsure(behind)) {
         allow(token, making);
+      } else if (!allow_if_exact(token, 0, making)) {
+        return false;
       }
     }
     for (const uint32_t node : ending.nodes) {
@@ -140,6 +150,8 @@ bool CompiledGrammar::add_all_frames(Making& making) {
   for (const Recognizer::Frame& frame : parts_) {
     const LexerTokens::Entry* entry = lexer_tokens_.of(frame.lexer, recognizer_);
     if (entry == nullptr) return false;
+    making.work += entry->work;
+    if (making.work > kMaxMaskWork) return false;
     mixed = mixed || entry->mixed;
     level = std::max(level, entry->level);
   }
@@ -197,13 +209,26 @@ std::shared_ptr<const TokenMask> CompiledGrammar::make_first_mask(StateId state,
   return recognizer_.failed() ? nullptr : mask;
 }
 
+void CompiledGrammar::add_place(const std::shared_ptr<Place>& place) {
+  if (places_.size() >= places_sweep_) {
+    std::erase_if(places_, [](const std::weak_ptr<Place>& one) { return one.expired(); });
+    places_sweep_ = places_.size() * 2 + 16;
+  }
+  places_.push_back(place);
+}
+
 void CompiledGrammar::forget() {
+  for (const std::weak_ptr<Place>& one : places_) {
+    const std::shared_ptr<Place> place = one.lock();
+    if (place == nullptr || place->saved != nullptr) continue;
+    place->saved = std::make_unique<const Recognizer::Saved>(recognizer_.save(place->state));
+  }
   recognizer_.forget();
   lexer_tokens_.forget();
   masks_.clear();
   mask_of_.clear();
   visited_.clear();
-  ++generation_;
+  ++times_forgotten_;
 }
 
 void CompiledGrammar::make_room() {

@@ -8,10 +8,11 @@
 // Control tokens, which have no bytes, are allowed where a rule names them.
 //
 // Masks are pure functions of the grammar, the text so far and the vocabulary: caches change only
-// the time. Their sizes are bounded; when the automaton outgrows its budget it is forgotten, and
-// matchers read their text again. A form that needs more work than a mask may take makes its
-// matcher fail (mask() is nullptr), and no other. Matchers of one grammar may be on different
-// threads.
+// the time. Their sizes are bounded; when the automaton outgrows its budget it is forgotten but for
+// the states that matchers stand in, which are small. A form that needs more work than a mask or a
+// token may take makes its matcher fail (mask() is nullptr), and no other; work is counted as if
+// nothing were cached, so it is the form and the text that fail and not the company. Matchers of
+// one grammar may be on different threads.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +42,17 @@ class CompiledGrammar {
                   const GrammarOptions& options);
 
   const TokenTrie& trie() const { return *trie_; }
+  // For tests: how often the automaton was forgotten, and what its expressions have taken in all.
+  uint64_t times_forgotten() const { return times_forgotten_; }
+  uint64_t expression_work() { return recognizer_.regex().work(); }
 
  private:
   friend class Matcher;
+  // Where a matcher stands: a state of the automaton, or what was saved of it.
+  struct Place {
+    StateId state = kDeadState;
+    std::unique_ptr<const Recognizer::Saved> saved;
+  };
   struct CachedMask {
     StateId state;
     std::shared_ptr<const TokenMask> mask;
@@ -67,8 +76,11 @@ class CompiledGrammar {
   void begin_walk();
   bool charge(StateId state, Making& making);
   void allow(TokenId token, Making& making) const;
-  bool exactly_allowed(StateId state, std::string_view text, std::string_view bytes);
-  StateId exact_step(StateId state, std::string_view text, std::string_view bytes, size_t at);
+  bool allow_if_exact(TokenId token, uint32_t dropped_bytes, Making& making);
+  StateId exact_step(StateId state, std::string_view text, std::string_view bytes, size_t at,
+                     uint64_t& work);
+  StateId exact_steps(StateId state, std::string_view text, std::string_view bytes, uint64_t& work);
+  void add_place(const std::shared_ptr<Place>& place);
   void forget();
   void make_room();
 
@@ -78,7 +90,9 @@ class CompiledGrammar {
   LexerTokens lexer_tokens_;
   Recognizer recognizer_;  // made behind lexer_tokens_, whose expressions it must know
   uint64_t bytes_at_first_;
-  uint64_t generation_ = 0;        // states of earlier generations are forgotten
+  uint64_t times_forgotten_ = 0;
+  std::vector<std::weak_ptr<Place>> places_;
+  size_t places_sweep_ = 16;       // from so many on, those that are gone are taken out
   std::vector<uint32_t> visited_;  // by state: the walk that met it last
   uint32_t walk_ = 0;
   struct Level {
@@ -110,6 +124,14 @@ class Matcher {
   // `strips_leading_space`: a space at the very beginning of the answer is no part of its text, as
   // SentencePiece's tokenizers and the text assembler have it.
   explicit Matcher(std::shared_ptr<CompiledGrammar> grammar, bool strips_leading_space = false);
+  Matcher(const Matcher& other);
+  Matcher(Matcher&& other) noexcept = default;
+  Matcher& operator=(const Matcher& other) {
+    if (this != &other) *this = Matcher(other);
+    return *this;
+  }
+  Matcher& operator=(Matcher&& other) noexcept = default;
+  ~Matcher() = default;
 
   bool allows(TokenId token) const;  // without a mask
   // Valid until the next advance(). nullptr where the form needs more work than a mask may take.
@@ -123,23 +145,18 @@ class Matcher {
   const std::string& text() const { return text_; }
 
  private:
-  struct Control {
-    size_t at;  // in the text
-    TokenId token;
-  };
   // Under the lock.
-  void catch_up() const;  // the state in the grammar's present generation
-  bool take_bytes(std::string_view bytes);
-  bool take_control(TokenId token);
-  bool give_up() const;  // where the recognizer failed; the others who share it start afresh
+  StateId state() const;  // in the automaton as it is now
+  template <class Question>
+  auto answer(const Question& question) const;
+  StateId behind(TokenId token) const;
+  StateId behind_bytes(std::string_view bytes) const;
   std::string_view text_of(TokenId token) const;
 
   std::shared_ptr<CompiledGrammar> grammar_;
   std::string text_;
-  std::vector<Control> controls_;
   bool strip_space_;  // the next byte, if it is a space, is no part of the text
-  mutable StateId state_ = kDeadState;
-  mutable uint64_t generation_ = 0;
+  std::shared_ptr<CompiledGrammar::Place> place_;
   mutable bool failed_ = false;
   std::shared_ptr<const TokenMask> mask_;
 };

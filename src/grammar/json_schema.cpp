@@ -29,7 +29,7 @@ class SchemaWriter {
 
   void write(FormId start) {
     rules_.start = rule_of(start);
-    while (!waiting_.empty() && !reader_.error()) {
+    while (!waiting_.empty() && reader_.charge(1)) {
       const FormId form = waiting_.back();
       waiting_.pop_back();
       write_form(form, rule_of_.at(form));
@@ -240,7 +240,7 @@ class SchemaWriter {
       }
     }
     uint32_t needed = 0;  // required members behind this one
-    for (uint32_t i = n; i-- > 0;) {
+    for (uint32_t i = n; i-- > 0 && reader_.charge(1);) {
       const ObjectSet::Member& member = *members[i];
       const uint32_t behind = n - 1 - i;
       const uint32_t next[2] = {chain[0], chain[1]};

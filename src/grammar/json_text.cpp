@@ -61,10 +61,13 @@ ExprId json_white_space(RegexStore& store) {
 }
 
 ExprId json_char(RegexStore& store) {
-  return one_char(store, CharSet{}.complement(), Spelling::kJson);
+  return store.common(RegexStore::Common::kJsonChar,
+                      [&] { return one_char(store, CharSet{}.complement(), Spelling::kJson); });
 }
 
-ExprId json_free_char(RegexStore& store) {
+namespace {
+
+ExprId free_char(RegexStore& store) {
   const ExprId hex = store.byte_class(ByteSet::of("0123456789abcdefABCDEF"));
   const ExprId d = store.byte_class(ByteSet::of("dD"));
   const std::vector<ExprId> pair = {
@@ -73,7 +76,7 @@ ExprId json_free_char(RegexStore& store) {
   return store.either(json_char(store), store.concat(pair));
 }
 
-ExprId json_number(RegexStore& store) {
+ExprId number(RegexStore& store) {
   const ExprId fraction = store.concat(store.byte('.'), digits(store, 1, kMaxDigits));
   const std::vector<ExprId> exponent = {store.byte_class(ByteSet::of("eE")),
                                         store.optional(store.byte_class(ByteSet::of("+-"))),
@@ -84,9 +87,23 @@ ExprId json_number(RegexStore& store) {
   return store.concat(parts);
 }
 
-ExprId json_integer(RegexStore& store) {
+ExprId integer(RegexStore& store) {
   const ExprId positive = store.concat(digit_range(store, 1, 9), digits(store, 0, kMaxDigits - 1));
   return store.either(store.byte('0'), store.concat(store.optional(store.byte('-')), positive));
+}
+
+}  // namespace
+
+ExprId json_free_char(RegexStore& store) {
+  return store.common(RegexStore::Common::kJsonFreeChar, [&] { return free_char(store); });
+}
+
+ExprId json_number(RegexStore& store) {
+  return store.common(RegexStore::Common::kJsonNumber, [&] { return number(store); });
+}
+
+ExprId json_integer(RegexStore& store) {
+  return store.common(RegexStore::Common::kJsonInteger, [&] { return integer(store); });
 }
 
 std::string_view last_scalar(std::string_view text) {
@@ -102,6 +119,18 @@ std::string_view last_scalar(std::string_view text) {
     while (begin > 0 && is_word_char(text[begin - 1])) --begin;
   }
   return text.substr(begin);
+}
+
+std::string last_scalar_of(std::string_view text, std::string_view more) {
+  for (size_t back = 64;; back *= 4) {
+    const size_t from = back < text.size() ? text.size() - back : 0;
+    std::string joined(text.substr(from));
+    joined += more;
+    const std::string_view scalar = last_scalar(joined);
+    const size_t begin = joined.size() - scalar.size();
+    // One that begins where the text was cut, or behind a backslash there, may be longer.
+    if (from == 0 || (begin > 0 && joined[begin - 1] != '\\')) return std::string(scalar);
+  }
 }
 
 ExprId number_spellings(RegexStore& store, const Decimal& value) {

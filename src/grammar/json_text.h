@@ -25,6 +25,8 @@ ExprId json_integer(RegexStore& store);
 
 // The scalar that `text` ends with, which has just been completed.
 std::string_view last_scalar(std::string_view text);
+// Likewise of `text` and what stands behind it, without reading what is in front of the scalar.
+std::string last_scalar_of(std::string_view text, std::string_view more);
 // Every way to write the value of a scalar that these expressions allow.
 ExprId scalar_spellings(RegexStore& store, std::string_view scalar);
 ExprId number_spellings(RegexStore& store, const Decimal& value);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
+#include <numeric>
 #include <unordered_map>
 
 #include "grammar/char_set.h"
@@ -172,6 +173,17 @@ class JsonReader {
     return id;
   }
 
+  // Where there are many, each is looked for by its name.
+  static void sort_names(JsonDocument::Node& node) {
+    constexpr size_t kMany = 16;
+    if (node.members.size() < kMany) return;
+    node.by_name.resize(node.members.size());
+    std::iota(node.by_name.begin(), node.by_name.end(), 0);
+    std::sort(node.by_name.begin(), node.by_name.end(), [&](uint32_t a, uint32_t b) {
+      return node.members[a].first < node.members[b].first;
+    });
+  }
+
   JsonId object(JsonId id, uint32_t depth) {
     ++at_;
     nodes_[id].type = Type::kObject;
@@ -196,7 +208,7 @@ class JsonReader {
       nodes_[member].parent = id;
       nodes_[member].place = found->second;
       space();
-      if (take("}")) return id;
+      if (take("}")) return sort_names(nodes_[id]), id;
       if (!take(",")) fail("expected , or }");
     }
     return id;
@@ -222,6 +234,13 @@ FormResult<JsonDocument> JsonDocument::parse(std::string_view text) {
 }
 
 JsonId JsonDocument::member(JsonId id, std::string_view name) const {
+  if (const std::vector<uint32_t>& by_name = nodes_[id].by_name; !by_name.empty()) {
+    const auto& members = nodes_[id].members;
+    const auto at = std::lower_bound(
+        by_name.begin(), by_name.end(), name,
+        [&](uint32_t place, std::string_view key) { return members[place].first < key; });
+    return at != by_name.end() && members[*at].first == name ? members[*at].second : kNoJson;
+  }
   for (const auto& [key, value] : nodes_[id].members) {
     if (key == name) return value;
   }

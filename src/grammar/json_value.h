@@ -25,6 +25,7 @@ class JsonDocument {
     Type type = Type::kNull;
     std::string text;  // of a string, decoded; of a number, as it is written
     std::vector<std::pair<std::string, JsonId>> members;
+    std::vector<uint32_t> by_name;  // places of members, where there are many
     std::vector<JsonId> items;
     JsonId parent = kNoJson;
     uint32_t place = 0;  // in the parent's members or items

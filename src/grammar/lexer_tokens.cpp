@@ -12,12 +12,13 @@ constexpr size_t kMaxEndings = 64;
 constexpr size_t kMaxEndingNodes = 1024;
 constexpr size_t kManyTokens = 256;  // from here on a mask is quicker than a list
 
-}  // namespace
-
-std::shared_ptr<const StringTokens> string_tokens(const TokenTrie& trie) {
+// What tokens do in a string of such characters, behind its first quote. Nothing where the string
+// does not end as one that has most of the vocabulary inside.
+std::shared_ptr<const StringTokens> tokens_in_string(const TokenTrie& trie,
+                                                     ExprId one_char(RegexStore&)) {
   Rules rules;
   RegexStore& store = *rules.regex;
-  const ExprId characters = store.repeat(json_free_char(store), 0, kUnbounded);
+  const ExprId characters = store.repeat(one_char(store), 0, kUnbounded);
   rules.start = rules.add_rule();
   rules.add(rules.start,
             {Symbol::terminal(rules.add_terminal(store.concat(characters, store.byte('"'))))});
@@ -28,19 +29,36 @@ std::shared_ptr<const StringTokens> string_tokens(const TokenTrie& trie) {
   if (entry == nullptr || entry->mixed || entry->endings.size() != 1 || entry->mask == nullptr) {
     return nullptr;
   }
+  auto mask = std::make_shared<TokenMask>(*entry->mask);
+  for (const TokenId token : entry->tokens) {
+    for (TokenId t = token; t != kNoToken; t = trie.same_bytes(t)) mask->set(t);
+  }
   const LexerTokens::Ending& ending = entry->endings[0];
   return std::make_shared<StringTokens>(
-      StringTokens{entry->level, entry->mask, ending.tokens, ending.nodes, entry->work});
+      StringTokens{entry->level, std::move(mask), ending.tokens, ending.nodes, entry->work});
+}
+
+}  // namespace
+
+std::shared_ptr<const StringTokens> string_tokens(const TokenTrie& trie) {
+  return tokens_in_string(trie, json_free_char);
+}
+
+std::shared_ptr<const TokenMask> tokens_inside_string(const TokenTrie& trie) {
+  const std::shared_ptr<const StringTokens> inside = tokens_in_string(trie, json_char);
+  return inside != nullptr ? inside->mask : nullptr;
 }
 
 LexerTokens::LexerTokens(const TokenTrie& trie, RegexStore& store) : trie_(trie), store_(store) {
   const CharSet plain{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kMaxCodePoint}};
   const ExprId one = one_char(store, plain, Spelling::kUtf8);
+  const ExprId name_char = json_char(store);
   for (const TokenTrie::Level& level : trie.levels()) {
-    words_.push_back({store.repeat(one, 1, level.longest), store.repeat(one, 0, kUnbounded)});
+    const ExprId inside = level.in_string ? name_char : one;
+    words_.push_back({store.repeat(inside, 1, level.longest), store.repeat(inside, 0, kUnbounded)});
   }
   characters_ = store.repeat(json_free_char(store), 0, kUnbounded);
-  name_characters_ = store.repeat(json_char(store), 0, kUnbounded);
+  name_characters_ = store.repeat(name_char, 0, kUnbounded);
   string_ = store.concat(characters_, store.byte('"'));
   remember_strings();
 }
@@ -66,13 +84,14 @@ bool LexerTokens::take_string(uint32_t lexer, Recognizer& recognizer, Entry& ent
   return true;
 }
 
-uint32_t LexerTokens::level_of(uint32_t lexer, Recognizer& recognizer) const {
-  uint32_t level = 0;
-  while (level + 1 < words_.size() &&
-         recognizer.begins_all(lexer, words_[level + 1].some, words_[level + 1].once,
-                               trie_.levels()[level + 1].longest)) {
-    ++level;
-  }
+uint32_t LexerTokens::level_of(uint32_t lexer, Recognizer& recognizer, uint64_t& work) const {
+  const auto takes = [&](uint32_t level) {
+    return recognizer.begins_all(lexer, words_[level].some, words_[level].once,
+                                 trie_.levels()[level].longest, work);
+  };
+  if (!takes(1)) return 0;  // most take nothing of this kind
+  auto level = static_cast<uint32_t>(words_.size() - 1);
+  while (level > 1 && !takes(level)) --level;
   return level;
 }
 
@@ -139,8 +158,13 @@ void LexerTokens::keep(Entry& entry) const {
     entry.endings = {};
     return;
   }
-  if (entry.tokens.size() < kManyTokens && entry.level == 0) return;
-  auto mask = std::make_shared<TokenMask>(trie_.levels()[entry.level].plain);
+  const TokenMask& plain = trie_.levels()[entry.level].plain;
+  if (entry.tokens.size() < kManyTokens) {
+    // The trie outlives it, so that nothing needs to be owned.
+    if (entry.level > 0) entry.mask = {std::shared_ptr<const TokenMask>(), &plain};
+    return;
+  }
+  auto mask = std::make_shared<TokenMask>(plain);
   for (const TokenId token : entry.tokens) {
     for (TokenId t = token; t != kNoToken; t = trie_.same_bytes(t)) mask->set(t);
   }
@@ -153,12 +177,12 @@ const LexerTokens::Entry* LexerTokens::of(uint32_t lexer, Recognizer& recognizer
   if (entries_[lexer] != nullptr) return entries_[lexer].get();
   auto entry = std::make_unique<Entry>();
   if (!take_string(lexer, recognizer, *entry)) {
-    entry->level = level_of(lexer, recognizer);
+    entry->level = level_of(lexer, recognizer, entry->work);
     if (!walk(lexer, recognizer, *entry)) return nullptr;
     keep(*entry);
   }
   bytes_ += sizeof(Entry) + entry->tokens.capacity() * sizeof(TokenId);
-  if (entry->mask != nullptr) bytes_ += entry->mask->bytes();
+  if (entry->mask.use_count() == 1) bytes_ += entry->mask->bytes();
   for (const Ending& ending : entry->endings) {
     bytes_ += sizeof(Ending) + ending.tokens.capacity() * sizeof(TokenId) +
               ending.nodes.capacity() * sizeof(uint32_t);

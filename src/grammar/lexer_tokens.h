@@ -28,6 +28,8 @@ struct StringTokens {
 };
 // None where a vocabulary has too many tokens with a quote inside.
 std::shared_ptr<const StringTokens> string_tokens(const TokenTrie& trie);
+// The tokens that may stand inside every JSON string, or none where that would be few.
+std::shared_ptr<const TokenMask> tokens_inside_string(const TokenTrie& trie);
 
 class LexerTokens {
  public:
@@ -40,7 +42,7 @@ class LexerTokens {
     uint32_t level = 0;           // of the trie that was walked; its plain tokens are all allowed
     bool mixed = false;           // terminals end in too many places: states are walked as a whole
     std::vector<TokenId> tokens;  // that are allowed, each for all with the same bytes,
-    std::shared_ptr<const TokenMask> mask;  // or all of them, where they are many
+    std::shared_ptr<const TokenMask> mask;  // and all of these, if any
     std::vector<Ending> endings;
     uint64_t work = 0;
   };
@@ -55,7 +57,7 @@ class LexerTokens {
   void forget();
 
  private:
-  uint32_t level_of(uint32_t lexer, Recognizer& recognizer) const;
+  uint32_t level_of(uint32_t lexer, Recognizer& recognizer, uint64_t& work) const;
   bool walk(uint32_t lexer, Recognizer& recognizer, Entry& entry);
   void add_node(uint32_t index, const Recognizer::LexerStep& step, const Recognizer& recognizer,
                 Entry& entry) const;

@@ -3,36 +3,50 @@
 namespace skein::grammar {
 
 Matcher::Matcher(std::shared_ptr<CompiledGrammar> grammar, bool strips_leading_space)
-    : grammar_(std::move(grammar)), strip_space_(strips_leading_space) {
+    : grammar_(std::move(grammar)),
+      strip_space_(strips_leading_space),
+      place_(std::make_shared<CompiledGrammar::Place>()) {
   const std::lock_guard lock(grammar_->mutex_);
-  generation_ = grammar_->generation_;
-  state_ = grammar_->recognizer_.start();
+  place_->state = grammar_->recognizer_.start();
+  grammar_->add_place(place_);
 }
 
-void Matcher::catch_up() const {
-  if (generation_ == grammar_->generation_) return;
-  generation_ = grammar_->generation_;
-  state_ = kDeadState;
-  if (failed_) return;
-  state_ = grammar_->recognizer_.start();
-  size_t control = 0;
-  for (size_t i = 0; i <= text_.size(); ++i) {
-    // As when the text was written: a budget for each byte, whoever asked before.
-    grammar_->recognizer_.regex().allow_more_questions();
-    for (; control < controls_.size() && controls_[control].at == i; ++control) {
-      state_ = grammar_->recognizer_.step_token(state_, controls_[control].token);
-    }
-    if (i == text_.size()) break;
-    state_ = grammar_->exact_step(state_, "", text_, i);
+Matcher::Matcher(const Matcher& other)
+    : grammar_(other.grammar_),
+      text_(other.text_),
+      strip_space_(other.strip_space_),
+      place_(std::make_shared<CompiledGrammar::Place>()),
+      failed_(other.failed_),
+      mask_(other.mask_) {
+  const std::lock_guard lock(grammar_->mutex_);
+  place_->state = other.state();
+  grammar_->add_place(place_);
+}
+
+StateId Matcher::state() const {
+  if (place_->saved != nullptr) {
+    place_->state = grammar_->recognizer_.restore(*place_->saved);
+    place_->saved = nullptr;
   }
-  if (give_up()) catch_up();  // the others who share the grammar start afresh
+  return place_->state;
 }
 
-bool Matcher::give_up() const {
-  if (!grammar_->recognizer_.failed()) return false;
-  failed_ = true;
+// What `question` says in this state. Where an automaton that others have filled fails, it is asked
+// again of an empty one: only a form that is too large by itself makes its matcher fail.
+template <class Question>
+auto Matcher::answer(const Question& question) const {
+  grammar_->make_room();
+  const auto ask = [&] {
+    auto result = question(state());
+    failed_ = grammar_->recognizer_.failed();
+    return result;
+  };
+  auto result = ask();
+  if (!failed_) return result;
   grammar_->forget();
-  return true;
+  result = ask();
+  if (failed_) grammar_->forget();
+  return result;
 }
 
 // What a token adds to the text.
@@ -41,79 +55,71 @@ std::string_view Matcher::text_of(TokenId token) const {
   return strip_space_ && bytes.starts_with(' ') ? bytes.substr(1) : bytes;
 }
 
+// A token may take as much work as a mask.
+StateId Matcher::behind_bytes(std::string_view bytes) const {
+  uint64_t work = 0;
+  const StateId next = answer([&](StateId state) {
+    work = 0;
+    return grammar_->exact_steps(state, text_, bytes, work);
+  });
+  failed_ = failed_ || work > kMaxMaskWork * (1 + bytes.size() / grammar_->trie_->longest());
+  return failed_ ? kDeadState : next;
+}
+
+StateId Matcher::behind(TokenId token) const {
+  if (!grammar_->trie_->bytes_of(token).empty()) return behind_bytes(text_of(token));
+  const StateId next =
+      answer([&](StateId state) { return grammar_->recognizer_.step_token(state, token); });
+  return failed_ ? kDeadState : next;
+}
+
 bool Matcher::allows(TokenId token) const {
   const std::lock_guard lock(grammar_->mutex_);
-  grammar_->make_room();
-  catch_up();
-  if (failed_) return false;
-  const bool allowed = grammar_->trie_->bytes_of(token).empty()
-                           ? grammar_->recognizer_.step_token(state_, token) != kDeadState
-                           : grammar_->exactly_allowed(state_, text_, text_of(token));
-  return !give_up() && allowed;
+  return !failed_ && behind(token) != kDeadState;
 }
 
 const TokenMask* Matcher::mask() {
   const std::lock_guard lock(grammar_->mutex_);
-  grammar_->make_room();
-  catch_up();
   if (failed_ || mask_ != nullptr) return mask_.get();
-  mask_ =
-      strip_space_ ? grammar_->make_first_mask(state_, text_) : grammar_->make_mask(state_, text_);
-  if (mask_ == nullptr) {  // the others who share the grammar start afresh
-    failed_ = true;
-    grammar_->forget();
-  }
+  mask_ = answer([&](StateId state) {
+    return strip_space_ ? grammar_->make_first_mask(state, text_)
+                        : grammar_->make_mask(state, text_);
+  });
+  failed_ = failed_ || mask_ == nullptr;
   return mask_.get();
 }
 
 bool Matcher::advance(TokenId token) {
   const std::lock_guard lock(grammar_->mutex_);
-  grammar_->make_room();
-  catch_up();
-  if (failed_) return false;
-  if (grammar_->trie_->bytes_of(token).empty()) return take_control(token);
-  return take_bytes(text_of(token));
+  const StateId next = failed_ ? kDeadState : behind(token);
+  if (next == kDeadState) return false;
+  place_->state = next;
+  mask_ = nullptr;
+  if (grammar_->trie_->bytes_of(token).empty()) return true;
+  text_ += text_of(token);
+  strip_space_ = false;
+  return true;
 }
 
 bool Matcher::advance_bytes(std::string_view bytes) {
   const std::lock_guard lock(grammar_->mutex_);
-  grammar_->make_room();
-  catch_up();
-  return !failed_ && take_bytes(bytes);
-}
-
-bool Matcher::take_bytes(std::string_view bytes) {
-  StateId state = state_;
-  for (size_t i = 0; i < bytes.size() && state != kDeadState; ++i) {
-    state = grammar_->exact_step(state, text_, bytes, i);
-  }
-  if (give_up() || state == kDeadState) return false;
+  const StateId next = failed_ ? kDeadState : behind_bytes(bytes);
+  if (next == kDeadState) return false;
+  place_->state = next;
+  mask_ = nullptr;
   text_ += bytes;
-  state_ = state;
   strip_space_ = false;
-  mask_ = nullptr;
-  return true;
-}
-
-bool Matcher::take_control(TokenId token) {
-  const StateId state = grammar_->recognizer_.step_token(state_, token);
-  if (give_up() || state == kDeadState) return false;
-  controls_.push_back({text_.size(), token});
-  state_ = state;
-  mask_ = nullptr;
   return true;
 }
 
 bool Matcher::may_end() const {
   const std::lock_guard lock(grammar_->mutex_);
-  catch_up();
-  return grammar_->recognizer_.may_end(state_);
+  return !failed_ && grammar_->recognizer_.may_end(state());
 }
 
 bool Matcher::must_end() const {
   const std::lock_guard lock(grammar_->mutex_);
-  catch_up();
-  return grammar_->recognizer_.must_end(state_);
+  return !failed_ && grammar_->recognizer_.must_end(state());
 }
 
 Zone Matcher::zone() {

@@ -138,13 +138,25 @@ uint32_t Recognizer::intern_seen(Seen seen) {
            other.unsure == seen.unsure;
   });
   if (known) return *known;
-  if (seen.spellings.size() > kMaxSeenTexts) failed_ = true;
-  seen.excluded = rules_.regex->either(seen.spellings);
+  if (seen.excluded == kNothing) seen.excluded = rules_.regex->either(seen.spellings);
+  uint64_t bytes = 0;
+  for (const ExprId text : seen.spellings) bytes += 16 + rules_.regex->literal_length(text);
+  seen.bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, kMaxStateBytes + 1));
   seen_bytes_ += sizeof(Seen) + seen.spellings.size() * sizeof(ExprId);
   seen_.push_back(std::move(seen));
   const auto id = static_cast<uint32_t>(seen_.size() - 1);
   seen_ids_.add(key, id);
   return id;
+}
+
+uint64_t Recognizer::seen_count(StateId state) const {
+  const uint32_t top = states_[state].top;
+  if (top == kNone) return 0;
+  uint64_t count = 0;
+  for (uint32_t i = 0; i < rows_[top].kernel_count; ++i) {
+    count += seen_[items_[rows_[top].kernel_from + i].seen].spellings.size();
+  }
+  return count;
 }
 
 uint32_t Recognizer::with_pending(uint32_t seen) {
@@ -155,6 +167,10 @@ uint32_t Recognizer::with_pending(uint32_t seen) {
 }
 
 void Recognizer::add_item(const Item& item) {
+  if (++row_work_ > kMaxRowWork) {
+    failed_ = true;
+    return;
+  }
   if (open_items_.size() * 2 >= item_table_.size()) {
     item_table_.assign(item_table_.size() * 4, 0);
     for (uint32_t i = 0; i < open_items_.size(); ++i) {
@@ -215,7 +231,10 @@ void Recognizer::sort_items() {
 void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
   open_items_.clear();
   item_table_.assign(64, 0);
+  row_work_ = 0;
   Row target = rows_[row];
+  target.bytes = row_bytes(kernel);
+  if (target.bytes > kMaxStateBytes) failed_ = true;
   for (const Item& item : kernel) {
     add_item(item);
     target.pending = target.pending || seen_[item.seen].pending;
@@ -246,6 +265,7 @@ void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
     }
   }
   sort_items();
+  target.work = row_work_;
   target.items_from = static_cast<uint32_t>(items_.size());
   target.items_count = static_cast<uint32_t>(open_items_.size());
   for (const Item& item : open_items_) {
@@ -258,6 +278,16 @@ void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
   }
   items_.insert(items_.end(), open_items_.begin(), open_items_.end());
   rows_[row] = target;
+}
+
+// What the longest chain of open rows and the texts that their lists have seen take.
+uint32_t Recognizer::row_bytes(std::span<const Item> kernel) const {
+  uint32_t below = 0;
+  for (const Item& item : kernel) {
+    const uint32_t origin = item.origin != kNone ? rows_[item.origin].bytes : 0;
+    below = std::max(below, origin + seen_[item.seen].bytes);
+  }
+  return below + static_cast<uint32_t>(kernel.size() * sizeof(Item));
 }
 
 uint32_t Recognizer::intern_row(std::vector<Item>& kernel) {
@@ -293,6 +323,7 @@ void Recognizer::advance_row(uint32_t row, uint32_t terminal, uint32_t seen,
     if (distinct) next.seen = with_pending(seen);
     kernel.push_back(next);
   }
+  if (kernel.size() > kMaxRowWork) failed_ = true;
 }
 
 }  // namespace skein::grammar

@@ -6,7 +6,9 @@
 // terminal may end, the row is advanced and a new frame stands beside the old one; there is no
 // longest match, so a grammar means exactly what it says. A rule in last place takes the place of
 // its parent (it completes what the parent would), so that lists do not grow rows. Distinct
-// texts are added to a state by CompiledGrammar::exact_step.
+// texts are added to a state by CompiledGrammar::exact_step. A state on its own is small (its rows
+// and texts have kMaxStateBytes), so the automaton can be forgotten at any time and the states that
+// are still needed made again: no text is read twice.
 //
 // What a frame allows does not depend on the frames beside it, and as long as a terminal goes on,
 // not on its row either: LexerTokens rests on that.
@@ -29,7 +31,8 @@ inline constexpr StateId kDeadState = 1;
 inline constexpr uint32_t kMaxRowItems = 2000;   // also the frames of a state
 inline constexpr uint32_t kPlainWidth = 64;      // wider expressions are charged by their width
 inline constexpr uint32_t kAskedWidth = 1024;    // wider ones are not asked what they begin with
-inline constexpr uint32_t kMaxSeenTexts = 4096;  // distinct texts in one list
+inline constexpr uint32_t kMaxRowWork = 50'000;  // items that are looked at to make a row
+inline constexpr uint32_t kMaxStateBytes = 1 << 16;  // rows that are open inside each other
 
 class Recognizer {
  public:
@@ -94,9 +97,11 @@ class Recognizer {
   StateId behind(uint32_t row, const LexerStep& step);
   // Whether every text of `words` is the beginning of a terminal that has begun in `lexer`; `once`
   // is the same language without a limit on its length, and `longest` that limit.
-  bool begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest);
+  bool begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest, uint64_t& work);
 
   uint32_t state_cost(StateId state) const { return states_[state].cost; }
+  // The texts that the lists of a state have seen.
+  uint64_t seen_count(StateId state) const;
   uint32_t lexer_cost(uint32_t lexer) const { return lexers_[lexer].cost; }
   uint32_t lexer_count() const { return static_cast<uint32_t>(lexers_.size()); }
   RegexStore& regex() { return *rules_.regex; }
@@ -105,6 +110,11 @@ class Recognizer {
   uint64_t bytes() const;
   // Forgets all states but those that a new start makes; ids from before mean nothing any more.
   void forget();
+
+  // A state on its own: forget() does not reach it, and restore() makes it again.
+  struct Saved;
+  Saved save(StateId state) const;
+  StateId restore(const Saved& saved);
 
  private:
   struct Item {
@@ -128,6 +138,8 @@ class Recognizer {
     bool accepting = false;
     bool tokens = false;  // some wait for control tokens
     bool pending = false, unsure = false;
+    uint32_t work = 0;   // items that were looked at to make it
+    uint32_t bytes = 0;  // of it and of the rows that its rules were begun in
   };
   struct Begun {  // a terminal that has begun
     uint32_t terminal;
@@ -138,8 +150,9 @@ class Recognizer {
   struct Lexer {
     uint32_t from, count;  // in begun_
     uint32_t transitions;  // of its first column
-    uint32_t cost;
-    bool fine;  // see column_of_
+    uint32_t cost;         // of all its transitions
+    uint32_t width;        // of its expressions: about what one transition costs
+    bool fine;             // see column_of_
   };
   struct State {
     uint32_t frame_from, frame_count, top, cost;
@@ -149,6 +162,7 @@ class Recognizer {
   struct Seen {
     std::vector<ExprId> spellings;
     ExprId excluded = kNothing;
+    uint32_t bytes = 0;
     bool pending = false, unsure = false;
   };
 
@@ -170,13 +184,14 @@ class Recognizer {
   void add_item(const Item& item);
   void advance_row(uint32_t row, uint32_t terminal, uint32_t seen, std::vector<Item>& kernel);
   uint32_t row_lexer(uint32_t row);
-  uint32_t lexer_cost(const std::vector<Begun>& begun, bool fine);
+  uint32_t lexer_cost(size_t count, uint64_t width, bool fine);
   uint32_t intern_lexer(std::vector<Begun>& begun);
   LexerStep compute_lexer_step(uint32_t lexer, uint8_t byte);
   StateId intern_state(std::span<const Frame> frames, uint32_t top);
   StateId compute_step(StateId state, uint8_t byte);
   StateId with_new_row(std::vector<Frame>& frames, std::vector<Item>& kernel);
   uint32_t intern_seen(Seen seen);
+  uint32_t row_bytes(std::span<const Item> kernel) const;
   uint32_t with_pending(uint32_t seen);
 
   Rules rules_;
@@ -211,10 +226,22 @@ class Recognizer {
 
   // Room for what is being made, kept from one to the next.
   std::vector<Item> open_items_;      // of the row that is being closed
+  uint32_t row_work_ = 0;             // that it has taken
   std::vector<uint32_t> item_table_;  // finds duplicates among them
   std::vector<Item> kernel_room_;
   std::vector<Frame> frame_room_;
   std::vector<Begun> begun_room_;
+};
+
+// Rows and seen texts by the numbers that they had.
+struct Recognizer::Saved {
+  RegexStore::Saved expressions;
+  std::vector<uint32_t> seen_ids, row_ids;
+  std::vector<Seen> seen;
+  std::vector<std::vector<Item>> kernels;  // of the rows
+  std::vector<uint32_t> frame_rows;
+  std::vector<std::vector<Begun>> frame_lexers;
+  uint32_t top = kNone;
 };
 
 }  // namespace skein::grammar

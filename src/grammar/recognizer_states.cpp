@@ -7,10 +7,7 @@ namespace skein::grammar {
 
 // What finding its transitions takes. A derivative of many alternatives costs as many lookups: they
 // are charged, and a text after which too many are open fails.
-uint32_t Recognizer::lexer_cost(const std::vector<Begun>& begun, bool fine) {
-  const auto count = static_cast<uint32_t>(begun.size());
-  uint64_t width = 0;
-  for (const Begun& one : begun) width += regex().width(one.rest);
+uint32_t Recognizer::lexer_cost(size_t count, uint64_t width, bool fine) {
   if (width > kMaxWidth) failed_ = true;
   const uint64_t wide = width > kPlainWidth ? (width - kPlainWidth) * columns(fine) / 2 : 0;
   return static_cast<uint32_t>(
@@ -32,9 +29,11 @@ uint32_t Recognizer::intern_lexer(std::vector<Begun>& begun) {
   });
   const auto id = static_cast<uint32_t>(lexers_.size());
   const auto count = static_cast<uint32_t>(begun.size());
+  uint64_t width = 0;
+  for (const Begun& one : begun) width += regex().width(one.rest);
   lexers_.push_back({static_cast<uint32_t>(begun_.size()), count,
-                     static_cast<uint32_t>(lexer_transitions_.size()), lexer_cost(begun, fine),
-                     fine});
+                     static_cast<uint32_t>(lexer_transitions_.size()),
+                     lexer_cost(count, width, fine), static_cast<uint32_t>(width), fine});
   begun_.insert(begun_.end(), begun.begin(), begun.end());
   lexer_transitions_.resize(lexer_transitions_.size() + columns(fine), 0);
   lexer_ids_.add(key, id);
@@ -122,9 +121,9 @@ StateId Recognizer::intern_state(std::span<const Frame> frames, uint32_t top) {
   state.top = top;
   state.pending = top != kNone && rows_[top].pending;
   state.unsure = top != kNone && rows_[top].unsure;
-  state.cost = 1 + state.frame_count + (top != kNone ? rows_[top].items_count : 0);
+  uint64_t cost = 1 + frames.size() + (top != kNone ? rows_[top].work : 0);
   for (const Frame& frame : frames) {
-    state.cost += lexers_[frame.lexer].count;
+    cost += lexers_[frame.lexer].width;
     state.fine = state.fine || lexers_[frame.lexer].fine;
     // A second text has begun before the first was added.
     if (!rows_[frame.row].pending || frame.lexer == rows_[frame.row].lexer) continue;
@@ -132,7 +131,8 @@ StateId Recognizer::intern_state(std::span<const Frame> frames, uint32_t top) {
       state.unsure = state.unsure || seen_[one.seen].pending;
     }
   }
-  state.cost += columns(state.fine) / 8;
+  cost += columns(state.fine) / 8;
+  state.cost = static_cast<uint32_t>(std::min<uint64_t>(cost, UINT32_MAX));
   state.transitions = static_cast<uint32_t>(transitions_.size());
   transitions_.resize(transitions_.size() + columns(state.fine), kUnknownState);
   frames_.insert(frames_.end(), frames.begin(), frames.end());
@@ -164,7 +164,7 @@ StateId Recognizer::compute_step(StateId state, uint8_t byte) {
     const Frame frame = frames_[from.frame_from + i];
     const LexerStep step = lexer_step(frame.lexer, byte);
     if (step.lexer != kNone) frame_room_.push_back({frame.row, step.lexer});
-    for (uint32_t k = 0; k < step.accepted_count; ++k) {
+    for (uint32_t k = 0; k < step.accepted_count && !failed_; ++k) {
       const auto [terminal, seen] = accepted_[step.accepted_from + k];
       advance_row(frame.row, terminal, seen, kernel_room_);
     }
@@ -217,6 +217,7 @@ StateId Recognizer::resolve(StateId state, ExprId spellings) {
     if (!seen_[item.seen].pending) continue;
     Seen seen = seen_[item.seen];
     seen.spellings.push_back(spellings);
+    seen.excluded = kNothing;
     seen.pending = seen.unsure = false;
     item.seen = intern_seen(std::move(seen));
   }
@@ -256,7 +257,8 @@ StateId Recognizer::clamped(StateId state, uint32_t bytes) {
   return result;
 }
 
-bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest) {
+bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest,
+                            uint64_t& work) {
   for (uint32_t k = 0; k < lexers_[lexer].count; ++k) {
     const ExprId rest = begun_[lexers_[lexer].from + k].rest;
     if (regex().width(rest) > kAskedWidth) continue;  // the questions below cost a derivative each
@@ -266,10 +268,15 @@ bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t 
     }
     ExprId body = kNothing;
     uint32_t hi = 0;
-    const bool counted = regex().leading_repeat(rest, body, hi) && hi != kUnbounded;
-    const ExprId open = counted ? regex().repeat(body, 0, kUnbounded) : rest;
-    if ((hi >= longest || !counted) && regex().begins_all(open, once) == Answer::kYes) return true;
-    if (!counted && regex().begins_all(rest, words) == Answer::kYes) return true;
+    if (regex().leading_repeat(rest, body, hi)) {
+      if (hi < longest) continue;
+      // However often it must come, its texts begin as if it might come again and again.
+      const ExprId open = regex().repeat(body, 0, kUnbounded);
+      if (regex().begins_all(open, once, work) == Answer::kYes) return true;
+      if (hi != kUnbounded) continue;
+    }
+    if (regex().begins_all(rest, once, work) == Answer::kYes) return true;
+    if (regex().begins_all(rest, words, work) == Answer::kYes) return true;
   }
   return false;
 }

@@ -58,6 +58,7 @@ void RegexStore::grow_table() {
 
 ExprId RegexStore::intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nullable,
                           bool extended) {
+  work_ += kind == Kind::kOr || kind == Kind::kAnd ? 1 + b / 16 : 1;
   size_t at = hash(kind, a, b, c) & (table_.size() - 1);
   for (; table_[at] != 0; at = (at + 1) & (table_.size() - 1)) {
     if (same(nodes_[table_[at] - 1], kind, a, b, c)) return table_[at] - 1;
@@ -66,8 +67,8 @@ ExprId RegexStore::intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nu
     full_ = true;
     return kNothing;
   }
-  nodes_.push_back(
-      {kind, nullable, extended, is_finite(kind, a, b, c), width_of(kind, a, b), a, b, c});
+  nodes_.push_back({kind, nullable, extended, is_finite(kind, a, b, c), width_of(kind, a, b),
+                    shortest_of(kind, a, b), a, b, c});
   const auto id = static_cast<ExprId>(nodes_.size() - 1);
   table_[at] = id + 1;
   if (nodes_.size() * 2 > table_.size()) grow_table();
@@ -122,9 +123,13 @@ ExprId RegexStore::literal(std::string_view text) {
     full_ = true;
     return kNothing;
   }
+  work_ += 2 + text.size() / 16;
   const auto [found, added] =
       texts_.try_emplace(std::string(text), static_cast<uint32_t>(text_.size()));
-  if (added) text_ += text;
+  if (added) {
+    text_starts_.push_back(found->second);
+    text_ += text;
+  }
   return literal_slice(found->second, static_cast<uint32_t>(text.size()));
 }
 
@@ -361,33 +366,6 @@ ExprId RegexStore::repeat(ExprId a, uint32_t lo, uint32_t hi) {
 ExprId RegexStore::multiple(uint32_t modulus, uint32_t remainder) {
   if (modulus <= 1) return kAnything;
   return intern(Kind::kMultiple, modulus, remainder % modulus, 0, remainder % modulus == 0, false);
-}
-
-uint64_t RegexStore::bytes() const {
-  return nodes_.capacity() * sizeof(Node) + lists_.capacity() * sizeof(ExprId) + text_.capacity() +
-         sets_.capacity() * sizeof(ByteSet) + table_.capacity() * sizeof(uint32_t) +
-         derivatives_.bytes() + begins_.bytes() + live_.capacity();
-}
-
-void RegexStore::forget_after(const Mark& mark) {
-  nodes_.resize(mark.nodes);
-  lists_.resize(mark.lists);
-  text_.resize(mark.text);
-  std::erase_if(texts_, [&](const auto& entry) { return entry.second >= mark.text; });
-  std::erase_if(set_ids_, [&](const auto& entry) { return entry.second >= mark.sets; });
-  sets_.resize(mark.sets);
-  nodes_.shrink_to_fit();
-  lists_.shrink_to_fit();
-  text_.shrink_to_fit();
-  sets_.shrink_to_fit();
-  derivatives_.clear();
-  begins_.clear();
-  std::vector<Live>().swap(live_);
-  full_ = question_failed_ = false;
-  size_t size = 1024;
-  while (size < nodes_.size() * 2 + 2) size *= 2;
-  std::vector<uint32_t>(size / 2, 0).swap(table_);
-  grow_table();
 }
 
 }  // namespace skein::grammar

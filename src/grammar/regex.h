@@ -11,6 +11,7 @@
 // every constructor gives kNothing, and the caller refuses the input.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -33,12 +34,43 @@ inline constexpr uint32_t kMaxExpressions = 200'000;
 inline constexpr uint32_t kMaxRepeat = 1'000'000;
 inline constexpr uint32_t kMaxWidth = 1 << 16;   // parts that a derivative may look at
 inline constexpr uint32_t kSearchLimit = 5'000;  // expressions that one question may look at
-inline constexpr uint32_t kSearchWork = 40'000;  // derivatives that all questions may take
+// What all questions may take, in derivatives and the parts that they look at: those of a form, and
+// those of a mask or a token.
+inline constexpr uint32_t kSearchWork = 100'000;
+inline constexpr uint32_t kMaskSearchWork = 400'000;
 
 // The answer to a question about languages; unknown when the search met its limit.
 enum class Answer : uint8_t { kNo, kYes, kUnknown };
 
 class RegexStore {
+  enum class Live : uint8_t { kNotAsked, kNo, kYes, kUnknown };
+  struct Begins {
+    Answer answer;
+    uint64_t work;
+  };
+  enum class Kind : uint8_t {
+    kNothing,
+    kEmpty,
+    kAnything,
+    kClass,    // a: set
+    kLiteral,  // a: offset in text_, b: length
+    kConcat,   // a: first, which is no concatenation, b: the rest
+    kOr,       // a: offset in lists_, b: count
+    kAnd,      // likewise
+    kNot,      // a
+    kRepeat,   // a, from b to c times
+    kMultiple  // a: modulus, b: remainder
+  };
+  struct Node {
+    Kind kind;
+    bool nullable;
+    bool extended;  // has an intersection or a complement inside
+    bool finite;    // it is known to have but finitely many texts
+    uint32_t width;
+    uint32_t shortest;  // no text of it is shorter
+    uint32_t a, b, c;
+  };
+
  public:
   explicit RegexStore(uint32_t max_expressions = kMaxExpressions);
 
@@ -71,8 +103,9 @@ class RegexStore {
   Answer live(ExprId e);
   Answer contains(ExprId big, ExprId small);
   Answer disjoint(ExprId a, ExprId b);
-  // Whether every text of `words` is the beginning of a text of `e`.
-  Answer begins_all(ExprId e, ExprId words);
+  // Whether every text of `words` is the beginning of a text of `e`. What that takes is added to
+  // `work`, as if it had not been asked before.
+  Answer begins_all(ExprId e, ExprId words, uint64_t& work);
   void remember_begins_all(ExprId e, ExprId words);  // where the answer is known to be yes
   bool question_failed() const { return question_failed_; }
   void allow_more_expressions(uint32_t more) { max_expressions_ += more; }
@@ -85,46 +118,59 @@ class RegexStore {
   bool leading_repeat(ExprId e, ExprId& body, uint32_t& hi) const;
 
   bool full() const { return full_; }
+  // What making expressions has taken, those that were there already as well.
+  uint64_t work() const { return work_; }
+  // Expressions that are asked for again and again: what `make` gives is kept.
+  enum class Common : uint8_t { kJsonChar, kJsonFreeChar, kJsonNumber, kJsonInteger };
+  template <class Make>
+  ExprId common(Common which, const Make& make) {
+    ExprId& known = common_[static_cast<size_t>(which)];
+    if (known == kNothing) known = make();
+    return known;
+  }
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   uint64_t bytes() const;
   const std::vector<ByteSet>& sets() const { return sets_; }
   const std::string& literal_bytes() const { return text_; }
 
-  // Everything made after `mark` is forgotten.
+  // Everything made and found out after `mark` is forgotten.
   struct Mark {
     size_t nodes, lists, text, sets;
+    std::vector<Live> live;
   };
-  Mark mark() const { return {nodes_.size(), lists_.size(), text_.size(), sets_.size()}; }
+  Mark mark();
   void forget_after(const Mark& mark);
 
+  // Expressions that were made after a mark, on their own, so that they can be made again when they
+  // have been forgotten. What is older keeps its id.
+  class Saved {
+   public:
+    // Of an expression that was saved: what it is in `restored`.
+    ExprId now(ExprId e, std::span<const ExprId> restored) const;
+
+   private:
+    friend class RegexStore;
+    struct Part {
+      Node node{};
+      ByteSet set;                // of a class
+      std::string text;           // of a literal: the text that it is a slice of, if that is new
+      std::vector<ExprId> parts;  // of an alternative or an intersection
+    };
+    size_t first_ = 0;  // ids below are older
+    std::vector<ExprId> ids_;
+    std::vector<Part> parts_;
+  };
+  Saved save(std::vector<ExprId> wanted, const Mark& mark) const;
+  std::vector<ExprId> restore(const Saved& saved);
+  // The bytes of the literals in it.
+  uint64_t literal_length(ExprId e) const;
+
  private:
-  enum class Kind : uint8_t {
-    kNothing,
-    kEmpty,
-    kAnything,
-    kClass,    // a: set
-    kLiteral,  // a: offset in text_, b: length
-    kConcat,   // a: first, which is no concatenation, b: the rest
-    kOr,       // a: offset in lists_, b: count
-    kAnd,      // likewise
-    kNot,      // a
-    kRepeat,   // a, from b to c times
-    kMultiple  // a: modulus, b: remainder
-  };
-  struct Node {
-    Kind kind;
-    bool nullable;
-    bool extended;  // has an intersection or a complement inside
-    bool finite;    // it is known to have but finitely many texts
-    uint32_t width;
-    uint32_t a, b, c;
-  };
-
-  enum class Live : uint8_t { kNotAsked, kNo, kYes, kUnknown };
-
   uint32_t width_of(Kind kind, uint32_t a, uint32_t b) const;
+  uint32_t shortest_of(Kind kind, uint32_t a, uint32_t b) const;
   ExprId intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nullable, bool extended);
   ExprId intern_list(Kind kind, std::span<const ExprId> parts);
+  Saved::Part saved_part(ExprId e, const Mark& mark) const;
   bool same(const Node& node, Kind kind, uint32_t a, uint32_t b, uint32_t c) const;
   uint64_t hash(Kind kind, uint32_t a, uint32_t b, uint32_t c) const;
   void grow_table();
@@ -148,12 +194,16 @@ class RegexStore {
   void remember_live(ExprId e, Answer answer);
   Answer live_by_structure(ExprId e);
   Answer live_by_search(ExprId e);
+  Begins search_begins(ExprId e, ExprId words);
+  ExprId plain_derivative(ExprId e, uint8_t byte);
 
   uint32_t max_expressions_;
   bool full_ = false;
   bool question_failed_ = false;
   uint32_t depth_ = 0;
-  uint32_t search_work_ = 0;
+  uint32_t search_work_ = 0, max_search_work_ = kSearchWork;
+  uint64_t work_ = 0;
+  std::array<ExprId, 4> common_{};  // kNothing: not made yet
   std::vector<Node> nodes_;
   std::vector<ExprId> lists_;
   std::string text_;
@@ -161,8 +211,9 @@ class RegexStore {
   std::vector<uint32_t> table_;  // open addressing, id + 1
   std::unordered_map<uint64_t, uint32_t> set_ids_;
   std::unordered_map<std::string, uint32_t> texts_;
+  std::vector<uint32_t> text_starts_;  // in text_
   FlatMap<ExprId> derivatives_;
-  FlatMap<Answer> begins_;
+  FlatMap<Begins> begins_;
   std::vector<Live> live_;  // by expression, as far as it was asked
 };
 

@@ -1,7 +1,5 @@
-// Derivatives of expressions, and the questions about languages that are answered by walking them.
+// Derivatives of expressions, and what is known of an expression as such.
 #include <algorithm>
-#include <deque>
-#include <unordered_set>
 
 #include "grammar/regex.h"
 
@@ -204,110 +202,6 @@ std::vector<uint8_t> RegexStore::representatives(ExprId e, ExprId also) const {
   return result;
 }
 
-Answer RegexStore::live(ExprId e) {
-  if (e == kNothing) return Answer::kNo;
-  if (!nodes_[e].extended || nodes_[e].nullable) return Answer::kYes;
-  switch (known_live(e)) {
-    case Live::kNo:
-      return Answer::kNo;
-    case Live::kYes:
-      return Answer::kYes;
-    case Live::kUnknown:
-      return Answer::kUnknown;
-    case Live::kNotAsked:
-      break;
-  }
-  const Answer answer = live_by_structure(e);
-  if (answer == Answer::kUnknown) question_failed_ = true;
-  remember_live(e, answer);
-  return answer;
-}
-
-void RegexStore::remember_live(ExprId e, Answer answer) {
-  if (e >= live_.size()) live_.resize(nodes_.size(), Live::kNotAsked);
-  live_[e] = answer == Answer::kNo    ? Live::kNo
-             : answer == Answer::kYes ? Live::kYes
-                                      : Live::kUnknown;
-}
-
-Answer RegexStore::live_by_structure(ExprId e) {
-  bool unknown = false;
-  for (;;) {
-    const Node node = nodes_[e];
-    if (node.kind == Kind::kConcat) {
-      const Answer first = live(node.a);
-      if (first == Answer::kNo) return Answer::kNo;
-      unknown = unknown || first == Answer::kUnknown;
-      e = node.b;
-      if (nodes_[e].kind == Kind::kConcat) continue;
-      const Answer rest = live(e);
-      return rest == Answer::kYes && unknown ? Answer::kUnknown : rest;
-    }
-    if (node.kind == Kind::kRepeat) return live(node.a);
-    if (node.kind != Kind::kOr) return live_by_search(e);
-    for (uint32_t i = 0; i < node.b; ++i) {
-      const Answer part = live(lists_[node.a + i]);
-      if (part == Answer::kYes) return part;
-      unknown = unknown || part == Answer::kUnknown;
-    }
-    return unknown ? Answer::kUnknown : Answer::kNo;
-  }
-}
-
-// Depth first to an expression that may end, over classes of bytes; what lies on the way to it is
-// live as well.
-Answer RegexStore::live_by_search(ExprId start) {
-  struct Level {
-    ExprId e;
-    std::vector<uint8_t> bytes;
-    size_t next = 0;
-  };
-  std::vector<Level> path;
-  std::unordered_set<ExprId> seen{start};
-  path.push_back({start, representatives(start)});
-  const auto derived = [&](const Level& level) {
-    const Node node = nodes_[level.e];
-    const uint8_t byte = level.bytes[level.next];
-    if (node.kind == Kind::kNot) return negation(derivative(node.a, byte));
-    std::vector<ExprId> parts;
-    if (node.kind != Kind::kAnd) return derivative(level.e, byte);
-    for (uint32_t i = 0; i < node.b; ++i) parts.push_back(derivative(lists_[node.a + i], byte));
-    return both(std::move(parts));
-  };
-  while (!path.empty()) {
-    Level& level = path.back();
-    if (level.next == level.bytes.size()) {
-      path.pop_back();
-      continue;
-    }
-    const ExprId next = derived(level);
-    ++level.next;
-    search_work_ += 1 + width(level.e) / 8;
-    if (next == kNothing || !seen.insert(next).second) continue;
-    const Live known = known_live(next);
-    if (nullable(next) || !nodes_[next].extended || known == Live::kYes) {
-      for (const Level& on_the_way : path) remember_live(on_the_way.e, Answer::kYes);
-      return Answer::kYes;
-    }
-    if (known == Live::kNo) continue;
-    if (full_ || seen.size() > kSearchLimit || search_work_ > kSearchWork) return Answer::kUnknown;
-    path.push_back({next, representatives(next)});
-  }
-  if (full_) return Answer::kUnknown;
-  for (const ExprId e : seen) remember_live(e, Answer::kNo);
-  return Answer::kNo;
-}
-
-Answer RegexStore::disjoint(ExprId a, ExprId b) {
-  const Answer live_both = live(both(a, b));
-  if (full_ || live_both == Answer::kUnknown) return Answer::kUnknown;
-  return live_both == Answer::kYes ? Answer::kNo : Answer::kYes;
-}
-
-Answer RegexStore::contains(ExprId big, ExprId small) {
-  return disjoint(small, negation(big));
-}
-
 bool RegexStore::is_finite(Kind kind, uint32_t a, uint32_t b, uint32_t c) const {
   const auto finite = [&](ExprId part) { return nodes_[part].finite; };
   switch (kind) {
@@ -330,65 +224,6 @@ bool RegexStore::is_finite(Kind kind, uint32_t a, uint32_t b, uint32_t c) const 
       return false;
   }
   return false;
-}
-
-// Whether every beginning of a text of `e` is the beginning of infinitely many: it ends with
-// something that may come again and again.
-bool RegexStore::endless(ExprId e) const {
-  if (nodes_[e].extended) return false;
-  while (nodes_[e].kind == Kind::kConcat) e = nodes_[e].b;
-  return nodes_[e].kind == Kind::kAnything ||
-         (nodes_[e].kind == Kind::kRepeat && nodes_[e].c == kUnbounded);
-}
-
-// What is endless has the same beginnings without finitely many exceptions. So the names that an
-// object may have beside those it lists begin as any name does.
-ExprId RegexStore::without_exceptions(ExprId e) const {
-  const ExprId first = nodes_[e].kind == Kind::kConcat ? nodes_[e].a : e;
-  if (nodes_[first].kind != Kind::kAnd) return e;
-  ExprId rest = kNothing;
-  for (const ExprId part : list(nodes_[first])) {
-    if (nodes_[part].kind == Kind::kNot && nodes_[nodes_[part].a].finite) continue;
-    if (rest != kNothing) return e;
-    rest = part;
-  }
-  return rest != kNothing && endless(rest) ? rest : e;
-}
-
-void RegexStore::remember_begins_all(ExprId e, ExprId words) {
-  const uint64_t key = uint64_t{e} << 32 | words;
-  if (begins_.find(key) == nullptr) begins_.add(key, Answer::kYes);
-}
-
-Answer RegexStore::begins_all(ExprId e, ExprId words) {
-  if (const ExprId simple = without_exceptions(e); simple != e) {
-    if (begins_all(simple, words) == Answer::kYes) return Answer::kYes;
-  }
-  const uint64_t key = uint64_t{e} << 32 | words;
-  if (const Answer* known = begins_.find(key)) return *known;
-  std::unordered_set<uint64_t> seen{key};
-  std::deque<std::pair<ExprId, ExprId>> open{{e, words}};
-  Answer answer = Answer::kYes;
-  while (!open.empty() && answer == Answer::kYes) {
-    const auto [text, word] = open.front();
-    open.pop_front();
-    for (const uint8_t byte : representatives(text, word)) {
-      const ExprId next_word = derivative(word, byte);
-      if (next_word == kNothing) continue;
-      const ExprId next_text = derivative(text, byte);
-      if (next_text == kNothing) {
-        answer = Answer::kNo;
-        break;
-      }
-      if (next_text == kAnything) continue;
-      if (seen.insert(uint64_t{next_text} << 32 | next_word).second) {
-        open.emplace_back(next_text, next_word);
-      }
-    }
-    if (seen.size() > 2000) answer = Answer::kUnknown;
-  }
-  begins_.add(key, answer);
-  return answer;
 }
 
 bool RegexStore::leading_repeat(ExprId e, ExprId& body, uint32_t& hi) const {
@@ -416,6 +251,27 @@ ExprId RegexStore::clamp(ExprId e, uint32_t bytes) {
     return either(std::move(parts));
   }
   return e;
+}
+
+// No text of it is shorter; not more than that is known.
+uint32_t RegexStore::shortest_of(Kind kind, uint32_t a, uint32_t b) const {
+  uint64_t length = 0;
+  if (kind == Kind::kClass) length = 1;
+  if (kind == Kind::kLiteral) length = b;
+  if (kind == Kind::kConcat) length = uint64_t{nodes_[a].shortest} + nodes_[b].shortest;
+  if (kind == Kind::kRepeat) length = uint64_t{nodes_[a].shortest} * b;
+  if (kind == Kind::kOr) {
+    length = UINT32_MAX;
+    for (uint32_t i = 0; i < b; ++i) {
+      length = std::min<uint64_t>(length, nodes_[lists_[a + i]].shortest);
+    }
+  }
+  if (kind == Kind::kAnd) {
+    for (uint32_t i = 0; i < b; ++i) {
+      length = std::max<uint64_t>(length, nodes_[lists_[a + i]].shortest);
+    }
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(length, UINT32_MAX));
 }
 
 // How many parts a derivative looks at; it is bounded, as sums of it are taken.

@@ -11,7 +11,8 @@ SchemaReader::SchemaReader(const JsonDocument& document, RegexStore& store,
       store_(store),
       options_(options),
       refs_(document),
-      algebra_(store, forms_) {
+      algebra_(store, forms_),
+      store_work_at_first_(store.work()) {
   const JsonId dialect = document.member(document.root(), "$schema");
   if (dialect != kNoJson) {
     const std::string& uri = node(dialect).text;
@@ -52,7 +53,7 @@ std::vector<std::string> SchemaReader::relaxed() {
 
 bool SchemaReader::charge(uint64_t units) {
   units_ += units;
-  if (units_ + algebra_.work() > kMaxCompileUnits) {
+  if (units_ + algebra_.work() + store_.work() - store_work_at_first_ > kMaxCompileUnits) {
     fail(FormCode::kTooComplex, fmt::format("more than {} units to compile", kMaxCompileUnits),
          kNoJson);
   }
@@ -77,7 +78,9 @@ FormId SchemaReader::form(JsonId schema) {
 
 const ValueSet& SchemaReader::values(FormId form) {
   if (const auto found = values_.find(form); found != values_.end()) return found->second;
-  if (!charge(1) || open_.count(form) > 0) return nothing_;
+  // About as much as so many expressions take.
+  constexpr uint64_t kUnitsOfForm = 16;
+  if (!charge(kUnitsOfForm) || open_.count(form) > 0) return nothing_;
   if (depth_ > kMaxSchemaDepth * 2) {
     fail(FormCode::kTooComplex, fmt::format("schemas combined deeper than {}", kMaxSchemaDepth * 2),
          kNoJson);

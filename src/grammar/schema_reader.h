@@ -24,6 +24,8 @@ class SchemaReader {
   const ValueSet& values(FormId form);
   // Whether a form is known to have no value; false while it is being found out.
   bool is_empty(FormId form);
+  // Counts `units` and what the expressions have taken; false where it was too much.
+  bool charge(uint64_t units);
   // A keyword that is not enforced: an error if strict, else it is named.
   void relax(JsonId keyword, std::string_view why);
 
@@ -35,7 +37,6 @@ class SchemaReader {
   using Type = JsonDocument::Type;
 
   void fail(FormCode code, std::string message, JsonId at);
-  bool charge(uint64_t units);
   const JsonDocument::Node& node(JsonId id) const { return document_.at(id); }
   JsonId get(JsonId schema, std::string_view name) const { return document_.member(schema, name); }
 
@@ -81,6 +82,7 @@ class SchemaReader {
   std::set<FormId> asked_;
   uint32_t depth_ = 0;
   uint64_t units_ = 0;
+  uint64_t store_work_at_first_;
   uint32_t properties_ = 0, enum_values_ = 0, references_ = 0;
   std::optional<FormError> error_;
   std::set<JsonId> relaxed_;

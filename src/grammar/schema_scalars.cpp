@@ -209,9 +209,7 @@ std::optional<ExprId> SchemaReader::pattern(JsonId keyword, std::string_view tex
   PatternOptions options;
   options.spelling = Spelling::kJson;
   charge(1 + text.size() / 8);
-  const uint32_t before = store_.size();
   FormResult<ExprId> parsed = parse_pattern(store_, text, options);
-  charge(store_.size() - before);
   if (parsed.ok()) return *parsed;
   const FormError& problem = parsed.error();
   if (problem.code == FormCode::kTooComplex) {

@@ -74,20 +74,25 @@ void TokenTrie::link_same_bytes(const std::vector<TokenId>& sorted,
   }
 }
 
+// `plain` has one of those with the same bytes, and gets the others.
 void TokenTrie::add_level(uint32_t longest, const std::vector<TokenId>& different,
-                          const std::vector<uint8_t>& plain) {
-  TokenMask mask(size());
+                          TokenMask plain) {
   std::vector<TokenId> others;
-  for (size_t i = 0; i < different.size(); ++i) {
-    if (!plain[i] || bytes_of(different[i]).size() > longest) {
-      others.push_back(different[i]);
+  for (const TokenId first : different) {
+    if (!plain.has(first)) {
+      others.push_back(first);
       continue;
     }
-    for (TokenId token = different[i]; token != kNoToken; token = same_bytes(token)) {
-      mask.set(token);
-    }
+    for (TokenId token = first; token != kNoToken; token = same_bytes(token)) plain.set(token);
   }
-  levels_.push_back({longest, std::move(mask), trie_of(tokens_, others)});
+  levels_.push_back({longest, std::move(plain), trie_of(tokens_, others)});
+}
+
+void TokenTrie::add_string_level(const std::vector<TokenId>& different) {
+  const std::shared_ptr<const TokenMask> inside = tokens_inside_string(*this);
+  if (inside == nullptr) return;
+  add_level(longest_, different, *inside);
+  levels_.back().in_string = true;
 }
 
 Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string> tokens) {
@@ -117,10 +122,17 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string
   trie->tokens_ = std::move(tokens);
   std::vector<TokenId> different;
   trie->link_same_bytes(sorted, different);
-  std::vector<uint8_t> plain;
-  plain.reserve(different.size());
-  for (const TokenId token : different) plain.push_back(is_plain(trie->bytes_of(token)) ? 1 : 0);
-  for (const uint32_t longest : kPlainBytes) trie->add_level(longest, different, plain);
+  std::vector<TokenMask> plain(kPlainBytes.size(), TokenMask(trie->size()));
+  for (const TokenId token : different) {
+    if (!is_plain(trie->bytes_of(token))) continue;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      if (trie->bytes_of(token).size() <= kPlainBytes[i]) plain[i].set(token);
+    }
+  }
+  for (size_t i = 0; i < plain.size(); ++i) {
+    trie->add_level(kPlainBytes[i], different, std::move(plain[i]));
+  }
+  trie->add_string_level(different);
   trie->json_string_ = string_tokens(*trie);
   return std::shared_ptr<const TokenTrie>(trie);
 }

@@ -2,7 +2,8 @@
 //
 // Most of a vocabulary is plain text that may stand inside a JSON string as it is. Where a state
 // takes all plain text up to some length, the mask of those tokens is copied, and only the trie of
-// the others is walked: there is one pair of them per length. Tokens without bytes and control
+// the others is walked: there is one pair of them per length, and a last one for all that may stand
+// inside a string, with escapes and characters that are cut. Tokens without bytes and control
 // tokens are in no trie.
 #pragma once
 
@@ -67,6 +68,7 @@ class TokenTrie {
     uint32_t longest;         // plain tokens of at most so many bytes are in `plain`; 0: none
     TokenMask plain;          // those tokens
     std::vector<Node> nodes;  // all others; nodes[0] is the root
+    bool in_string = false;   // `plain` has what may stand inside a JSON string
   };
 
   uint32_t size() const { return static_cast<uint32_t>(tokens_.size()); }
@@ -86,8 +88,8 @@ class TokenTrie {
  private:
   explicit TokenTrie(uint32_t tokens) : all_(tokens), leading_space_(tokens) {}
   void link_same_bytes(const std::vector<TokenId>& sorted, std::vector<TokenId>& different);
-  void add_level(uint32_t longest, const std::vector<TokenId>& different,
-                 const std::vector<uint8_t>& plain);
+  void add_level(uint32_t longest, const std::vector<TokenId>& different, TokenMask plain);
+  void add_string_level(const std::vector<TokenId>& different);
   std::vector<std::string> tokens_;
   std::vector<TokenId> same_;
   std::vector<Level> levels_;
