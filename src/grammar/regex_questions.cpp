@@ -8,9 +8,9 @@
 namespace skein::grammar {
 namespace {
 
-constexpr size_t kBeginsLimit = 2'000;     // pairs of expressions
-constexpr uint64_t kBeginsWork = 150'000;  // in the units of a mask
-constexpr uint64_t kDerivativeWork = 1;    // likewise, of one derivative
+constexpr size_t kBeginsLimit = 2'000;    // pairs of expressions
+constexpr uint64_t kBeginsWork = 40'000;  // in the units of a mask
+constexpr uint64_t kDerivativeWork = 1;   // likewise, of one derivative
 
 }  // namespace
 
@@ -179,7 +179,7 @@ RegexStore::Begins RegexStore::search_begins(ExprId e, ExprId words) {
     const auto [text, word] = open.front();
     open.pop_front();
     for (const uint8_t byte : representatives(text, word)) {
-      result.work += kDerivativeWork + (width(text) + width(word)) / 16;
+      result.work += kDerivativeWork + (width(text) + width(word)) / 64;
       const ExprId next_word = derivative(word, byte);
       if (next_word == kNothing) continue;
       const ExprId next_text = derivative(text, byte);
