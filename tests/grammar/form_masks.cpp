@@ -86,6 +86,7 @@ Json answer(const Json& line, const std::shared_ptr<const TokenTrie>& trie) {
 
 int run() {
   std::vector<std::string> tokens;
+  tokens.reserve(256);
   for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
   const auto trie = TokenTrie::make(std::move(tokens));
   for (std::string line; std::getline(std::cin, line);) {
