@@ -78,9 +78,7 @@ FormId SchemaReader::form(JsonId schema) {
 
 const ValueSet& SchemaReader::values(FormId form) {
   if (const auto found = values_.find(form); found != values_.end()) return found->second;
-  // About as much as so many expressions take.
-  constexpr uint64_t kUnitsOfForm = 16;
-  if (!charge(kUnitsOfForm) || open_.count(form) > 0) return nothing_;
+  if (!charge(1) || open_.count(form) > 0) return nothing_;
   if (depth_ > kMaxSchemaDepth * 2) {
     fail(FormCode::kTooComplex, fmt::format("schemas combined deeper than {}", kMaxSchemaDepth * 2),
          kNoJson);
@@ -105,6 +103,7 @@ ValueSet SchemaReader::read_form(FormId id) {
     case FormTable::Kind::kSchema:
       return read_schema(what.json);
     case FormTable::Kind::kConstant:
+      charge(16);  // about as much as so many expressions take
       return read_constant(what.json);
     case FormTable::Kind::kBoth: {
       ValueSet set = values(what.parts[0]);

@@ -171,13 +171,22 @@ TEST(Work, LargeSchemasEndAtTheUnitsOfACompilation) {
   const auto length = [](size_t i) {
     return fmt::format(R"({{"type":"string","maxLength":{}}})", 1000 + i);
   };
+  // Many combinations of few members are no reason to refuse.
+  std::string dependencies = members(40, [](size_t) { return "{}"; });
+  dependencies.pop_back();
+  dependencies += R"(,"dependentRequired":{)";
+  for (size_t i = 0; i < 39; ++i) {
+    dependencies += fmt::format("{}\"p{}\":[\"p{}\"]", i > 0 ? "," : "", i, i + 1);
+  }
+  dependencies += "}}";
   std::string constants = R"({"const":[)";
   for (size_t i = 0; i < 24'000; ++i)
     constants += fmt::format("{}{{\"a{}\":{}}}", i > 0 ? "," : "", i, i);
   for (const Large& one :
        {Large{members(kMaxProperties, length), true}, Large{members(1'000, bounded), true},
         Large{members(kMaxProperties, bounded), false}, Large{members(300, multiple), true},
-        Large{members(kMaxProperties, multiple), false}, Large{constants + "]}", false}}) {
+        Large{members(kMaxProperties, multiple), false}, Large{constants + "]}", false},
+        Large{dependencies, true}}) {
     std::string error;
     const uint64_t work = work_of(one.schema, error);
     EXPECT_LT(work, kMaxCompileUnits + kMaxCompileUnits / 10) << one.schema.substr(0, 80);
