@@ -4,114 +4,120 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "dialog/arguments_grammar.h"
 #include "dialog/template_probe.h"
-#include "dialog/units.h"
-#include "grammar/json_schema.h"
 
 namespace skein::dialog {
 namespace {
 
 using grammar::ExprId;
-using grammar::FormCode;
-using grammar::FormError;
 using grammar::Symbol;
-using Symbols = std::vector<Symbol>;
 
-constexpr std::string_view kAnyObject = R"({"type": "object"})";
-
-grammar::ByteSet letters_and_digits() {
-  return grammar::ByteSet::range('0', '9') | grammar::ByteSet::range('A', 'Z') |
-         grammar::ByteSet::range('a', 'z');
-}
-
-class AnswerGrammar {
+class AnswerGrammar : private RulesWriter {
  public:
-  AnswerGrammar(const ChatFormat& format, std::span<const Tool> tools, const AnswerOptions& options)
-      : format_(format), calls_(format.calls), tools_(tools), options_(options) {}
+  // `content`: the rule that text is bound to.
+  AnswerGrammar(const ChatFormat& format, std::span<const Tool> tools, const AnswerOptions& options,
+                grammar::Rules& rules, std::optional<uint32_t> content)
+      : RulesWriter(rules, options.tokens),
+        format_(format),
+        calls_(format.calls),
+        tools_(tools),
+        options_(options),
+        content_(content),
+        arguments_(rules, options.tokens, calls_) {}
 
-  grammar::FormResult<AnswerRules> write() {
+  std::optional<grammar::FormError> write(std::vector<std::string>& relaxed) {
     const bool harmony = calls_.shape == CallShape::kHarmony;
-    const uint32_t start = harmony ? write_messages() : write_answer();
-    if (error_) return *error_;
-    out_.rules.start = start;
-    return std::move(out_);
+    rules().start = harmony ? write_messages() : write_answer();
+    relaxed = arguments_.take_relaxed();
+    return arguments_.error();
   }
 
  private:
-  grammar::Rules& rules() { return out_.rules; }
-  grammar::RegexStore& regex() { return *out_.rules.regex; }
+  // A marker around texts, which may come where it is a token; else it is a part of the text.
+  void optional_token(std::string_view marker, Symbols& out) {
+    const TokenId id = marker.empty() ? kNoToken : token(marker);
+    if (id == kNoToken) return;
+    out.push_back(Symbol::rule(rule({{}, {Symbol::terminal(rules().add_token(id))}})));
+  }
 
-  uint32_t rule(std::vector<Symbols> productions) {
-    const uint32_t index = rules().add_rule();
-    for (Symbols& symbols : productions) rules().add(index, std::move(symbols));
-    return index;
+  // The rest of a thought that has begun.
+  void end_of_thought(Symbols& out) {
+    free_text(format_.reasoning.end, out);
+    literal(format_.reasoning.end, out);
   }
-  void terminal(ExprId expression, Symbols& out) {
-    out.push_back(Symbol::terminal(rules().add_terminal(expression)));
-  }
-  TokenId token(std::string_view marker) const {
-    return options_.tokens ? options_.tokens(marker) : kNoToken;
-  }
-  // The format's own text: bytes, and the markers that are tokens.
-  void literal(std::string_view text, Symbols& out) {
-    const auto bytes = [&](std::string_view part) {
-      if (!part.empty()) terminal(regex().literal(part), out);
-    };
-    for (const std::string_view marker : markers_in(text)) {
-      const TokenId id = token(marker);
-      if (id == kNoToken) continue;
-      bytes(text.substr(0, static_cast<size_t>(marker.data() - text.data())));
-      out.push_back(Symbol::terminal(rules().add_token(id)));
-      text.remove_prefix(static_cast<size_t>(marker.data() + marker.size() - text.data()));
-    }
-    bytes(text);
-  }
-  // Any text in which `marker` does not stand; no bytes stand for one that begins with a token.
-  ExprId text_without(std::string_view marker) {
-    const auto inside = markers_in(marker);
-    const bool is_token =
-        !inside.empty() && inside[0].data() == marker.data() && token(inside[0]) != kNoToken;
-    return marker.empty() || is_token ? grammar::kAnything : regex().negation(around(marker));
-  }
-  void free_text(std::string_view marker, Symbols& out) { terminal(text_without(marker), out); }
-  ExprId around(std::string_view marker) {
-    const std::vector<ExprId> parts = {grammar::kAnything, regex().literal(marker),
-                                       grammar::kAnything};
-    return regex().concat(parts);
+  bool thinks() const {
+    return !format_.reasoning.end.empty() && options_.may_think && !format_.reasoning.begin.empty();
   }
 
   // [thought] and then text, calls, or both.
   uint32_t write_answer() {
     std::vector<Symbols> productions;
     const bool calls = options_.choice != ToolChoice::kNone && !tools_.empty();
+    const bool opened = options_.in_reasoning && !format_.reasoning.end.empty();
     Symbols section;
     if (calls) section = {Symbol::rule(write_section())};
-    const auto add = [&](const Symbols& body) {
-      const ReasoningFormat& thought = format_.reasoning;
-      if (!options_.in_reasoning || thought.end.empty()) productions.push_back(body);
-      if (thought.end.empty()) return;
+    const auto add = [&](const Symbols& body, bool thinks_first = true) {
       Symbols with_thought;
-      if (!options_.in_reasoning) literal(thought.begin, with_thought);
-      free_text(thought.end, with_thought);
-      literal(thought.end, with_thought);
+      if (!opened) productions.push_back(body);
+      if (!opened && !(thinks() && thinks_first)) return;
+      if (!opened) literal(format_.reasoning.begin, with_thought);
+      end_of_thought(with_thought);
       terminal(white_space(), with_thought);
       with_thought.insert(with_thought.end(), body.begin(), body.end());
       productions.push_back(std::move(with_thought));
     };
-    if (options_.choice == ToolChoice::kRequired && calls) {
-      add(section);
-      return rule(std::move(productions));
-    }
-    Symbols text;
-    terminal(text_without_call(), text);
-    add(text);
-    if (calls && bare()) {
-      add(section);
-    } else if (calls) {
+    const bool required = options_.choice == ToolChoice::kRequired && calls;
+    if (required || (calls && (bare() || content_))) add(section);
+    if (required) return rule(std::move(productions));
+    Symbols text = {Symbol::rule(write_text())};
+    const bool mixed = !content_ && !bare();  // has thoughts of its own
+    add(text, !mixed);
+    if (!content_) add_broken_off(opened, mixed ? text : Symbols(), productions);
+    if (calls && !bare() && !content_) {
       text.insert(text.end(), section.begin(), section.end());
-      add(text);
+      add(text, !mixed);
     }
     return rule(std::move(productions));
+  }
+
+  // A model may stop inside a thought, where nothing else is wanted of it.
+  void add_broken_off(bool opened, Symbols before, std::vector<Symbols>& productions) {
+    if (!opened && !thinks()) return;
+    Symbols rest;
+    free_text(format_.reasoning.end, rest);
+    if (opened) productions.push_back(rest);
+    if (!thinks()) return;
+    if (opened) {
+      Symbols first;
+      end_of_thought(first);
+      before.insert(before.begin(), first.begin(), first.end());
+    }
+    literal(format_.reasoning.begin, before);
+    before.insert(before.end(), rest.begin(), rest.end());
+    productions.push_back(std::move(before));
+  }
+
+  // Text, and thoughts between the parts of it.
+  uint32_t write_text() {
+    Symbols one;
+    optional_token(format_.text_begin, one);
+    if (content_) {
+      one.push_back(Symbol::rule(*content_));
+    } else {
+      terminal(text_without_call(), one);
+    }
+    optional_token(format_.text_end, one);
+    const uint32_t text = rule({one});
+    if (content_ || !thinks() || bare()) return text;
+    const uint32_t mixed = rules().add_rule();
+    Symbols more = {Symbol::rule(text)};
+    literal(format_.reasoning.begin, more);
+    end_of_thought(more);
+    more.push_back(Symbol::rule(mixed));
+    rules().add(mixed, {Symbol::rule(text)});
+    rules().add(mixed, std::move(more));
+    return mixed;
   }
 
   ExprId white_space() {
@@ -126,8 +132,9 @@ class AnswerGrammar {
 
   // Where nothing but JSON tells a call from text, text does not begin as one does.
   ExprId text_without_call() {
-    if (options_.choice == ToolChoice::kNone) return grammar::kAnything;
-    if (!bare()) return text_without(trigger());
+    const std::string_view thought = thinks() ? format_.reasoning.begin : std::string_view();
+    if (options_.choice == ToolChoice::kNone || tools_.empty()) return text_without({thought});
+    if (!bare()) return text_without({trigger(), thought});
     const std::string begin = calls_.body.substr(0, calls_.body.find(kNamePlace));
     return regex().negation(regex().concat(regex().literal(begin), grammar::kAnything));
   }
@@ -151,18 +158,17 @@ class AnswerGrammar {
   // One production a tool.
   uint32_t write_calls() {
     std::vector<Symbols> productions;
-    for (size_t i = 0; i < tools_.size() && !error_; ++i) {
-      tool_ = i;
+    for (size_t i = 0; i < tools_.size() && !arguments_.error(); ++i) {
       Symbols symbols;
       literal(calls_.call_begin, symbols);
-      write_body(tools_[i], symbols);
+      write_body(i, symbols);
       literal(calls_.call_end, symbols);
       productions.push_back(std::move(symbols));
     }
     return rule(std::move(productions));
   }
 
-  void write_body(const Tool& tool, Symbols& out) {
+  void write_body(size_t tool, Symbols& out) {
     std::string text;
     const auto flush = [&] {
       literal(text, out);
@@ -170,10 +176,10 @@ class AnswerGrammar {
     };
     for (const char c : calls_.body) {
       if (c == kNamePlace) {
-        text += tool.name;
+        text += tools_[tool].name;
       } else if (c == kArgumentsPlace) {
         flush();
-        write_arguments(tool, out);
+        arguments_.write(tools_[tool], tool, out);
       } else if (c == kIdPlace || c == kIndexPlace) {
         flush();
         terminal(c == kIdPlace ? id() : index(), out);
@@ -189,167 +195,6 @@ class AnswerGrammar {
     return regex().repeat(regex().byte_class(grammar::ByteSet::of("0123456789")), 1, 2);
   }
 
-  void write_arguments(const Tool& tool, Symbols& out) {
-    const bool any =
-        tool.strict == false || !tool.parameters.is_object() || tool.parameters.empty();
-    if (calls_.shape == CallShape::kTagged || calls_.shape == CallShape::kLoose) {
-      out.push_back(Symbol::rule(write_pairs(tool, any)));
-    } else {
-      out.push_back(Symbol::rule(
-          schema(any ? OrderedJson::parse(kAnyObject) : tool.parameters, tool.strict == true, "")));
-    }
-  }
-
-  std::string pointer(std::string_view rest) const { return fmt::format("/{}{}", tool_, rest); }
-
-  void fail(FormError error) {
-    if (!error_) error_ = std::move(error);
-  }
-  void relax(const std::string& where, const Tool& tool) {
-    if (tool.strict == true) {
-      return fail({FormCode::kUnsupportedSchema,
-                   fmt::format("{} cannot be enforced in this model's format of calls", where),
-                   pointer(where)});
-    }
-    out_.relaxed.push_back(pointer(where));
-  }
-
-  uint32_t schema(const OrderedJson& schema, bool strict, const std::string& where) {
-    const std::string text = schema.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-    auto start = grammar::append_json_schema(rules(), text, {.strict = strict});
-    if (!start.ok()) {
-      FormError error = start.error();
-      error.where = pointer(where + error.where);
-      fail(std::move(error));
-      return 0;
-    }
-    for (const std::string& keyword : start->relaxed) {
-      out_.relaxed.push_back(pointer(where + keyword));
-    }
-    return start->rule;
-  }
-
-  // Arguments one by one, in the order of the properties.
-  uint32_t write_pairs(const Tool& tool, bool any) {
-    const auto listed = any ? tool.parameters.end() : tool.parameters.find("properties");
-    if (any || listed == tool.parameters.end() || !listed->is_object()) {
-      if (!any) relax("", tool);
-      return free_pairs();
-    }
-    for (const auto& [key, value] : tool.parameters.items()) {
-      constexpr std::string_view kKnown[] = {"type",  "properties",  "required",
-                                             "title", "$schema",     "description",
-                                             "$defs", "definitions", "additionalProperties"};
-      if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown)) {
-        relax("/" + key, tool);
-      }
-    }
-    // From the last to the first; [1]: another one stands before.
-    uint32_t next[2] = {rule({{}}), rule({{}})};
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : listed->items()) keys.push_back(key);
-    for (size_t i = keys.size(); i-- > 0;) {
-      const Symbol value = Symbol::rule(write_value(tool, keys[i], (*listed)[keys[i]]));
-      uint32_t here[2];
-      for (const int behind : {0, 1}) {
-        Symbols symbols;
-        write_key(keys[i], behind != 0, symbols);
-        symbols.push_back(value);
-        symbols.push_back(Symbol::rule(next[1]));
-        std::vector<Symbols> productions = {std::move(symbols)};
-        if (!is_required(tool, keys[i])) productions.push_back({Symbol::rule(next[behind])});
-        here[behind] = rule(std::move(productions));
-      }
-      next[0] = here[0];
-      next[1] = here[1];
-    }
-    return next[0];
-  }
-
-  static bool is_required(const Tool& tool, const std::string& key) {
-    const auto required = tool.parameters.find("required");
-    return required != tool.parameters.end() && required->is_array() &&
-           std::find(required->begin(), required->end(), OrderedJson(key)) != required->end();
-  }
-
-  bool tagged() const { return calls_.shape == CallShape::kTagged; }
-
-  // The key, with a comma before it where the shape has one.
-  void write_key(const std::string& key, bool behind, Symbols& out) {
-    if (tagged()) return literal(calls_.key_begin + key, out);
-    const bool python = calls_.quote.empty();
-    literal((behind ? (python ? ", " : ",") : "") + key + (python ? "=" : ":"), out);
-  }
-
-  // A string stands as it is in a tag, and in marks of the format's own; all else is JSON.
-  uint32_t write_value(const Tool& tool, const std::string& key, const OrderedJson& property) {
-    const auto type = property.is_object() ? property.find("type") : property.end();
-    const bool string = type != property.end() && *type == "string";
-    const std::string where = "/properties/" + key;
-    Symbols symbols;
-    const bool raw = string && (tagged() || !calls_.quote.empty());
-    if (tagged()) {
-      literal(raw || calls_.key_end_other.empty() ? calls_.key_end : calls_.key_end_other, symbols);
-    }
-    if (raw) {
-      write_raw(tool, where, property, symbols);
-    } else {
-      OrderedJson whole = property;  // with what it may refer to
-      for (const char* shared : {"$defs", "definitions"}) {
-        if (whole.is_object() && tool.parameters.contains(shared)) {
-          whole[shared] = tool.parameters[shared];
-        }
-      }
-      symbols.push_back(Symbol::rule(schema(whole, tool.strict == true, where)));
-    }
-    if (tagged()) literal(calls_.value_end, symbols);
-    return rule({std::move(symbols)});
-  }
-
-  void write_raw(const Tool& tool, const std::string& where, const OrderedJson& property,
-                 Symbols& out) {
-    for (const char* keyword : {"pattern", "format", "minLength", "maxLength"}) {
-      if (property.contains(keyword)) relax(where + "/" + keyword, tool);
-    }
-    const std::string end(tagged() ? trim(calls_.value_end) : std::string_view(calls_.quote));
-    if (!tagged()) literal(calls_.quote, out);
-    if (const auto values = property.find("enum"); values != property.end() && values->is_array()) {
-      std::vector<std::string> texts;
-      for (const OrderedJson& value : *values) {
-        if (value.is_string()) texts.push_back(value.get<std::string>());
-      }
-      terminal(regex().literals(std::move(texts)), out);
-    } else {
-      free_text(end, out);
-    }
-    if (!tagged()) literal(calls_.quote, out);
-  }
-
-  // Any keys with any values.
-  uint32_t free_pairs() {
-    grammar::ByteSet letters = letters_and_digits();
-    letters.add('_');
-    const ExprId key = regex().repeat(regex().byte_class(letters), 1, 64);
-    const auto pair = [&](bool behind) {
-      Symbols symbols;
-      if (tagged()) {
-        literal(calls_.key_begin, symbols);
-        terminal(key, symbols);
-        literal(calls_.key_end, symbols);
-        free_text(trim(calls_.value_end), symbols);
-        literal(calls_.value_end, symbols);
-      } else {
-        literal(behind ? (calls_.quote.empty() ? ", " : ",") : "", symbols);
-        terminal(key, symbols);
-        literal(calls_.quote.empty() ? "=" : ":", symbols);
-        symbols.push_back(Symbol::rule(schema(OrderedJson(true), false, "")));
-      }
-      return Symbol::rule(rule({std::move(symbols)}));
-    };
-    const Symbol more = counted_list(rules(), pair(true), 0, grammar::kUnbounded);
-    return rule({{}, {pair(false), more}});
-  }
-
   // gpt-oss: thoughts, and then a call or the final text.
   uint32_t write_messages() {
     const bool calls = options_.choice != ToolChoice::kNone && !tools_.empty();
@@ -357,42 +202,59 @@ class AnswerGrammar {
     literal("<|channel|>analysis<|message|>", thought);
     free_text(token("<|end|>") == kNoToken ? "<|" : "", thought);
     literal("<|end|><|start|>assistant", thought);
+    std::vector<Symbols> before = {std::move(thought)};
+    if (options_.choice != ToolChoice::kRequired && !content_) {
+      Symbols preamble;  // of calls, for the user
+      literal("<|channel|>commentary<|message|>", preamble);
+      free_text(token("<|end|>") == kNoToken ? "<|" : "", preamble);
+      literal("<|end|><|start|>assistant", preamble);
+      before.push_back(std::move(preamble));
+    }
     std::vector<Symbols> ends;
     if (options_.choice != ToolChoice::kRequired || !calls) {
       Symbols text;
       literal("<|channel|>final<|message|>", text);
-      free_text(token("<|end|>") == kNoToken ? "<|" : "", text);
+      if (content_) text.push_back(Symbol::rule(*content_));
+      if (!content_) free_text(token("<|end|>") == kNoToken ? "<|" : "", text);
       ends.push_back(std::move(text));
     }
-    for (size_t i = 0; calls && i < tools_.size() && !error_; ++i) {
-      tool_ = i;
+    for (size_t i = 0; calls && i < tools_.size() && !arguments_.error(); ++i) {
       Symbols call;
       literal(
           "<|channel|>commentary to=functions." + tools_[i].name + " <|constrain|>json<|message|>",
           call);
-      write_arguments(tools_[i], call);
+      arguments_.write(tools_[i], i, call);
+      ends.push_back(call);  // the marker is where a model stops, so it may be no token of the text
       literal("<|call|>", call);
       ends.push_back(std::move(call));
     }
     const Symbol thoughts =
-        counted_list(rules(), Symbol::rule(rule({std::move(thought)})), 0, grammar::kUnbounded);
+        counted_list(rules(), Symbol::rule(rule(std::move(before))), 0, grammar::kUnbounded);
     return rule({{thoughts, Symbol::rule(rule(std::move(ends)))}});
   }
 
   const ChatFormat& format_;
   const CallFormat& calls_;
-  std::span<const Tool> tools_;
-  AnswerOptions options_;
-  AnswerRules out_;
-  size_t tool_ = 0;  // that is being written
-  std::optional<FormError> error_;
+  const std::span<const Tool> tools_;
+  const AnswerOptions& options_;
+  const std::optional<uint32_t> content_;
+  ArgumentsGrammar arguments_;
 };
 
 }  // namespace
 
 grammar::FormResult<AnswerRules> answer_rules(const ChatFormat& format, std::span<const Tool> tools,
-                                              const AnswerOptions& options) {
-  return AnswerGrammar(format, tools, options).write();
+                                              const AnswerOptions& options,
+                                              std::optional<grammar::Rules> content) {
+  AnswerRules out;
+  std::optional<uint32_t> text;
+  if (content) {
+    out.rules = std::move(*content);
+    text = out.rules.start;
+  }
+  auto error = AnswerGrammar(format, tools, options, out.rules, text).write(out.relaxed);
+  if (error) return std::move(*error);
+  return out;
 }
 
 }  // namespace skein::dialog

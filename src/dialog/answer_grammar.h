@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct AnswerOptions {
   ToolChoice choice = ToolChoice::kAuto;
   bool parallel = true;       // more than one call
   bool in_reasoning = false;  // the prompt has opened a thought
+  bool may_think = true;      // else only a thought that the prompt has opened is one
   // The markers that are tokens of their own in the model's vocabulary; without it they are bytes.
   grammar::ControlTokens tokens = {};
 };
@@ -32,8 +34,11 @@ struct AnswerRules {
   std::vector<std::string> relaxed;
 };
 
-// Errors are those of the tools' schemas; `where` begins with the tool's number, as above.
+// Errors are those of the tools' schemas; `where` begins with the tool's number, as above. Text is
+// what `content` says, where that is given: then an answer is a text or calls, and no thought
+// stands behind the first.
 grammar::FormResult<AnswerRules> answer_rules(const ChatFormat& format, std::span<const Tool> tools,
-                                              const AnswerOptions& options);
+                                              const AnswerOptions& options,
+                                              std::optional<grammar::Rules> content = {});
 
 }  // namespace skein::dialog

@@ -37,8 +37,8 @@ struct DialogEvent {
 // of a request share one.
 struct AnswerSyntax {
   // Without tools (`calls` is false) what looks like a call is text.
-  AnswerSyntax(std::shared_ptr<const ChatFormat> format, Markers markers, std::vector<Tool> tools,
-               bool calls = true);
+  AnswerSyntax(std::shared_ptr<const ChatFormat> format, Markers markers,
+               const std::vector<Tool>& tools, bool calls = true);
 
   std::unique_ptr<CallBody> body() const;
 
@@ -73,6 +73,13 @@ class AnswerParser {
   void push_text(std::string_view bytes, std::vector<DialogEvent>& events);
   void finish(std::vector<DialogEvent>& events);
 
+  // What came last is not decided yet: a marker or a call may become of it.
+  bool holds() const {
+    return !pending_.empty() || !partial_.empty() || (state_ == State::kBody && !in_call_);
+  }
+  bool in_reasoning() const {
+    return state_ == State::kReasoning || (state_ == State::kMessage && thought_);
+  }
   uint32_t calls() const { return calls_; }
   uint32_t whole_calls() const { return whole_calls_; }
 

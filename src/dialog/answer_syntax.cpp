@@ -5,10 +5,10 @@
 namespace skein::dialog {
 
 AnswerSyntax::AnswerSyntax(std::shared_ptr<const ChatFormat> chat_format, Markers chat_markers,
-                           std::vector<Tool> chat_tools, bool with_calls)
+                           const std::vector<Tool>& chat_tools, bool with_calls)
     : format(std::move(chat_format)),
       markers(std::move(chat_markers)),
-      tools(std::move(chat_tools)),
+      tools(chat_tools, format->calls.shape == CallShape::kTagged),
       calls(with_calls) {
   reasoning_begin = markers.pattern(format->reasoning.begin);
   reasoning_end = markers.pattern(format->reasoning.end);
@@ -45,7 +45,7 @@ std::unique_ptr<CallBody> AnswerSyntax::body() const {
     case CallShape::kTagged:
       return tagged_body(format->calls, markers, tools);
     case CallShape::kLoose:
-      return loose_body(format->calls, markers);
+      return loose_body(format->calls, markers, tools);
     default:
       return json_body(format->calls, markers, tools, bare);
   }

@@ -261,22 +261,25 @@ void append_escaped(std::string_view text, std::string& out) {
   }
 }
 
-const Tool* ToolTypes::find(std::string_view name) const {
-  const auto found = std::find_if(tools_.begin(), tools_.end(),
-                                  [&](const Tool& tool) { return tool.name == name; });
-  return found == tools_.end() ? nullptr : &*found;
+ToolTypes::ToolTypes(const std::vector<Tool>& tools, bool with_types) {
+  for (const Tool& tool : tools) {
+    Types& types = tools_[tool.name];
+    if (!with_types || !tool.parameters.is_object()) continue;
+    const auto properties = tool.parameters.find("properties");
+    if (properties == tool.parameters.end() || !properties->is_object()) continue;
+    for (const auto& [key, property] : properties->items()) {
+      const auto type = property.is_object() ? property.find("type") : property.end();
+      if (type == property.end() || !type->is_string()) continue;
+      types[key] = *type == "string" ? ValueType::kString : ValueType::kOther;
+    }
+  }
 }
 
 ValueType ToolTypes::type(std::string_view tool, const std::string& key) const {
-  const Tool* found = find(tool);
-  if (found == nullptr || !found->parameters.is_object()) return ValueType::kOpen;
-  const auto properties = found->parameters.find("properties");
-  if (properties == found->parameters.end() || !properties->is_object()) return ValueType::kOpen;
-  const auto property = properties->find(key);
-  if (property == properties->end() || !property->is_object()) return ValueType::kOpen;
-  const auto type = property->find("type");
-  if (type == property->end() || !type->is_string()) return ValueType::kOpen;
-  return *type == "string" ? ValueType::kString : ValueType::kOther;
+  const auto found = tools_.find(tool);
+  if (found == tools_.end()) return ValueType::kOpen;
+  const auto type = found->second.find(key);
+  return type == found->second.end() ? ValueType::kOpen : type->second;
 }
 
 std::unique_ptr<CallBody> json_body(const CallFormat& format, const Markers& markers,

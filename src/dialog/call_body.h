@@ -4,6 +4,7 @@
 // that. What a reader itself holds is bounded.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,13 +32,16 @@ enum class ValueType : uint8_t { kString, kOther, kOpen };
 class ToolTypes {
  public:
   ToolTypes() = default;
-  explicit ToolTypes(std::vector<Tool> tools) : tools_(std::move(tools)) {}
-  bool has(std::string_view name) const { return find(name) != nullptr; }
+  // Types are needed only where a format writes strings as they are.
+  ToolTypes(const std::vector<Tool>& tools, bool with_types);
+  bool has(std::string_view name) const { return tools_.contains(name); }
+  // Where no tools are known any name may be one.
+  bool may_be(std::string_view name) const { return tools_.empty() || has(name); }
   ValueType type(std::string_view tool, const std::string& key) const;
 
  private:
-  const Tool* find(std::string_view name) const;
-  std::vector<Tool> tools_;
+  using Types = std::map<std::string, ValueType>;  // by key
+  std::map<std::string, Types, std::less<>> tools_;
 };
 
 class CallBody {
@@ -58,6 +62,7 @@ std::unique_ptr<CallBody> json_body(const CallFormat& format, const Markers& mar
 std::unique_ptr<CallBody> name_json_body(const CallFormat& format, const Markers& markers);
 std::unique_ptr<CallBody> tagged_body(const CallFormat& format, const Markers& markers,
                                       const ToolTypes& tools);
-std::unique_ptr<CallBody> loose_body(const CallFormat& format, const Markers& markers);
+std::unique_ptr<CallBody> loose_body(const CallFormat& format, const Markers& markers,
+                                     const ToolTypes& tools);
 
 }  // namespace skein::dialog

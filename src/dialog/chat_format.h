@@ -105,6 +105,9 @@ struct Tool {
   OrderedJson parameters;  // a JSON Schema; null: any object
   // true: a schema that cannot be enforced is refused; false: any object; else what can be is.
   std::optional<bool> strict;
+  // Of a tool that takes one text: the Lark grammar of it, where it has one. The parameters then
+  // have one property, a string.
+  std::string lark = {};
 };
 
 }  // namespace skein::dialog

@@ -90,7 +90,15 @@ bool AnswerParser::step_message(bool last) {
 
 bool AnswerParser::step_call_message(bool last) {
   size_t length = 0;
-  const int end = message_end(last, length);
+  // Where markers are bytes, a string among the arguments may have one in it: nowhere else in JSON
+  // can this byte stand.
+  bool in_string = false;
+  if (in_call_ && pending_[0] == '<') {
+    ArgumentsReader trial = *arguments_;
+    std::string out;
+    in_string = trial.take('<', out) != Take::kRefused;
+  }
+  const int end = in_string ? -1 : message_end(last, length);
   if (end == -2) return false;
   if (end >= 0) {
     if (in_call_) ++calls_;  // it was not whole

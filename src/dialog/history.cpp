@@ -1,11 +1,13 @@
 #include "dialog/history.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 
 #include "base/rng.h"
 #include "dialog/call_body.h"
 #include "dialog/call_writer.h"
+#include "text/unused_word.h"
 
 namespace skein::dialog {
 namespace {
@@ -42,7 +44,8 @@ class HistoryWriter {
  public:
   HistoryWriter(const ChatFormat& format, OrderedJson messages, OrderedJson tools)
       : format_(format), habits_(format.habits), tools_(std::move(tools)) {
-    choose_word(messages);
+    choose_word(messages, tools_);
+    begins_with_system_ = !messages.empty() && text_member(messages[0], "role") == "system";
     for (OrderedJson& message : messages) add(std::move(message));
     if (!habits_.shows_tools) tell_tools();
   }
@@ -55,13 +58,11 @@ class HistoryWriter {
  private:
   OrderedJson& out() { return history_.messages; }
 
-  // A word that stands in no message.
-  void choose_word(const OrderedJson& messages) {
-    const std::string all = messages.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-    for (uint64_t i = 0;; ++i) {
-      word_ = "skeincalls" + letters(i, 1, 8);
-      if (all.find(word_) == std::string::npos) return;
-    }
+  // A word that stands in no message and no tool.
+  void choose_word(const OrderedJson& messages, const OrderedJson& tools) {
+    constexpr auto kReplace = OrderedJson::error_handler_t::replace;
+    history_.word = unused_word("skeincalls", messages.dump(-1, ' ', false, kReplace) +
+                                                  tools.dump(-1, ' ', false, kReplace));
   }
 
   void add(OrderedJson message) {
@@ -70,6 +71,14 @@ class HistoryWriter {
       return;
     }
     const std::string role = text_member(message, "role");
+    // A template without a place for a system message has it in the first turn of the user's.
+    if (role == "system" && !habits_.takes_system && out().empty()) {
+      return add_to_user(text_member(message, "content"));
+    }
+    if (role == "user" && !habits_.takes_system && out().size() == 1 && begins_with_system_ &&
+        message["content"].is_string()) {
+      return add_to_user("\n" + text_member(message, "content"));
+    }
     if (role == "assistant") return add_answer(std::move(message));
     if (role == "tool") return add_result(std::move(message));
     if (role == "system" && !habits_.takes_later_system && !out().empty()) {
@@ -140,11 +149,11 @@ class HistoryWriter {
       calls.push_back(std::move(written));
     }
     message.erase("tool_calls");
-    const std::string place = word_ + std::to_string(history_.written.size()) + "x";
+    const std::string place = history_.word + "n" + std::to_string(history_.written.size()) + "x";
     std::string content = text_member(message, "content");
     if (!content.empty()) content += format_.calls.lead;
     message["content"] = content + place;
-    history_.written.push_back({place, write_call_pieces(format_.calls, calls)});
+    history_.written.push_back(write_call_pieces(format_.calls, calls));
   }
 
   void add_result(OrderedJson message) {
@@ -163,7 +172,7 @@ class HistoryWriter {
   void add_to_user(const std::string& text) {
     if (!out().empty() && text_member(out().back(), "role") == "user" &&
         out().back()["content"].is_string()) {
-      out().back()["content"] = text_member(out().back(), "content") + "\n" + text;
+      out().back()["content"].get_ref<std::string&>().append("\n").append(text);
       return;
     }
     out().push_back({{"role", "user"}, {"content", text}});
@@ -189,8 +198,8 @@ class HistoryWriter {
   const ChatFormat& format_;
   const TemplateHabits& habits_;
   OrderedJson tools_;
-  History history_{OrderedJson::array(), nullptr, {}};
-  std::string word_;
+  History history_{OrderedJson::array(), nullptr, {}, {}};
+  bool begins_with_system_ = false;
   bool joins_ = false;  // the last message is a result as text
 };
 
@@ -204,6 +213,23 @@ void append_rendered(jinja::Rendered& out, std::string_view text, bool from_temp
 
 }  // namespace
 
+bool is_plain(const OrderedJson& messages, const OrderedJson& tools) {
+  if (!tools.is_null() || !messages.is_array()) return false;
+  bool first = true;
+  for (const OrderedJson& message : messages) {
+    if (!message.is_object()) return false;
+    for (const auto& [key, value] : message.items()) {
+      if (key == "tool_calls" || key == "reasoning_content" || key == "reasoning" ||
+          key == "thinking" || (key == "content" && !value.is_string())) {
+        return false;
+      }
+      if (key == "role" && (value == "tool" || (value == "system" && !first))) return false;
+    }
+    first = false;
+  }
+  return true;
+}
+
 History prepare_history(const ChatFormat& format, OrderedJson messages, OrderedJson tools) {
   return HistoryWriter(format, std::move(messages), std::move(tools)).take();
 }
@@ -212,22 +238,23 @@ void put_calls(const History& history, jinja::Rendered& prompt) {
   if (history.written.empty()) return;
   jinja::Rendered out;
   out.steps = prompt.steps;
+  const std::string begin = history.word + "n";
   for (const jinja::Piece& segment : prompt.pieces) {
     std::string_view rest = segment.text;
-    while (!segment.from_template) {
-      size_t at = std::string_view::npos;
-      const History::Written* next = nullptr;
-      for (const History::Written& written : history.written) {
-        if (const size_t found = rest.find(written.place); found < at) {
-          at = found;
-          next = &written;
-        }
-      }
-      if (next == nullptr) break;
+    size_t at = segment.from_template ? std::string_view::npos : rest.find(begin);
+    for (; at != std::string_view::npos; at = rest.find(begin)) {
       append_rendered(out, rest.substr(0, at), false);
-      for (const jinja::Piece& part : next->text)
+      rest.remove_prefix(at + begin.size());
+      size_t number = 0;
+      const char* end = rest.data() + rest.size();
+      const auto read = std::from_chars(rest.data(), end, number);
+      if (read.ec != std::errc() || number >= history.written.size() || read.ptr == end ||
+          *read.ptr != 'x')
+        continue;
+      for (const jinja::Piece& part : history.written[number]) {
         append_rendered(out, part.text, part.from_template);
-      rest.remove_prefix(at + next->place.size());
+      }
+      rest.remove_prefix(static_cast<size_t>(read.ptr - rest.data()) + 1);
     }
     append_rendered(out, rest, segment.from_template);
   }

@@ -23,16 +23,17 @@ struct History {
   // Calls that the template does not write itself. Where one of them belongs its place stands in a
   // message as a word that no message has, so that its markers can be the template's own text while
   // the arguments stay data.
-  struct Written {
-    std::string place;
-    std::vector<jinja::Piece> text;
-  };
-  std::vector<Written> written;
+  std::string word;  // that all places begin with; then come a number and an x
+  std::vector<std::vector<jinja::Piece>> written;  // by number
 };
 
 // `messages` and `tools` as the chat API has them: arguments are text, thoughts are in
 // `reasoning_content`, `reasoning` or `thinking`. Arguments that are no JSON object are no error.
 History prepare_history(const ChatFormat& format, OrderedJson messages, OrderedJson tools);
+
+// Whether every template renders a conversation as it is: it has no tools, calls, results, thoughts
+// or late system messages.
+bool is_plain(const OrderedJson& messages, const OrderedJson& tools);
 
 // Puts the calls in their places.
 void put_calls(const History& history, jinja::Rendered& prompt);

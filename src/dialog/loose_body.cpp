@@ -1,6 +1,7 @@
 // Calls in a programming language's way, F(K='V', N=7), or almost JSON, F{K:<escape>V<escape>}.
 // They are written as JSON as they come.
 #include <algorithm>
+#include <utility>
 
 #include "dialog/call_body.h"
 #include "dialog/json_scanner.h"
@@ -13,8 +14,8 @@ constexpr size_t kMaxWord = 128;  // a number, a constant, a key
 
 class LooseBody : public CallBody {
  public:
-  LooseBody(const CallFormat& format, const Markers& markers)
-      : markers_(markers), quote_(markers.pattern(format.quote)) {
+  LooseBody(const CallFormat& format, const Markers& markers, const ToolTypes& tools)
+      : markers_(markers), tools_(tools), quote_(markers.pattern(format.quote)) {
     const size_t name = format.body.find(kNamePlace);
     open_ = static_cast<unsigned char>(format.body[name + 1]);
   }
@@ -82,13 +83,13 @@ class LooseBody : public CallBody {
   }
 
   Take step_name(Unit unit, CallOutput& out) {
-    if (is_space(unit)) return read();
+    if (is_space(unit)) return word_.empty() ? read() : Take::kRefused;
     if (unit != open_) {
       if (unit >= kFirstMarker || word_.size() == kMaxToolName) return Take::kRefused;
       word_.push_back(static_cast<char>(unit));
       return is_tool_name(word_) ? read() : Take::kRefused;
     }
-    if (word_.empty()) return Take::kRefused;
+    if (word_.empty() || !tools_.may_be(word_)) return Take::kRefused;
     out.name = word_;
     out.arguments = "{";
     frames_ = {true};
@@ -159,7 +160,7 @@ class LooseBody : public CallBody {
   Take step_value(Unit unit, CallOutput& out) {
     if (is_space(unit)) return read();
     const bool list = !frames_.back();
-    if (list && unit == ']' && first_) return close(out);
+    if (list && unit == ']') return close(out);  // a comma may stand before it
     if (const FitResult fits = fit(quote_, held_); fits.fit != Fit::kNo) {
       if (fits.fit == Fit::kPart) return Take::kTaken;
       if (list) separate(out);
@@ -195,6 +196,7 @@ class LooseBody : public CallBody {
   Take step_string(Unit unit, CallOutput& out) {
     if (state_ == State::kHex) return step_hex(unit, out);
     if (state_ == State::kEscape) return step_escape(unit, out);
+    if (unit != '\\') drop_half(out);
     if (end_quote_ == 0) {
       const FitResult fits = fit(quote_, held_);
       if (fits.fit == Fit::kPart) return Take::kTaken;
@@ -213,12 +215,13 @@ class LooseBody : public CallBody {
 
   Take step_escape(Unit unit, CallOutput& out) {
     state_ = State::kString;
-    if (unit == 'u' || unit == 'x') {
-      hex_left_ = unit == 'u' ? 4 : 2;
+    if (unit == 'u' || unit == 'x' || unit == 'U') {
+      hex_left_ = unit == 'u' ? 4 : unit == 'x' ? 2 : 8;
       code_ = 0;
       state_ = State::kHex;
       return read();
     }
+    drop_half(out);
     constexpr std::string_view from = "nrtbf\\\"'", to = "\n\r\t\b\f\\\"'";
     const size_t at = unit < 128 ? from.find(static_cast<char>(unit)) : std::string_view::npos;
     if (at == std::string_view::npos) {  // as Python does: the backslash stays
@@ -235,17 +238,33 @@ class LooseBody : public CallBody {
     if (!digit && !letter) return Take::kRefused;
     code_ = code_ * 16 + static_cast<char32_t>(digit ? unit - '0' : lower - 'a' + 10);
     if (--hex_left_ == 0) {
-      std::string text;
-      const bool half = code_ >= 0xD800 && code_ < 0xE000;
-      if (half) {
+      end_code(out);
+      state_ = State::kString;
+    }
+    return read();
+  }
+
+  // Two halves of a pair are one character, as in JSON; a half alone is none.
+  void end_code(CallOutput& out) {
+    std::string text;
+    const bool high = code_ >= 0xD800 && code_ < 0xDC00, low = code_ >= 0xDC00 && code_ < 0xE000;
+    if (low && high_ != 0) {
+      append_utf8(0x10000 + ((high_ - 0xD800) << 10U) + (code_ - 0xDC00), text);
+      high_ = 0;
+    } else {
+      drop_half(out);
+      if (high) {
+        high_ = code_;
+      } else if (low || code_ > 0x10FFFF) {
         text = kReplacementUtf8;
       } else {
         append_utf8(code_, text);
       }
-      append_escaped(text, out.arguments);
-      state_ = State::kString;
     }
-    return read();
+    append_escaped(text, out.arguments);
+  }
+  void drop_half(CallOutput& out) {
+    if (std::exchange(high_, 0) != 0) out.arguments += kReplacementUtf8;
   }
 
   Take step_word(Unit unit, CallOutput& out) {
@@ -279,6 +298,7 @@ class LooseBody : public CallBody {
   }
 
   const Markers& markers_;
+  const ToolTypes& tools_;
   Pattern quote_;
   Unit open_ = 0;
   State state_ = State::kName;
@@ -289,13 +309,14 @@ class LooseBody : public CallBody {
   bool key_ = false;    // the string is a key
   bool first_ = true;   // nothing is in the frame yet
   int hex_left_ = 0;
-  char32_t code_ = 0;
+  char32_t code_ = 0, high_ = 0;  // high_: the first half of a pair
 };
 
 }  // namespace
 
-std::unique_ptr<CallBody> loose_body(const CallFormat& format, const Markers& markers) {
-  return std::make_unique<LooseBody>(format, markers);
+std::unique_ptr<CallBody> loose_body(const CallFormat& format, const Markers& markers,
+                                     const ToolTypes& tools) {
+  return std::make_unique<LooseBody>(format, markers, tools);
 }
 
 }  // namespace skein::dialog

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "dialog/call_body.h"
 #include "dialog/json_scanner.h"
@@ -72,7 +73,7 @@ class TaggedBody : public CallBody {
       case State::kName:
         return step_name();
       case State::kNameEnd:
-        return step_name_end(out);
+        return step_name_end();
       case State::kArguments:
         return step_arguments(out);
       case State::kKey:
@@ -105,15 +106,21 @@ class TaggedBody : public CallBody {
     return Take::kEnded;
   }
 
-  Take step_name_end(CallOutput& out) {
+  Take step_name_end() {
+    if (!tools_.may_be(name_)) return Take::kRefused;
     if (!name_end_.empty()) {
       const FitResult fits = fit(name_end_, held_);
       if (fits.fit != Fit::kFull) return fits.fit == Fit::kPart ? Take::kTaken : Take::kRefused;
       drop(fits.length);
     }
-    out.name = name_;
     state_ = State::kArguments;
     return Take::kEnded;
+  }
+
+  // A word behind a marker is a call only if an argument or the end of the call follows it: where
+  // nothing but white space ends a name, any text would be one.
+  void begin_call(CallOutput& out) {
+    if (!std::exchange(has_begun_, true)) out.name = name_;
   }
 
   Take step_arguments(CallOutput& out) {
@@ -121,6 +128,7 @@ class TaggedBody : public CallBody {
     if (held_.empty()) return Take::kTaken;
     const FitResult key = fit(key_begin_, held_), close_fit = fit(close_, held_);
     if (key.fit == Fit::kFull) {
+      begin_call(out);
       drop(key.length);
       key_.clear();
       state_ = State::kKey;
@@ -136,6 +144,7 @@ class TaggedBody : public CallBody {
   }
 
   void close(CallOutput& out) {
+    begin_call(out);
     out.arguments += any_ ? "}" : "{}";
     held_.clear();
     state_ = State::kEnd;
@@ -253,6 +262,7 @@ class TaggedBody : public CallBody {
   ValueType type_ = ValueType::kOpen;
   size_t space_at_ = 0;
   bool value_begun_ = false;
+  bool has_begun_ = false;
   bool any_ = false;  // an argument has been written
 };
 

@@ -99,6 +99,19 @@ Pattern Markers::pattern(std::string_view text) const {
   return out;
 }
 
+std::vector<TokenId> Markers::tokens() const {
+  std::vector<TokenId> out;
+  for (const Marker& marker : markers_) out.push_back(marker.token);
+  return out;
+}
+
+TokenId Markers::token(std::string_view text) const {
+  for (const Marker& marker : markers_) {
+    if (marker.text == text) return marker.token;
+  }
+  return kNoToken;
+}
+
 Unit Markers::unit_of(TokenId token) const {
   for (size_t i = 0; i < markers_.size(); ++i) {
     if (markers_[i].token == token) return static_cast<Unit>(kFirstMarker + i);

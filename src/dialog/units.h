@@ -42,6 +42,9 @@ class Markers {
 
   // White space at the ends is dropped; what is inside, and what follows a marker, is any.
   Pattern pattern(std::string_view text) const;
+  // Those that are tokens, and the token of one of them; kNoToken where it is none.
+  std::vector<TokenId> tokens() const;
+  TokenId token(std::string_view marker) const;
   // 0 where the token is none of the markers.
   Unit unit_of(TokenId token) const;
   // What a unit shows as text: nothing, if it is a control token.

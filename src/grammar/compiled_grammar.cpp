@@ -180,6 +180,7 @@ std::shared_ptr<const TokenMask> CompiledGrammar::make_mask(StateId state, std::
   std::vector<TokenId> controls;
   recognizer_.add_tokens(state, controls);
   for (const TokenId token : controls) mask->set(token);
+  mask->note_free(trie_->all());
   masks_.push_front({state, mask});
   mask_of_[state] = masks_.begin();
   while (masks_.size() > 1 && masks_.size() * mask->bytes() > options_.mask_bytes) {
@@ -206,6 +207,7 @@ std::shared_ptr<const TokenMask> CompiledGrammar::make_first_mask(StateId state,
     if (nodes[child].token != kNoToken) allow(nodes[child].token, making);  // no text at all
     if (!walk(nodes, child, state, 1, making)) return nullptr;
   }
+  mask->note_free(trie_->all());
   return recognizer_.failed() ? nullptr : mask;
 }
 

@@ -322,7 +322,7 @@ FormResult<SchemaStart> append_json_schema(Rules& rules, std::string_view schema
     return FormError{FormCode::kTooComplex,
                      fmt::format("more than {} expressions", kMaxExpressions), ""};
   }
-  SchemaStart result{rules.start, reader.relaxed()};
+  SchemaStart result{rules.start, reader.relaxed(), reader.units()};
   if (reader.error()) return *reader.error();
   return result;
 }

@@ -29,6 +29,7 @@ struct SchemaOptions {
   // What may stand between tokens of JSON, as a pattern of white space; "" is none at all. Where
   // nothing is said: none, one space, or a new line and at most 20 spaces or tabs.
   std::optional<std::string> white_space = {};
+  uint64_t spent_units = 0;  // of kMaxCompileUnits, by schemas that are compiled together with it
 };
 
 struct SchemaRules {
@@ -39,6 +40,7 @@ struct SchemaRules {
 struct SchemaStart {
   uint32_t rule;
   std::vector<std::string> relaxed;
+  uint64_t units = 0;  // that it took
 };
 
 // Adds a schema's rules to what is there, for grammars that have several schemas in them.

@@ -153,6 +153,20 @@ class LarkWriter {
 
 }  // namespace
 
+FormResult<uint32_t> append_lark(Rules& rules, std::string_view text, bool in_json_string) {
+  const size_t first = rules.terminals.size();
+  FormResult<LarkGrammar> grammar = parse_lark(text, *rules.regex, {});
+  if (!grammar.ok()) return grammar.error();
+  auto added = LarkWriter(text, std::move(rules), std::move(grammar).value()).rules();
+  if (!added.ok()) return added.error();
+  rules = std::move(added).value();
+  for (size_t i = first; in_json_string && i < rules.terminals.size(); ++i) {
+    Terminal& terminal = rules.terminals[i];
+    terminal.expression = rules.regex->json_escaped(terminal.expression);
+  }
+  return rules.start;
+}
+
 FormResult<Rules> lark_rules(std::string_view text, const ControlTokens& controls) {
   Rules rules;
   FormResult<LarkGrammar> grammar = parse_lark(text, *rules.regex, controls);

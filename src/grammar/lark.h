@@ -15,4 +15,8 @@ namespace skein::grammar {
 
 FormResult<Rules> lark_rules(std::string_view text, const ControlTokens& controls = {});
 
+// Adds a grammar's rules to what is there; the rule that is the whole text. `in_json_string`: as
+// the text stands there. Where it fails, what was there is lost.
+FormResult<uint32_t> append_lark(Rules& rules, std::string_view text, bool in_json_string);
+
 }  // namespace skein::grammar

@@ -125,8 +125,7 @@ bool Matcher::must_end() const {
 Zone Matcher::zone() {
   if (must_end()) return Zone::kEnded;
   const TokenMask* allowed = mask();
-  return allowed != nullptr && allowed->has_all(grammar_->trie_->all()) ? Zone::kFree
-                                                                        : Zone::kBound;
+  return allowed != nullptr && allowed->is_free() ? Zone::kFree : Zone::kBound;
 }
 
 }  // namespace skein::grammar

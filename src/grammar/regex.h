@@ -90,6 +90,9 @@ class RegexStore {
   // Digits, signs and points whose digits, read after `remainder`, are a multiple of `modulus`.
   ExprId multiple(uint32_t modulus, uint32_t remainder = 0);
 
+  // The texts of an expression as they stand inside a JSON string, escaped where they must be.
+  ExprId json_escaped(ExprId e);
+
   bool nullable(ExprId e) const { return nodes_[e].nullable; }
   // The parts that a derivative looks at, which is what it costs; counted up to kMaxWidth.
   uint32_t width(ExprId e) const { return nodes_[e].width; }
@@ -110,6 +113,7 @@ class RegexStore {
   bool question_failed() const { return question_failed_; }
   void allow_more_expressions(uint32_t more) { max_expressions_ += more; }
   void allow_more_questions() { search_work_ = 0; }
+  uint32_t search_work() const { return search_work_; }  // since then
 
   // The expression with every counter beyond `bytes` opened: no text of at most `bytes` bytes can
   // tell the two apart, neither by how it goes on nor by where it may end.
@@ -166,6 +170,7 @@ class RegexStore {
   uint64_t literal_length(ExprId e) const;
 
  private:
+  ExprId escaped_class(const ByteSet& set);
   uint32_t width_of(Kind kind, uint32_t a, uint32_t b) const;
   uint32_t shortest_of(Kind kind, uint32_t a, uint32_t b) const;
   ExprId intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nullable, bool extended);

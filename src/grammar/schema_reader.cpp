@@ -53,7 +53,7 @@ std::vector<std::string> SchemaReader::relaxed() {
 
 bool SchemaReader::charge(uint64_t units) {
   units_ += units;
-  if (units_ + algebra_.work() + store_.work() - store_work_at_first_ > kMaxCompileUnits) {
+  if (options_.spent_units + this->units() > kMaxCompileUnits) {
     fail(FormCode::kTooComplex, fmt::format("more than {} units to compile", kMaxCompileUnits),
          kNoJson);
   }

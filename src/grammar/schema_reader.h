@@ -30,6 +30,7 @@ class SchemaReader {
   void relax(JsonId keyword, std::string_view why);
 
   const std::optional<FormError>& error() const { return error_; }
+  uint64_t units() const { return units_ + algebra_.work() + store_.work() - store_work_at_first_; }
   // Their pointers; too many of them are an error.
   std::vector<std::string> relaxed();
 

@@ -39,6 +39,9 @@ class TokenMask {
     }
     return true;
   }
+  // Every token that has bytes is in it, so it need not be applied to them.
+  bool is_free() const { return is_free_; }
+  void note_free(const TokenMask& all) { is_free_ = has_all(all); }
   uint64_t bytes() const { return words_.size() * 8; }
   const std::vector<uint64_t>& words() const { return words_; }
   friend bool operator==(const TokenMask&, const TokenMask&) = default;
@@ -46,6 +49,7 @@ class TokenMask {
  private:
   static uint64_t bit(TokenId token) { return uint64_t{1} << (static_cast<uint32_t>(token) % 64); }
   std::vector<uint64_t> words_;
+  bool is_free_ = false;
 };
 
 struct StringTokens;

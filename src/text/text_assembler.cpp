@@ -49,17 +49,50 @@ bool StopMatcher::push(char byte) {
   return found;
 }
 
+void StopMatcher::restart() {
+  for (Stop& stop : stops_) stop.length = 0;
+  pending_ = 0;
+}
+
+void StopFilter::push(std::string_view text, std::string& out) {
+  if (stops_.empty()) {
+    out += text;
+    return;
+  }
+  for (const char byte : text) {
+    held_.push_back(byte);
+    if (stops_.push(byte)) {
+      stopped_ = true;
+      stop_index_ = stops_.matched();
+      held_.resize(held_.size() - stops_.matched_bytes());
+      out += held_;
+      held_.clear();
+      return;
+    }
+  }
+  // A stop string starts at a character, so what is pending does too.
+  const size_t certain = held_.size() - stops_.pending();
+  out.append(held_, 0, certain);
+  held_.erase(0, certain);
+}
+
+void StopFilter::flush(std::string& out) {
+  out += held_;
+  held_.clear();
+  stops_.restart();
+}
+
 Result<TextAssembler> TextAssembler::create(const Tokenizer& tokenizer, DecodeOptions options,
                                             std::vector<std::string> stops) {
   SKEIN_ASSIGN(StopMatcher matcher, StopMatcher::create(std::move(stops)));
-  return TextAssembler(tokenizer, options, std::move(matcher));
+  return TextAssembler(tokenizer, options, StopFilter(std::move(matcher)));
 }
 
 Status TextAssembler::push(TokenId id, std::string& out) {
   if (!tokenizer_->contains(id)) {
     return out_of_range("token {} is not in the vocabulary of {}", id, tokenizer_->vocab_size());
   }
-  if (stopped_) return {};
+  if (stopped()) return {};
   ++tokens_;
   if (options_.skip_special && tokenizer_->is_control(id)) return {};
   std::string_view bytes = tokenizer_->bytes(id);
@@ -84,34 +117,11 @@ void TextAssembler::take(std::string_view bytes, std::string& out) {
     bytes.remove_prefix(next.length);
   }
   partial_ = std::string(bytes);
-  take_text(text, out);
-}
-
-void TextAssembler::take_text(std::string_view text, std::string& out) {
-  if (stops_.empty()) {
-    out += text;
-    return;
-  }
-  for (const char byte : text) {
-    held_.push_back(byte);
-    if (stops_.push(byte)) {
-      stopped_ = true;
-      stop_index_ = stops_.matched();
-      held_.resize(held_.size() - stops_.matched_bytes());
-      out += held_;
-      held_.clear();
-      return;
-    }
-  }
-  // A stop string starts at a character, so what is pending does too.
-  const size_t certain = held_.size() - stops_.pending();
-  out.append(held_, 0, certain);
-  held_.erase(0, certain);
+  stops_.push(text, out);
 }
 
 void TextAssembler::finish(std::string& out) {
-  out += held_;
-  held_.clear();
+  stops_.flush(out);
   partial_.clear();
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -38,6 +39,8 @@ class StopMatcher {
 
   // How many of the last bytes may be the start of a stop string.
   size_t pending() const { return pending_; }
+  // As if nothing had come yet.
+  void restart();
 
  private:
   struct Stop {
@@ -48,6 +51,26 @@ class StopMatcher {
   std::vector<Stop> stops_;
   size_t matched_ = 0;
   size_t pending_ = 0;
+};
+
+// Text in, the text that certainly stands in front of every stop string out. Text comes in whole
+// characters.
+class StopFilter {
+ public:
+  explicit StopFilter(StopMatcher stops) : stops_(std::move(stops)) {}
+
+  void push(std::string_view text, std::string& out);
+  // The text ends here: what was held back is text.
+  void flush(std::string& out);
+
+  bool stopped() const { return stopped_; }
+  size_t stop_index() const { return stop_index_; }
+
+ private:
+  StopMatcher stops_;
+  std::string held_;  // text that may be the start of a stop string
+  bool stopped_ = false;
+  size_t stop_index_ = 0;
 };
 
 class TextAssembler {
@@ -65,29 +88,25 @@ class TextAssembler {
 
   // A stop string has been completed; push() has been called tokens() times by then, and
   // stop_index() says which string it was.
-  bool stopped() const { return stopped_; }
-  size_t stop_index() const { return stop_index_; }
+  bool stopped() const { return stops_.stopped(); }
+  size_t stop_index() const { return stops_.stop_index(); }
   // How many ids were taken, the one that completed the stop included.
   size_t tokens() const { return tokens_; }
 
  private:
-  TextAssembler(const Tokenizer& tokenizer, DecodeOptions options, StopMatcher stops)
+  TextAssembler(const Tokenizer& tokenizer, DecodeOptions options, StopFilter stops)
       : tokenizer_(&tokenizer),
         options_(options),
         stops_(std::move(stops)),
         strip_space_(tokenizer.strips_leading_space() && !options.continuation) {}
   void take(std::string_view bytes, std::string& out);
-  void take_text(std::string_view text, std::string& out);
 
   const Tokenizer* tokenizer_;
   DecodeOptions options_;
-  StopMatcher stops_;
+  StopFilter stops_;
   bool strip_space_;     // the next byte, if it is a space, is dropped
   std::string partial_;  // the bytes of a character that is not complete
-  std::string held_;     // text that may be the start of a stop string
   size_t tokens_ = 0;
-  bool stopped_ = false;
-  size_t stop_index_ = 0;
 };
 
 }  // namespace skein

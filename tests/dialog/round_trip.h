@@ -42,7 +42,11 @@ class RoundTrip {
     tool.parameters = OrderedJson::parse(R"({"type": "object", "properties": {
         "text": {"type": "string"}, "more": {"type": "string"}, "count": {"type": "integer"},
         "part": {"type": "number"}, "flag": {"type": "boolean"}, "none": {"type": "null"},
-        "list": {"type": "array"}, "object": {"type": "object"}}})");
+        "list": {"type": "array"}, "object": {"type": "object"},
+        "parameters": {"type": "object"}, "arguments": {"type": "string"}, "name": {"type": "string"},
+        "items": {"type": "array"}, "keys": {"type": "integer"}, "type": {"type": "string"},
+        "function": {"type": "object"}, "properties": {"type": "string"},
+        "value": {"type": "string"}}})");
     Tool plain;
     plain.name = "now";
     plain.description = "d";
@@ -131,7 +135,22 @@ class RoundTrip {
     if (rng_.chance(1, 3)) arguments["more"] = nasty_text();
     if (rng_.chance(1, 3)) arguments["list"] = OrderedJson::array({any_value(2), any_value(2)});
     if (rng_.chance(1, 3)) arguments["object"] = {{"inner", any_value(3)}};
+    add_odd_names(arguments);
     return {id, "get_data.v-1", spaced_json(arguments, false)};
+  }
+  // What templates and formats call parts of a call, or methods of an object.
+  void add_odd_names(OrderedJson& arguments) {
+    for (const char* name : {"arguments", "name", "type", "properties", "value"}) {
+      if (rng_.chance(1, 6)) arguments[name] = nasty_text();
+    }
+    for (const char* name : {"parameters", "function"}) {
+      if (!rng_.chance(1, 6)) continue;
+      arguments[name] = OrderedJson::object();
+      arguments[name]["arguments"] = any_value(2);
+      if (rng_.chance(1, 2)) arguments[name]["name"] = nasty_text();
+    }
+    if (rng_.chance(1, 6)) arguments["items"] = OrderedJson::array({any_value(1)});
+    if (rng_.chance(1, 6)) arguments["keys"] = static_cast<int64_t>(rng_.below(100));
   }
   std::string words() {
     const std::vector<std::string> pieces = {"word ", "<",  "[", "é ", "<tool",

@@ -20,7 +20,7 @@ inline Result<nlohmann::json> ask_jinja2(const nlohmann::ordered_json& cases) {
       (fs::temp_directory_path() / ("skein_oracle_" + std::to_string(getpid())));
   std::ofstream(stem + ".in") << cases.dump();
   nlohmann::json answers;
-  for (const fs::path& python : {source / "build/venv/bin/python", fs::path("/usr/bin/python3")}) {
+  for (const fs::path& python : {fs::path("/usr/bin/python3"), source / "build/venv/bin/python"}) {
     if (!fs::exists(python)) continue;
     const std::string command =
         fmt::format("'{}' '{}/tests/text/jinja_oracle.py' <'{}.in' >'{}.out' 2>'{}.err'",
