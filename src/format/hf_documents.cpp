@@ -56,6 +56,44 @@ Result<std::optional<std::string>> load_template(const std::string& folder) {
   return std::optional(it->get<std::string>());
 }
 
+// A module's folder within the model's own: a plain name that leads nowhere else.
+bool is_plain_folder(std::string_view name) {
+  return !name.empty() && name.size() <= 64 && name.front() != '.' &&
+         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+std::string pooling_folder(const Json& modules) {
+  for (const Json& module : modules) {
+    if (!module.is_object()) continue;
+    const auto type = module.find("type"), path = module.find("path");
+    if (type == module.end() || !type->is_string() || path == module.end() || !path->is_string()) {
+      continue;
+    }
+    const auto& name = type->get_ref<const std::string&>();
+    const auto& folder = path->get_ref<const std::string&>();
+    if (name.ends_with(".Pooling") && is_plain_folder(folder)) return folder;
+  }
+  return "1_Pooling";
+}
+
+Status load_modules(const std::string& folder, HfDocuments& documents) {
+  SKEIN_ASSIGN(const auto file,
+               optional_of(open_small(folder + "/modules.json", kMaxDocumentBytes)));
+  if (file) {
+    auto modules = parse_json(text_of(*file));
+    if (!modules.ok() || !modules->is_array()) {
+      return invalid_argument("{}: is not a JSON array", file->path());
+    }
+    documents.modules = std::move(modules).value();
+  }
+  const std::string path = pooling_folder(documents.modules) + "/config.json";
+  SKEIN_ASSIGN(auto pooling, optional_of(load_json_object(folder + "/" + path, kMaxDocumentBytes)));
+  if (!pooling) return {};
+  documents.pooling = *std::move(pooling);
+  documents.pooling_file = path;
+  return {};
+}
+
 }  // namespace
 
 Result<Json> load_json_object(const std::string& path, size_t limit) {
@@ -83,6 +121,7 @@ Result<HfDocuments> load_documents(const std::string& folder) {
                  optional_of(load_json_object(folder + "/" + name, kMaxDocumentBytes)));
     if (loaded) *document = *std::move(loaded);
   }
+  SKEIN_TRY(load_modules(folder, documents));
   SKEIN_ASSIGN(documents.chat_template, load_template(folder));
   SKEIN_ASSIGN(documents.tokenizer_file,
                optional_of(open_small(folder + "/tokenizer.json", kMaxTokenizerBytes)));

@@ -17,9 +17,13 @@ inline constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
 
 // Immutable once loaded.
 struct HfDocuments {
-  Json config;                               // config.json, always an object
-  Json generation_config;                    // an object, or null when the folder has none
-  Json tokenizer_config;                     // likewise
+  Json config;             // config.json, always an object
+  Json generation_config;  // an object, or null when the folder has none
+  Json tokenizer_config;   // likewise
+  // sentence-transformers': what a model that embeds is made of.
+  Json modules;              // modules.json, an array; null when the folder has none
+  Json pooling;              // the config of its Pooling module; null likewise
+  std::string pooling_file;  // where it stands: "1_Pooling/config.json"
   std::optional<std::string> chat_template;  // chat_template.jinja, as it is
   std::optional<MappedFile> tokenizer_file;  // tokenizer.json
 

@@ -47,7 +47,7 @@ Hash128 KvAllocator::next_key(BlockTable& table, std::span<const TokenId> tokens
 
 bool KvAllocator::matches_next(BlockTable& table, std::span<const TokenId> tokens, uint32_t index,
                                const PrefixPlace& place, PrefixCache::Entry& entry) const {
-  if (!caching_ || (uint64_t{index} + 1) * kBlockTokens > tokens.size()) return false;
+  if (!shares(table) || (uint64_t{index} + 1) * kBlockTokens > tokens.size()) return false;
   const auto found = cache_.find(key_of(table, tokens, index), place, block_tokens(tokens, index));
   if (found) entry = *found;
   return found.has_value();
@@ -79,7 +79,7 @@ uint32_t KvAllocator::take_cached(BlockTable& table, std::span<const TokenId> to
 }
 
 void KvAllocator::publish(BlockTable& table, std::span<const TokenId> tokens, uint64_t computed) {
-  if (!caching_) return;
+  if (!shares(table)) return;
   for (; (uint64_t{table.linked_} + 1) * kBlockTokens <= computed; ++table.linked_) {
     const BlockId block = table.blocks_[table.linked_];
     const auto [node, inserted] = cache_.insert(key_of(table, tokens, table.linked_), table.place_,

@@ -34,6 +34,9 @@ class KvAllocator {
   uint32_t refs(BlockId id) const { return manager_.refs(id); }
   uint64_t evictions() const { return evictions_; }
 
+  // Whether blocks of this table come from the prefix cache and go there.
+  bool shares(const BlockTable& table) const { return caching_ && table.shares(); }
+
   // Makes the table cover `tokens` tokens. False, and nothing changed, if blocks are short.
   [[nodiscard]] bool grow(BlockTable& table, uint64_t tokens);
 

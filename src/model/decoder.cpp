@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "backend/weight_parts.h"
 #include "model/families/family.h"
 #include "model/tensors.h"
 #include "model/weights.h"
@@ -72,6 +73,22 @@ Status Decoder::check_source(const WeightSource& source, uint32_t max_context) {
   return resolve_tensors(source, description).status();
 }
 
+Result<std::vector<std::vector<float>>> Decoder::head_rows(const WeightSource& source,
+                                                           std::span<const TokenId> ids) {
+  SKEIN_ASSIGN(const ModelDescription description, describe(source, 0));
+  SKEIN_ASSIGN(const ModelTensors tensors, resolve_tensors(source, description));
+  const LinearTensors& head = description.spec.tied_head ? tensors.embedding : tensors.head;
+  SKEIN_ASSIGN(const WeightParts parts, WeightParts::of(head.parts));
+  std::vector<std::vector<float>> rows;
+  for (const TokenId id : ids) {
+    if (id < 0 || static_cast<uint32_t>(id) >= parts.outputs()) {
+      return out_of_range("token {} of an output matrix of {}", id, parts.outputs());
+    }
+    parts.dequantize_row(static_cast<size_t>(id), rows.emplace_back(parts.inputs()));
+  }
+  return rows;
+}
+
 uint64_t Decoder::weight_bytes() const {
   return bytes_per_row(*weights_, spec_);
 }
@@ -106,11 +123,17 @@ NormParams Decoder::norm_params(Floats weight, Floats bias) const {
 Rows Decoder::forward(const StepInput& input, KvCache& cache) {
   const Step step = backend_.begin(input.tokens, input.sequences, input.logit_rows);
   check(input, cache);
-  backend_.run(step, cache.id(), [&] { pass(step, cache); });
+  // Other ops, another key.
+  const uint64_t key = cache.id() * 2 + (input.wants_hidden ? 1 : 0);
+  backend_.run(step, key, [&] { pass(step, input.wants_hidden, cache); });
   return workspace_->logits.first(input.logit_rows.size());
 }
 
-void Decoder::pass(const Step& step, KvCache& cache) {
+Rows Decoder::hidden(size_t rows) const {
+  return workspace_->normed.first(rows);
+}
+
+void Decoder::pass(const Step& step, bool wants_hidden, KvCache& cache) {
   Workspace& w = *workspace_;
   delta_is_pending_ = false;  // a step that failed may have left one
   const Rows stream = w.stream.first(step.rows);
@@ -123,10 +146,13 @@ void Decoder::pass(const Step& step, KvCache& cache) {
     feed_forward(i, step.rows);
   }
   add_pending_delta(step.rows);
+  const NormParams norm = norm_params(weights_->final_norm.weight, weights_->final_norm.bias);
+  // A row's norm depends on that row alone, so these are the rows that the logits are made of.
+  if (wants_hidden) backend_.norm(stream, norm, w.normed.first(step.rows));
   const Rows last = w.gathered.first(step.logits);
   const Rows logits = w.logits.first(step.logits);
   backend_.gather(stream, step, last);
-  backend_.norm(last, norm_params(weights_->final_norm.weight, weights_->final_norm.bias), last);
+  backend_.norm(last, norm, last);
   backend_.linear(last, *weights_->head, nullptr, logits);
   backend_.finish_logits(logits, spec_.logit_scale, spec_.logit_softcap);
 }

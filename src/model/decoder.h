@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "backend/backend.h"
 #include "base/ids.h"
@@ -27,6 +28,7 @@ struct StepInput {
   std::span<const TokenId> tokens;       // [N]; each below the vocabulary
   std::span<const Sequence> sequences;   // they partition the N rows, in order
   std::span<const uint32_t> logit_rows;  // the rows whose logits are wanted
+  bool wants_hidden = false;             // and hidden() of all rows
 };
 
 // The largest step that forward() will see; its memory is taken at load.
@@ -67,6 +69,10 @@ class Decoder {
                                                const DecoderOptions& options);
   // Finds out what load() would about the files alone, without memory or a backend.
   static Status check_source(const WeightSource& source, uint32_t max_context);
+  // Rows of the output matrix, [ids, hidden], as the files have them; kOutOfRange for an id that
+  // has none.
+  static Result<std::vector<std::vector<float>>> head_rows(const WeightSource& source,
+                                                           std::span<const TokenId> ids);
   ~Decoder();
 
   const ModelSpec& spec() const { return spec_; }
@@ -81,12 +87,15 @@ class Decoder {
   // Backend::read() waits for it. The input keeps to limits() and max_context(), and its blocks to
   // the cache: CHECKed.
   Rows forward(const StepInput& input, KvCache& cache);
+  // The rows of the latest forward() after the final norm, [rows, hidden] in backend memory, where
+  // it was asked for them; `rows` is the number of its tokens. Valid as the logits are.
+  Rows hidden(size_t rows) const;
 
  private:
   explicit Decoder(Backend& backend);
 
   void check(const StepInput& input, const KvCache& cache) const;
-  void pass(const Step& step, KvCache& cache);
+  void pass(const Step& step, bool wants_hidden, KvCache& cache);
   void attention(uint32_t layer, const Step& step, KvCache& cache);
   void feed_forward(uint32_t layer, size_t rows);
   void dense(const LayerWeights& weights, const LinearInput& in, Rows out);

@@ -53,7 +53,8 @@ TensorNames gguf_names();
 std::string expand(std::string_view pattern, uint32_t layer, uint32_t item = 0);
 
 // Tensors that no decoder uses and that a file may have all the same: tables that are computed
-// anyway, vision towers, layers for predicting several tokens.
+// anyway, vision towers, layers for predicting several tokens, the labels of a model that ranks
+// (engine/loading/vectors.h reads them).
 bool may_be_ignored(std::string_view name);
 
 }  // namespace skein

@@ -24,6 +24,9 @@ struct RequestSpec {
   Hash128 salt;  // tenant: requests with different salts never share KV
   // It samples nothing and is complete when its prompt is computed; max_new_tokens does not count.
   bool ends_when_computed = false;
+  // Something of every row is wanted, in order: nothing is taken from the prefix cache, and nothing
+  // of it is left there for others.
+  bool wants_every_row = false;
   // False: how its next token is sampled depends on the last one (a constraint, drafts), so no step
   // samples it before that token is known.
   bool plans_ahead = true;
@@ -42,7 +45,6 @@ struct BatchRequest {
   RequestId id;
   Priority priority = Priority::NORMAL;
   RequestStatus status = RequestStatus::WAITING;
-  Hash128 salt;
 
   TimeUs arrival = 0;
   TimeUs deadline = kNever;

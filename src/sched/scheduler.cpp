@@ -114,7 +114,7 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
     request->tokens = std::move(spec.prompt);
     request->tokens.reserve(request->limit_tokens);
     request->drafts.reserve(config_.step_drafts);
-    request->table.reset(spec.salt, request->limit_tokens);
+    request->table.reset(spec.salt, request->limit_tokens, !spec.wants_every_row);
     queue_.reserve_one_more(by_id_.size());
     deadlines_.reserve_one_more(by_id_.size());
     by_id_.emplace(spec.id, request);
@@ -125,7 +125,6 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
   }
   request->id = spec.id;
   request->priority = spec.priority;
-  request->salt = spec.salt;
   request->ends_when_computed = spec.ends_when_computed;
   request->plans_ahead = spec.plans_ahead;
   request->arrival = now_;
@@ -413,10 +412,10 @@ void ContinuousBatchingScheduler::plan_chunk(BatchRequest& request, StepBudget& 
 
   const auto known = static_cast<uint32_t>(request.tokens.size());
   const uint32_t start = request.planned;
-  // The block that this chunk begins with or goes on with, if others could share it when it is
-  // full.
+  // The block that this chunk begins or goes on with, if others could share it when it is full.
   const uint32_t linked = request.table.linked_tokens();
-  const bool shareable = config_.prefix_cache && start / kBlockTokens == linked / kBlockTokens &&
+  const bool shareable = kv_.shares(request.table) &&
+                         start / kBlockTokens == linked / kBlockTokens &&
                          linked + kBlockTokens <= known;
   Hash128 key;
   if (shareable) {
@@ -493,7 +492,7 @@ bool ContinuousBatchingScheduler::admit_head(StepBudget& budget) {
   by_key_.insert(std::upper_bound(by_key_.begin(), by_key_.end(), &head, before), &head);
 
   if (head.preemptions == 0) counters_.prompt_tokens += head.prompt_tokens;
-  counters_.prefix_query_tokens += head.tokens.size();
+  if (head.table.shares()) counters_.prefix_query_tokens += head.tokens.size();
   if (look_up(head) > 0) ++counters_.admission_hits;
   plan_chunk(head, budget);
   return true;
@@ -607,6 +606,7 @@ void ContinuousBatchingScheduler::emit(StepPlan& plan) {
     segment.count = count;
     segment.samples = to_the_end && !request->ends_when_computed ? 1 + drafts : 0;
     segment.ends = to_the_end && request->ends_when_computed;
+    segment.wants_every_row = !request->table.shares();
     segment.writes_kv = start >= request->table.linked_tokens();
     segment.token_from_previous = start >= request->tokens.size();
     if (!segment.token_from_previous)

@@ -19,6 +19,7 @@ struct Segment {
   uint32_t count = 0;
   uint32_t samples = 0;              // its last tokens whose logits are sampled: 0, or 1 + drafts
   bool ends = false;                 // it samples nothing, and its request is done with it
+  bool wants_every_row = false;      // as its request asks: no row of it was left out before
   bool writes_kv = true;             // false: the blocks are shared and hold the same bits already
   bool token_from_previous = false;  // its token is the one this request samples in the plan before
   // The tokens to compute; empty with token_from_previous. Valid until this plan commits.

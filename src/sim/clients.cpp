@@ -22,6 +22,7 @@ void Simulator::submit_one() {
   spec.prompt = r.tokens;
   spec.salt = tenant_salt(r.tenant);
   spec.ends_when_computed = r.ends_when_computed;
+  spec.wants_every_row = r.wants_every_row;
   spec.plans_ahead = !r.constrained;
   if (r.limit_tokens != 0) spec.max_new_tokens = r.limit_tokens - r.prompt_tokens;
   uint64_t least = r.limit_tokens != 0 ? r.limit_tokens : r.prompt_tokens + 1;

@@ -88,6 +88,11 @@ void Simulator::check_segment(const Segment& segment) {
                 total);
   if (segment.start < r.planned)
     return fail("request {} goes back from {} to {}", r.id.value, r.planned, segment.start);
+  if (segment.wants_every_row != r.wants_every_row ||
+      (r.wants_every_row && segment.start != r.planned)) {
+    return fail("request {} wants every row and gets none from {} to {}", r.id.value, r.planned,
+                segment.start);
+  }
   const size_t samples = sure == total && !r.ends_when_computed ? 1 + segment.drafts.size() : 0;
   if (segment.samples != samples || segment.ends != (sure == total && r.ends_when_computed)) {
     return fail("request {}: segment ends at {} of {}, samples {}, ends {}", r.id.value, sure,

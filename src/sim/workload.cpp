@@ -133,6 +133,7 @@ SimRequest Workload::next() {
   }
   r.prompt_tokens = static_cast<uint32_t>(r.tokens.size());
   r.ends_when_computed = random_at(r.seed, kKindStream, 0) % 100 < config_.unsampled_percent;
+  r.wants_every_row = r.ends_when_computed && random_at(r.seed, kKindStream, 2) % 2 == 0;
   r.constrained = random_at(r.seed, kKindStream, 1) % 100 < config_.constrained_percent;
   r.limit_tokens =
       rng_.chance(1, 10)

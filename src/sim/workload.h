@@ -94,6 +94,7 @@ struct SimRequest {
   uint32_t prompt_tokens = 0;
   uint32_t limit_tokens = 0;
   bool ends_when_computed = false;
+  bool wants_every_row = false;
   bool constrained = false;
   std::vector<TokenId> tokens;    // prompt and what was received
   std::vector<TokenId> drafts;    // what the last result guessed

@@ -51,6 +51,9 @@ class CudaFamilies : public ::testing::Test {
     Feed pieces = Runner::feed(tokens, Runner::kBlocks / 2);
     Logits got = cuda.step(mine, golden.prompt), want = cpu.step(theirs, golden.prompt);
     ASSERT_TRUE(same(got, want));
+    Feed again = Runner::feed(tokens), theirs_again = Runner::feed(tokens);
+    ASSERT_TRUE(same(cuda.hidden(again, golden.prompt), cpu.hidden(theirs_again, golden.prompt)))
+        << "hidden states";
     Logits in_chunks;
     for (size_t first = 0; first < golden.prompt.size(); first += kChunk) {
       const size_t count = std::min(kChunk, golden.prompt.size() - first);

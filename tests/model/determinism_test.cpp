@@ -239,6 +239,33 @@ TEST(Determinism, ThreadsGiveTheBitsOfTheReference) {
   }
 }
 
+TEST(Determinism, HiddenStatesAreTheSameInChunksAndTheReferences) {
+  for (const Golden& golden : testing::goldens()) {
+    SCOPED_TRACE(golden.name);
+    const Tokens& tokens = longest(golden);
+    const auto hidden = [&](Runner& runner, size_t chunk) {
+      Logits rows;
+      Feed feed = in_order(tokens);
+      for (size_t first = 0; first < tokens.size(); first += chunk) {
+        const size_t count = std::min(chunk, tokens.size() - first);
+        for (auto& row : runner.hidden(feed, std::span(tokens).subspan(first, count))) {
+          rows.push_back(std::move(row));
+        }
+      }
+      return rows;
+    };
+    Runner cpu(golden.folder, Precision::kDefault);
+    ASSERT_TRUE(cpu.status().ok()) << cpu.status().message();
+    const Logits whole = hidden(cpu, tokens.size());
+    ASSERT_EQ(whole.front().size(), cpu.decoder().spec().hidden);
+    for (const size_t chunk : {1, 7, 33}) EXPECT_EQ(hidden(cpu, chunk), whole) << chunk;
+    if (golden.name != "llama" && golden.name != "gemma3")
+      continue;  // the reference takes its time
+    Runner reference(golden.folder, Precision::kDefault, Runner::Arithmetic::kReference);
+    EXPECT_EQ(hidden(reference, tokens.size()), whole);
+  }
+}
+
 // A prompt that is cached to its end computes its last token again without writing it.
 TEST(Determinism, ARowThatDoesNotWriteGivesTheSameBits) {
   for_each_family([](Runner& runner, const Golden& golden) {

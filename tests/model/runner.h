@@ -74,7 +74,25 @@ class Runner {
     return forward(feeds, std::span(&chunk, 1), wanted);
   }
 
+  // The hidden states of all rows.
+  std::vector<std::vector<float>> hidden(Feed& feed, std::span<const TokenId> chunk) {
+    const auto rows = static_cast<uint32_t>(chunk.size());
+    const Sequence sequence{.first_row = 0,
+                            .rows = rows,
+                            .start = feed.computed,
+                            .writes_kv = true,
+                            .blocks = feed.blocks};
+    feed.computed += rows;
+    decoder_->forward({chunk, {&sequence, 1}, {}, true}, *cache_);
+    return copy(backend_->read(decoder_->hidden(rows)));
+  }
+
  private:
+  static std::vector<std::vector<float>> copy(const HostRows& rows) {
+    std::vector<std::vector<float>> out;
+    for (size_t i = 0; i < rows.rows; ++i) out.emplace_back(rows.row(i).begin(), rows.row(i).end());
+    return out;
+  }
   std::vector<std::vector<float>> forward(std::span<Feed* const> feeds,
                                           std::span<const std::span<const TokenId>> chunks,
                                           std::span<const uint32_t> wanted) {
@@ -90,12 +108,7 @@ class Runner {
       tokens.insert(tokens.end(), chunks[i].begin(), chunks[i].end());
       feeds[i]->computed += rows;
     }
-    const HostRows logits = backend_->read(decoder_->forward({tokens, sequences, wanted}, *cache_));
-    std::vector<std::vector<float>> out;
-    for (size_t i = 0; i < logits.rows; ++i) {
-      out.emplace_back(logits.row(i).begin(), logits.row(i).end());
-    }
-    return out;
+    return copy(backend_->read(decoder_->forward({tokens, sequences, wanted}, *cache_)));
   }
 
   Status load(const std::string& path, Precision precision, KvType kv_type, Arithmetic arithmetic) {

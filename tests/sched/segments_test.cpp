@@ -124,6 +124,34 @@ TEST(Segments, ARequestThatEndsWhenComputedSamplesNothing) {
   EXPECT_TRUE(h.scheduler->idle());
 }
 
+TEST(Segments, WhoWantsEveryRowTakesNothingFromTheCacheAndLeavesNothing) {
+  SchedulerConfig c = Harness::small();
+  c.step_tokens = 32;
+  Harness h(c);
+  const auto run = [&](uint64_t id, bool wants_every_row) {
+    RequestSpec spec;
+    spec.id = RequestId{id};
+    spec.prompt = text(70);
+    spec.ends_when_computed = true;
+    spec.wants_every_row = wants_every_row;
+    EXPECT_TRUE(h.scheduler->submit(std::move(spec), h.now).ok());
+    uint32_t computed = 0;
+    while (!h.scheduler->idle()) {
+      h.step();
+      EXPECT_EQ(h.plan.segments.at(0).wants_every_row, wants_every_row);
+      computed += h.plan.segments[0].count;
+    }
+    return computed;
+  };
+  EXPECT_EQ(run(1, true), 70U);
+  EXPECT_EQ(h.scheduler->stats().cached_blocks, 0U);
+  EXPECT_EQ(run(2, false), 70U) << "nothing was left";
+  EXPECT_EQ(run(3, false), 6U);
+  EXPECT_EQ(run(4, true), 70U) << "nothing is taken";
+  EXPECT_EQ(h.scheduler->stats().cached_blocks, 2U);
+  EXPECT_TRUE(h.scheduler->check_invariants().ok());
+}
+
 TEST(Segments, WhoDependsOnItsLastTokenIsNotPlannedAheadOfIt) {
   SchedulerConfig c = with_drafts(0, 2);
   Harness h(c);

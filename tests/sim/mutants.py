@@ -99,6 +99,7 @@ MUTANTS = [
     ("last_token_goes_on", "sched/scheduler.cpp", "const bool complete = result.outcome != SegmentOutcome::kOk;",
      "const bool complete = result.outcome == SegmentOutcome::kStop;"),
     ("computed_request_never_ends", "sched/scheduler.cpp", "  if (segment.ends) {\n", "  if (segment.ends && segment.samples > 0) {\n"),
+    ("rows_taken_from_the_cache", "kv/kv_allocator.cpp", "  if (!shares(table) || (uint64_t{index}", "  if (!caching_ || (uint64_t{index}"),
     ("claim_made_twice", "server/store/batch_lines.cpp", "AND status_code IS NULL AND epoch IS NULL AND deaths = 0",
      "AND status_code IS NULL AND deaths = 0", "batch_store_test"),
     ("suspect_claimed_twice", "server/store/batch_lines.cpp", "AND line = $3 AND status_code IS NULL AND epoch IS NULL\n",

@@ -122,7 +122,11 @@ void use_stacked_experts(const HfConfig& config, TensorNames& names, const std::
 }
 
 ModelDescription hf_base(const HfConfig& config, std::string_view prefix) {
-  ModelDescription description{.spec = {}, .names = hf_names(prefix)};
+  // Embedding models are often saved without the part that the prefix names, and without a head.
+  const bool is_bare =
+      config.file().find(fmt::format("{}embed_tokens.weight", prefix)) == nullptr &&
+      config.file().find("embed_tokens.weight") != nullptr;
+  ModelDescription description{.spec = {}, .names = hf_names(is_bare ? "" : prefix)};
   ModelSpec& spec = description.spec;
   spec.vocab = config.count("vocab_size");
   spec.hidden = config.count("hidden_size");
@@ -143,7 +147,8 @@ ModelDescription hf_base(const HfConfig& config, std::string_view prefix) {
   spec.norm_epsilon = static_cast<float>(config.number_or("rms_norm_eps", 1e-6));
   spec.attention_scale = 1 / std::sqrt(static_cast<float>(spec.head_dim));
   const std::string head = description.names.head + ".weight";
-  spec.tied_head = config.flag_or("tie_word_embeddings", config.file().find(head) == nullptr);
+  const bool lacks_head = config.file().find(head) == nullptr;
+  spec.tied_head = config.flag_or("tie_word_embeddings", lacks_head) || (is_bare && lacks_head);
   if (spec.tied_head) description.names.others.push_back(head);
   use_rope(config, spec, hf_rope(config, spec.head_dim));
   return description;
