@@ -2,32 +2,48 @@
 
 #include <utility>
 
+#include "generate/dialog_reader.h"
+
 namespace skein {
 
 Result<EventReader> EventReader::create(const Tokenizer& tokenizer, ReadOptions options) {
-  SKEIN_ASSIGN(TextAssembler text, TextAssembler::create(tokenizer, options.decode, options.stops));
-  return EventReader(std::move(text), std::move(options));
-}
-
-Status EventReader::push(std::span<const TokenId> tokens) {
-  for (const TokenId token : tokens) {
-    if (text_.stopped()) break;
-    SKEIN_TRY(text_.push(token, content_));
+  std::unique_ptr<DialogReader> dialog;
+  if (options.syntax) {
+    SKEIN_ASSIGN(StopMatcher stops, StopMatcher::create(options.stops));
+    dialog = std::make_unique<DialogReader>(tokenizer, options, StopFilter(std::move(stops)));
   }
-  return {};
+  SKEIN_ASSIGN(TextAssembler text, TextAssembler::create(tokenizer, options.decode, options.stops));
+  return EventReader(std::move(text), std::move(dialog), std::move(options));
 }
 
-void EventReader::read(const StreamChunk& chunk, std::vector<AnswerEvent>& events) {
-  events.clear();
-  if (ended_) return;
+EventReader::EventReader(TextAssembler text, std::unique_ptr<DialogReader> dialog,
+                         ReadOptions options)
+    : text_(std::move(text)),
+      dialog_(std::move(dialog)),
+      stops_(std::move(options.stops)),
+      content_(std::move(options.prefix)) {}
+
+EventReader::EventReader(EventReader&&) noexcept = default;
+EventReader& EventReader::operator=(EventReader&&) noexcept = default;
+EventReader::~EventReader() = default;
+
+bool EventReader::met_stop() const {
+  return dialog_ ? dialog_->stopped() : text_.stopped();
+}
+
+uint64_t EventReader::tokens() const {
+  return dialog_ ? dialog_->tokens() : text_.tokens();
+}
+
+Status EventReader::read_content(const StreamChunk& chunk, std::vector<AnswerEvent>& events) {
   if (std::exchange(has_shown_, false)) content_.clear();
   const size_t before = text_.tokens();
-  const Status pushed = push(chunk.tokens);
-  if (chunk.end) text_.finish(content_);
-  if (chunk.computed_tokens > computed_tokens_) {
-    computed_tokens_ = chunk.computed_tokens;
-    events.emplace_back(AnswerProgress{computed_tokens_});
+  Status pushed;
+  for (const TokenId token : chunk.tokens) {
+    if (text_.stopped() || !pushed.ok()) break;
+    pushed = text_.push(token, content_);
   }
+  if (chunk.end) text_.finish(content_);
   const size_t taken = text_.tokens() - before;
   if (taken > 0 || !content_.empty()) {
     const size_t per_token = taken > 0 ? chunk.logprobs.size() / chunk.tokens.size() : 0;
@@ -35,17 +51,30 @@ void EventReader::read(const StreamChunk& chunk, std::vector<AnswerEvent>& event
                                       std::span(chunk.logprobs).first(taken * per_token)});
     has_shown_ = true;
   }
+  return pushed;
+}
+
+void EventReader::read(const StreamChunk& chunk, std::vector<AnswerEvent>& events) {
+  events.clear();
+  if (ended_) return;
+  if (chunk.computed_tokens > computed_tokens_) {
+    computed_tokens_ = chunk.computed_tokens;
+    events.emplace_back(AnswerProgress{computed_tokens_});
+  }
+  const Status pushed = dialog_ ? dialog_->read(chunk, events) : read_content(chunk, events);
   if (!chunk.end && pushed.ok()) return;
   ended_ = true;
   AnswerEnd end{chunk.end.value_or(GenerationEnd{}), {}};
   if (!pushed.ok()) end.how.status = internal_error("{}", pushed.message());
   if (!pushed.ok()) end.how.reason = FinishReason::kError;
-  if (text_.stopped()) {
+  if (met_stop()) {
     end.how.reason = FinishReason::kStop;
     end.how.status = {};
-    end.stop = stops_[text_.stop_index()];
+    end.stop = stops_[dialog_ ? dialog_->stop_index() : text_.stop_index()];
+  } else if (dialog_ && end.how.reason == FinishReason::kStop && dialog_->whole_calls() > 0) {
+    end.how.reason = FinishReason::kToolCalls;
   }
-  end.how.generated_tokens = static_cast<uint32_t>(text_.tokens());
+  end.how.generated_tokens = static_cast<uint32_t>(tokens());
   events.emplace_back(std::move(end));
 }
 

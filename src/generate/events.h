@@ -1,6 +1,6 @@
 // Tokens in, events out: what becomes of a request, in the words that every API can be told in.
 //
-//   progress* (reasoning | content | call begin, arguments*, call end)* end
+//   progress* (reasoning | content | call begin, arguments*, call end | hidden)* end
 //
 // Thoughts, text and calls may follow each other in any order. A call that was cut has no call end.
 // Every token that was taken is named by exactly one event.
@@ -18,6 +18,8 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "dialog/answer_parser.h"
+#include "dialog/history.h"
 #include "engine/loop/generation.h"
 #include "engine/loop/inference_service.h"
 #include "engine/loop/token_stream.h"
@@ -26,11 +28,14 @@
 
 namespace skein {
 
+class DialogReader;
+
 // What a request or an answer has used.
 struct Usage {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
-  uint64_t cached_tokens = 0;  // of the prompt
+  uint64_t cached_tokens = 0;     // of the prompt
+  uint64_t reasoning_tokens = 0;  // of the completion
 };
 
 // So many tokens of the prompt are computed.
@@ -55,10 +60,11 @@ struct AnswerCallBegin {
   uint32_t call = 0;  // of the answer, from 0 on
   std::string_view id;
   std::string_view name;
+  bool custom = false;  // the tool takes a text, and the arguments are that text
   std::span<const TokenId> tokens;
 };
 
-// A piece of a call's arguments: joined they are JSON text.
+// A piece of a call's arguments: joined they are JSON text, or the text that a custom tool takes.
 struct AnswerArguments {
   uint32_t call = 0;
   std::string_view text;
@@ -71,6 +77,11 @@ struct AnswerCallEnd {
   std::span<const TokenId> tokens;
 };
 
+// Tokens that show nothing: markers, and white space around thoughts and calls.
+struct AnswerHidden {
+  std::span<const TokenId> tokens;
+};
+
 struct AnswerEnd {
   // As the engine says it; but where a stop text was met it is kStop, where the model has stopped
   // after a whole call kToolCalls, and generated_tokens are those that were taken.
@@ -79,12 +90,19 @@ struct AnswerEnd {
 };
 
 using AnswerEvent = std::variant<AnswerProgress, AnswerReasoning, AnswerContent, AnswerCallBegin,
-                                 AnswerArguments, AnswerCallEnd, AnswerEnd>;
+                                 AnswerArguments, AnswerCallEnd, AnswerHidden, AnswerEnd>;
 
 struct ReadOptions {
   DecodeOptions decode = {};
-  std::vector<std::string> stops = {};
-  std::string prefix = {};  // text that goes before the answer's own
+  std::vector<std::string> stops = {};  // looked for in the content alone
+  std::string prefix = {};              // text that goes before the answer's own
+  // How thoughts and calls are told from text; nullptr: all of it is text. The rest is for those
+  // that have one.
+  std::shared_ptr<const dialog::AnswerSyntax> syntax = {};
+  bool in_reasoning = false;  // the prompt has opened a thought
+  uint64_t call_seed = 0;     // what the ids of calls are made of
+  dialog::IdStyle id_style = dialog::IdStyle::kOpenAi;
+  std::vector<std::string> custom_tools = {};  // those that take a text, by name
 };
 
 // Turns what a stream says into events. Nothing follows the end. For one thread at a time; the
@@ -98,19 +116,22 @@ class EventReader {
   // What was in `events` goes. A token outside the vocabulary ends the answer with kError.
   void read(const StreamChunk& chunk, std::vector<AnswerEvent>& events);
 
+  EventReader(EventReader&&) noexcept;
+  EventReader& operator=(EventReader&&) noexcept;
+  ~EventReader();
+
   // No more tokens are wanted.
-  bool stopped() const { return ended_ || text_.stopped(); }
+  bool stopped() const { return ended_ || met_stop(); }
   // Tokens that were taken, the one that completed a stop text included.
-  uint64_t tokens() const { return text_.tokens(); }
+  uint64_t tokens() const;
 
  private:
-  EventReader(TextAssembler text, ReadOptions options)
-      : text_(std::move(text)),
-        stops_(std::move(options.stops)),
-        content_(std::move(options.prefix)) {}
-  Status push(std::span<const TokenId> tokens);
+  EventReader(TextAssembler text, std::unique_ptr<DialogReader> dialog, ReadOptions options);
+  Status read_content(const StreamChunk& chunk, std::vector<AnswerEvent>& events);
+  bool met_stop() const;
 
-  TextAssembler text_;
+  TextAssembler text_;  // where there is no dialog
+  std::unique_ptr<DialogReader> dialog_;
   std::vector<std::string> stops_;
   std::string content_;     // of the next event, or of the last one
   bool has_shown_ = false;  // content_ was in an event and goes with the next call

@@ -4,6 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "dialog/answer_parser.h"
+#include "dialog/history.h"
+#include "text/unused_word.h"
+
 namespace skein {
 namespace {
 
@@ -30,10 +34,7 @@ Result<std::string> mark_end(OrderedJson& context) {
   OrderedJson* end = has_any ? end_of(messages->back()) : nullptr;
   if (end == nullptr) return invalid_argument("the last message has no text to continue");
   const std::string all = context.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  std::string mark = "continue-0";
-  for (int i = 1; all.find(mark) != std::string::npos; ++i) {
-    mark = "continue-" + std::to_string(i);
-  }
+  std::string mark = unused_word("continue", all);
   end->get_ref<std::string&>() += mark;
   return mark;
 }
@@ -66,17 +67,29 @@ OrderedJson chat_context(OrderedJson messages) {
 }
 
 Result<jinja::Rendered> render_prompt(const ChatTemplate& chat, Conversation conversation,
-                                      const Clock& clock) {
+                                      const Clock& clock, const dialog::ChatFormat* format) {
   jinja::RenderOptions options;
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   options.now = *localtime_r(&now, &local);
   const TimeUs deadline = clock.now() + kMaxRenderUs;
   options.limits.expired = [&clock, deadline] { return clock.now() >= deadline; };
-  if (!conversation.continues) return chat.render(conversation.context, options);
-  SKEIN_ASSIGN(const std::string mark, mark_end(conversation.context));
-  SKEIN_ASSIGN(jinja::Rendered prompt, chat.render(conversation.context, options));
-  SKEIN_TRY(cut_at(mark, prompt));
+  OrderedJson& context = conversation.context;
+  std::string mark;
+  if (conversation.continues) {
+    SKEIN_ASSIGN(mark, mark_end(context));
+  }
+  dialog::History history;
+  if (format != nullptr && context.contains("messages") &&
+      !dialog::is_plain(context["messages"], context["tools"])) {
+    history = dialog::prepare_history(*format, std::move(context["messages"]),
+                                      std::move(context["tools"]));
+    context["messages"] = std::move(history.messages);
+    context["tools"] = std::move(history.tools);
+  }
+  SKEIN_ASSIGN(jinja::Rendered prompt, chat.render(context, options));
+  dialog::put_calls(history, prompt);
+  if (conversation.continues) SKEIN_TRY(cut_at(mark, prompt));
   return prompt;
 }
 
@@ -93,7 +106,7 @@ Result<std::vector<TokenId>> encode_prompt(const Tokenizer& tokenizer,
 Result<jinja::Rendered> PromptBuilder::render(Conversation conversation) const {
   const ChatTemplate* chat = model_.chat_template();
   if (chat == nullptr) return model_.chat_template_status();
-  return render_prompt(*chat, std::move(conversation), clock_);
+  return render_prompt(*chat, std::move(conversation), clock_, model_.chat_format().get());
 }
 
 Result<std::vector<TokenId>> PromptBuilder::encode(const jinja::Rendered& prompt) const {
@@ -106,6 +119,16 @@ Result<std::vector<TokenId>> PromptBuilder::encode(const jinja::Rendered& prompt
 Result<std::vector<TokenId>> PromptBuilder::encode_chat(Conversation conversation) const {
   SKEIN_ASSIGN(const jinja::Rendered prompt, render(std::move(conversation)));
   return encode(prompt);
+}
+
+bool PromptBuilder::opens_thought(const jinja::Rendered& prompt) const {
+  constexpr size_t kMarkerBytes = 256;
+  std::string end;
+  for (size_t i = prompt.pieces.size(); i-- > 0 && end.size() < kMarkerBytes;) {
+    const std::string& text = prompt.pieces[i].text;
+    end.insert(0, text, text.size() > kMarkerBytes ? text.size() - kMarkerBytes : 0);
+  }
+  return dialog::opens_reasoning(*model_.chat_format(), end);
 }
 
 Result<std::vector<TokenId>> PromptBuilder::encode_text(std::string_view text,

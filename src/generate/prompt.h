@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "dialog/chat_format.h"
 #include "engine/loading/loaded_model.h"
 #include "text/chat_template.h"
 #include "text/ordered_json.h"
@@ -31,12 +32,14 @@ struct Conversation {
 // The context of a plain chat, with the names that Hugging Face always passes.
 OrderedJson chat_context(OrderedJson messages);
 
-// Renders at the local time. A conversation that is continued ends where the text of its last
-// message does; that place is found among the pieces that are data, never in the template's own
-// text, and a template that does not print it is an error. kDeadlineExceeded after kMaxRenderUs of
-// the clock.
+// Renders at the local time. What a template cannot render of a history is put in its words, or in
+// those of `format`; without one it is left as it is. A conversation that is continued ends where
+// the text of its last message does; that place is found among the pieces that are data, never in
+// the template's own text, and a template that does not print it is an error. kDeadlineExceeded
+// after kMaxRenderUs of the clock.
 Result<jinja::Rendered> render_prompt(const ChatTemplate& chat, Conversation conversation,
-                                      const Clock& clock);
+                                      const Clock& clock,
+                                      const dialog::ChatFormat* format = nullptr);
 
 // Only the template's own text yields control tokens: whatever a user types stays text. The
 // template writes BOS itself where the model wants one, so none is added.
@@ -55,6 +58,8 @@ class PromptBuilder {
   Result<jinja::Rendered> render(Conversation conversation) const;
   Result<std::vector<TokenId>> encode(const jinja::Rendered& prompt) const;
   Result<std::vector<TokenId>> encode_chat(Conversation conversation) const;
+  // Whether a prompt ends inside a thought.
+  bool opens_thought(const jinja::Rendered& prompt) const;
   // A user's text: control tokens that it spells out are text. `add_special`: with what the model
   // expects around a text.
   Result<std::vector<TokenId>> encode_text(std::string_view text, bool add_special = true) const;

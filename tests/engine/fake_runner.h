@@ -89,7 +89,14 @@ class FakeRunner final : public StepRunner {
   void sample(const Segment& segment, SegmentResult& result, SegmentDetails& details) {
     const uint64_t id = segment.request.value;
     if (model_->bad_segments.contains(id)) details.status = internal_error("logit 7 is nan");
-    if (segment.ends) details.hidden = {static_cast<float>(id), static_cast<float>(segment.count)};
+    if (segment.wants_every_row) {
+      for (uint32_t row = 0; row < segment.count; ++row) {
+        details.hidden.push_back(static_cast<float>(id));
+        details.hidden.push_back(static_cast<float>(segment.start + row));
+      }
+    } else if (segment.ends) {
+      details.hidden = {static_cast<float>(id), static_cast<float>(segment.count)};
+    }
     for (uint32_t n = 0; n < segment.samples; ++n) {
       const TokenId token = sampled_[id] = FakeModel::token(id, segment.known_end() + n);
       if (model_->stops.contains(id)) {

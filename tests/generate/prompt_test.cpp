@@ -59,9 +59,10 @@ TEST(Prompt, HarmlessTextGivesTheIdsOfTheWholeText) {
 
 jinja::Rendered continued(const ChatTemplateSource& source, const Json& content) {
   const ChatTemplate chat = ChatTemplate::create(source).value();
-  const OrderedJson context = {{"messages",
-                                {{{"role", "user"}, {"content", "one\ntwo im_end continue-0"}},
-                                 {{"role", "assistant"}, {"content", content}}}}};
+  const OrderedJson context = {
+      {"messages",
+       {{{"role", "user"}, {"content", "one\ntwo im_end continue00000000"}},
+        {{"role", "assistant"}, {"content", content}}}}};
   auto prompt = render_prompt(chat, {context, true}, SystemClock());
   EXPECT_TRUE(prompt.ok()) << prompt.message();
   return std::move(prompt).value();
@@ -70,9 +71,9 @@ jinja::Rendered continued(const ChatTemplateSource& source, const Json& content)
 // Texts that also stand elsewhere in the prompt, in the template's markers even.
 TEST(Prompt, ContinuesTheLastMessageWhereItEnds) {
   const std::string before =
-      "<|im_start|>user\none\ntwo im_end continue-0<|im_end|>\n<|im_start|>assistant\n";
-  for (const std::string content :
-       {"\n", "e", "im_end", "", "<|im_end|>\n", "one", "2 + 2 = ", "continue-1", "assistant"}) {
+      "<|im_start|>user\none\ntwo im_end continue00000000<|im_end|>\n<|im_start|>assistant\n";
+  for (const std::string content : {"\n", "e", "im_end", "", "<|im_end|>\n", "one",
+                                    "2 + 2 = ", "continue00000001", "assistant"}) {
     EXPECT_EQ(continued({}, content).text(), before + content) << content;
     const Json parts = {{{"type", "text"}, {"text", "A "}}, {{"type", "text"}, {"text", content}}};
     EXPECT_EQ(continued({}, parts).text(), before + "A " + content) << content;
@@ -80,7 +81,7 @@ TEST(Prompt, ContinuesTheLastMessageWhereItEnds) {
   ChatTemplateSource trims;
   trims.text = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}[end]{% endfor %}";
   EXPECT_EQ(continued(trims, "  so ").text(),
-            "[user]one\ntwo im_end continue-0[end][assistant]so ");
+            "[user]one\ntwo im_end continue00000000[end][assistant]so ");
   for (const jinja::Piece& piece : continued(trims, "").pieces) {
     EXPECT_FALSE(piece.text.empty());
   }

@@ -47,11 +47,21 @@ class FormMeter {
   FormCounts counts_;
 };
 
+// How a thought is told in an answer's tokens, for requests that say how long it may be.
+struct ThoughtMarkers {
+  bool open = false;                         // the prompt has opened one
+  TokenId begin = kNoToken, end = kNoToken;  // where they are tokens of their own
+  std::string begin_text = {};  // what comes before `begin`, or the marker where it is no token
+  std::string end_text = {};    // the marker, where it is no token
+  std::vector<TokenId> end_ids = {};  // what is written to end one
+};
+
 // Any number of requests share one; each has a place in it of its own (form_place.h).
 struct Form {
   std::shared_ptr<grammar::CompiledGrammar> grammar;
-  std::vector<std::string> relaxed = {};  // JSON pointers of keywords that are not enforced
-  bool strips_leading_space = false;      // the model's text loses a space that it begins with
+  std::vector<std::string> relaxed = {};       // JSON pointers of keywords that are not enforced
+  bool strips_leading_space = false;           // the model's text loses a space that it begins with
+  std::optional<ThoughtMarkers> thought = {};  // where the form has one
   std::shared_ptr<FormMeter> meter = std::make_shared<FormMeter>();
 };
 

@@ -14,18 +14,6 @@ namespace {
 using grammar::FormResult;
 using grammar::Rules;
 
-// Fields are told apart by their lengths, so no text can be mistaken for another form's.
-std::string key_of(const FormSpec& spec) {
-  std::string key;
-  key.push_back(static_cast<char>(spec.kind));
-  key.push_back(static_cast<char>(spec.strict));
-  key.push_back(static_cast<char>(spec.open));
-  for (const std::string& choice : spec.choices) {
-    key.append(std::to_string(choice.size())).append(":").append(choice);
-  }
-  return key.append("|").append(spec.text);
-}
-
 // What a grammar holds before its automaton grows.
 uint64_t rules_bytes(const Rules& rules) {
   uint64_t bytes = rules.regex->bytes() + rules.terminals.size() * sizeof(grammar::Terminal);
@@ -51,6 +39,18 @@ FormResult<FormRules> schema(std::string_view text, const FormSpec& spec) {
 
 }  // namespace
 
+// Fields are told apart by their lengths, so no text can be mistaken for another form's.
+std::string key_of(const FormSpec& spec) {
+  std::string key;
+  key.push_back(static_cast<char>(spec.kind));
+  key.push_back(static_cast<char>(spec.strict));
+  key.push_back(static_cast<char>(spec.open));
+  for (const std::string& choice : spec.choices) {
+    key.append(std::to_string(choice.size())).append(":").append(choice);
+  }
+  return key.append("|").append(spec.text);
+}
+
 FormResult<FormRules> rules_of(const FormSpec& spec) {
   switch (spec.kind) {
     case FormSpec::Kind::kJsonObject:
@@ -69,51 +69,93 @@ FormResult<FormRules> rules_of(const FormSpec& spec) {
   return plain(grammar::lark_rules(spec.text));
 }
 
-FormCache::FormCache(const Tokenizer& tokenizer, uint32_t vocab, const FormLimits& limits)
-    : tokenizer_(tokenizer), vocab_(vocab), limits_(limits) {}
+FormCache::FormCache(const Tokenizer& tokenizer, uint32_t vocab, const FormLimits& limits,
+                     std::vector<TokenId> markers)
+    : tokenizer_(tokenizer), vocab_(vocab), limits_(limits), markers_(std::move(markers)) {}
 
 FormCache::~FormCache() = default;
 
-Status FormCache::prepare() {
-  const uint64_t live = live_bytes_->load();
-  if (live >= limits_.live_bytes) {
+void LiveForms::add(uint64_t tenant, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  by_tenant_[tenant] += bytes;
+  bytes_ += bytes;
+}
+
+void LiveForms::remove(uint64_t tenant, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  bytes_ -= bytes;
+  const auto found = by_tenant_.find(tenant);
+  if ((found->second -= bytes) == 0) by_tenant_.erase(found);
+}
+
+uint64_t LiveForms::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+uint64_t LiveForms::bytes_of(uint64_t tenant) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_tenant_.find(tenant);
+  return found == by_tenant_.end() ? 0 : found->second;
+}
+
+Status FormCache::prepare(uint64_t tenant) {
+  if (const uint64_t live = live_->bytes(); live >= limits_.live_bytes) {
     return resource_exhausted("the forms of live requests hold {} bytes, at most {}", live,
                               limits_.live_bytes);
   }
+  const uint64_t share = (limits_.live_bytes + 1) / 2;
+  if (const uint64_t own = live_->bytes_of(tenant); own >= share) {
+    return resource_exhausted("the forms of a tenant's live requests hold {} bytes, at most {}",
+                              own, share);
+  }
   const std::lock_guard lock(mutex_);
-  if (trie_ != nullptr) return {};
+  if (trie_ != nullptr || !vocabulary_.ok()) return vocabulary_;
   std::vector<std::string> tokens;
   tokens.reserve(vocab_);
   for (TokenId id = 0; id < static_cast<TokenId>(vocab_); ++id) {
     tokens.emplace_back(tokenizer_.is_control(id) ? "" : tokenizer_.bytes(id));
   }
-  SKEIN_ASSIGN(trie_, grammar::TokenTrie::make(std::move(tokens)));
+  for (const TokenId id : markers_) {
+    if (static_cast<uint32_t>(id) < vocab_) tokens[static_cast<size_t>(id)].clear();
+  }
+  auto trie = grammar::TokenTrie::make(std::move(tokens));
+  vocabulary_ = trie.status();
+  if (!trie.ok()) return vocabulary_;
+  trie_ = std::move(*trie);
   trie_bytes_ = trie_->memory_bytes();
   return {};
 }
 
-FormResult<std::shared_ptr<const Form>> FormCache::compile(const FormSpec& spec) {
-  std::string key = key_of(spec);
+FormResult<std::shared_ptr<const Form>> FormCache::compile(const FormSpec& spec, uint64_t tenant) {
+  return compile(
+      key_of(spec), [&] { return rules_of(spec); }, tenant);
+}
+
+FormResult<std::shared_ptr<const Form>> FormCache::compile(std::string key,
+                                                           const MakeRules& make_rules,
+                                                           uint64_t tenant) {
   if (std::shared_ptr<const Form> known = find(key)) {
     meter_->add_hit();
     return known;
   }
   const auto started = std::chrono::steady_clock::now();
-  FormResult<Compiled> compiled = make(spec);
+  FormResult<Compiled> compiled = make(make_rules);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - started;
   meter_->add_compile(static_cast<uint64_t>(took.count()));
   if (!compiled.ok()) {
     meter_->add_refused(compiled.error().code);
     return compiled.error();
   }
-  return keep(std::move(key), std::move(compiled).value());
+  return keep(std::move(key), std::move(compiled).value(), tenant);
 }
 
-FormResult<FormCache::Compiled> FormCache::make(const FormSpec& spec) const {
-  FormResult<FormRules> rules = rules_of(spec);
+FormResult<FormCache::Compiled> FormCache::make(const MakeRules& make_rules) const {
+  FormResult<FormRules> rules = make_rules();
   if (!rules.ok()) return rules.error();
   Compiled out{std::make_shared<Form>(), limits_.automaton_bytes + limits_.mask_bytes};
   out.form->relaxed = std::move(rules->relaxed);
+  out.form->thought = std::move(rules->thought);
   out.form->meter = meter_;
   out.bytes += rules_bytes(rules->rules);
   auto grammar = grammar::compile(
@@ -134,14 +176,14 @@ std::shared_ptr<const Form> FormCache::find(const std::string& key) {
 }
 
 // Where two have compiled the same at a time, the first one counts.
-std::shared_ptr<const Form> FormCache::keep(std::string key, Compiled compiled) {
+std::shared_ptr<const Form> FormCache::keep(std::string key, Compiled compiled, uint64_t tenant) {
   const uint64_t bytes = compiled.bytes + key.size();
-  live_bytes_->fetch_add(bytes);
-  const std::shared_ptr<const Form> form(
-      compiled.form.get(), [held = compiled.form, live = live_bytes_, bytes](const Form*) mutable {
-        held.reset();
-        live->fetch_sub(bytes);
-      });
+  live_->add(tenant, bytes);
+  const std::shared_ptr<const Form> form(compiled.form.get(), [held = compiled.form, live = live_,
+                                                               tenant, bytes](const Form*) mutable {
+    held.reset();
+    live->remove(tenant, bytes);
+  });
   const std::lock_guard lock(mutex_);
   if (const auto found = by_key_.find(key); found != by_key_.end()) return found->second->form;
   if (bytes > limits_.cache_bytes) return form;
@@ -162,7 +204,7 @@ void FormCache::drop_oldest() {
 }
 
 uint64_t FormCache::bytes() const {
-  return trie_bytes_.load() + live_bytes_->load();
+  return trie_bytes_.load() + live_->bytes();
 }
 
 }  // namespace skein

@@ -6,9 +6,22 @@
 #include <vector>
 
 #include "base/log.h"
+#include "dialog/answer_parser.h"
+#include "dialog/find_format.h"
 #include "engine/loading/load_text.h"
 
 namespace skein {
+namespace {
+
+std::shared_ptr<const dialog::ChatFormat> find_chat_format(const WeightSource& source) {
+  const auto text = read_chat_template(source);
+  if (!text.ok()) return std::make_shared<const dialog::ChatFormat>();
+  auto format = dialog::find_format(*text);
+  if (!format.ok()) return std::make_shared<const dialog::ChatFormat>();
+  return std::make_shared<const dialog::ChatFormat>(std::move(*format));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
                                                        const ModelOptions& options,
@@ -20,6 +33,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   model->precision_ = options.precision;
   model->kv_type_ = options.kv_type.value_or(default_kv_type(options.precision));
   model->load_text();
+  model->vectors_ = read_vectors(model->source_, options.vectors);
   model->source_.release();
   auto decoder = Decoder::load(model->source_, *model->backend_,
                                {.limits = options.limits,
@@ -40,9 +54,24 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
         model->sampling_defaults_.stop_ids.push_back(id);
       }
     }
-    model->forms_ = std::make_unique<FormCache>(tokenizer->tokenizer, model->vocab_);
+    model->forms_ = std::make_unique<FormCache>(tokenizer->tokenizer, model->vocab_, FormLimits{},
+                                                model->chat_markers_.tokens());
   }
+  model->load_rank_head();
   return model;
+}
+
+void LoadedModel::load_rank_head() {
+  if (vectors_.kind != VectorKind::kRank) return;
+  Result<RankHead> head = tokenizer_
+                              ? read_rank_head(source_, decoder_->spec(), tokenizer_->tokenizer)
+                              : Result<RankHead>(tokenizer_status_);
+  if (head.ok()) {
+    rank_head_ = std::move(*head);
+  } else {
+    vectors_.kind.reset();
+    vectors_.status = head.status();
+  }
 }
 
 void LoadedModel::load_text() {
@@ -55,6 +84,8 @@ void LoadedModel::load_text() {
   auto chat_template = load_chat_template(source_);
   chat_template_status_ = chat_template.status();
   if (chat_template.ok()) chat_template_.emplace(std::move(*chat_template));
+  chat_format_ = find_chat_format(source_);
+  if (tokenizer_) chat_markers_ = dialog::markers_of(*chat_format_, tokenizer_->tokenizer);
 }
 
 Status check_model(const std::string& path, uint32_t max_context) {
@@ -65,6 +96,8 @@ Status check_model(const std::string& path, uint32_t max_context) {
   (void)read_sampling_defaults(source, ignored);
   (void)load_tokenizer(source).status();
   (void)load_chat_template(source).status();
+  (void)find_chat_format(source);
+  (void)read_vectors(source);
   const Status checked = Decoder::check_source(source, max_context);
   if (checked.ok()) return {};
   return {checked.code(), fmt::format("{}: {}", path, checked.message())};

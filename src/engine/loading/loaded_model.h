@@ -18,8 +18,11 @@
 #include "backend/registry.h"
 #include "base/compute_pool.h"
 #include "base/status.h"
+#include "dialog/chat_format.h"
+#include "dialog/units.h"
 #include "engine/forms/form_cache.h"
 #include "engine/loading/load_text.h"
+#include "engine/loading/vectors.h"
 #include "engine/sampling/sampling_params.h"
 #include "format/weight_source.h"
 #include "model/decoder.h"
@@ -31,8 +34,9 @@ struct ModelOptions : BackendOptions {
   std::optional<KvType> kv_type;  // default_kv_type() if absent
   uint32_t max_context = 0;       // 0: what the model was made for
   DecoderLimits limits;
-  Admit admit;        // as the decoder asks it; may be empty
-  LoadReport report;  // of the progress; may be empty
+  std::optional<VectorKind> vectors;  // that a model makes whose files do not say
+  Admit admit;                        // as the decoder asks it; may be empty
+  LoadReport report;                  // of the progress; may be empty
 };
 
 class LoadedModel {
@@ -66,8 +70,17 @@ class LoadedModel {
   const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
   const Status& chat_template_status() const { return chat_template_status_; }
 
+  // How the model writes calls and thoughts, as its chat template says; never nullptr. Where the
+  // template is broken it is the generic one.
+  const std::shared_ptr<const dialog::ChatFormat>& chat_format() const { return chat_format_; }
+  const dialog::Markers& chat_markers() const { return chat_markers_; }
+
   // The forms that answers may have; nullptr without a tokenizer.
   FormCache* forms() const { return forms_.get(); }
+
+  // The vectors that it can make of a text.
+  const VectorFacts& vectors() const { return vectors_; }
+  const RankHead* rank_head() const { return rank_head_ ? &*rank_head_ : nullptr; }  // of kRank
 
   // Ids below this can be drawn: of the model's vocabulary, those that the tokenizer knows. (Output
   // matrices are often padded.)
@@ -80,6 +93,7 @@ class LoadedModel {
  private:
   explicit LoadedModel(WeightSource source) : source_(std::move(source)) {}
   void load_text();
+  void load_rank_head();
 
   WeightSource source_;  // the decoder reads its mapped bytes
   Precision precision_ = Precision::kDefault;
@@ -91,7 +105,11 @@ class LoadedModel {
   Status tokenizer_status_;
   std::optional<ChatTemplate> chat_template_;
   Status chat_template_status_;
+  std::shared_ptr<const dialog::ChatFormat> chat_format_;
+  dialog::Markers chat_markers_;
   std::unique_ptr<FormCache> forms_;
+  VectorFacts vectors_;
+  std::optional<RankHead> rank_head_;
   uint32_t vocab_ = 0;
   SamplingParams sampling_defaults_;
 };

@@ -124,13 +124,9 @@ void BatchInferenceEngine::apply(Submission& message, TimeUs now) {
     return end_unstarted(id, stream, FinishReason::kError, {});
   }
   try {
-    RequestSpec spec;
+    RequestSpec spec = spec_of(message.request);
     spec.id = id;
-    spec.priority = message.request.priority;
     spec.prompt = message.request.prompt;
-    spec.max_new_tokens = message.request.max_tokens;
-    spec.salt = message.request.salt;
-    spec.ends_when_computed = message.request.wants_hidden;
     spec.plans_ahead = !message.request.form && options_.scheduler.step_drafts == 0;
     spec.deadline = message.deadline;
     live_.emplace(
@@ -252,6 +248,7 @@ void BatchInferenceEngine::commit(StepUnderWay& step, TimeUs ended) {
 // Tokens and ends to the streams. Both come in the order of the plan's segments.
 void BatchInferenceEngine::deliver(StepUnderWay& step, TimeUs now) {
   report_progress(step);
+  step.pool();
   const std::vector<Segment>& segments = step.plan.segments;
   size_t i = 0;
   size_t sample = 0;
@@ -263,7 +260,7 @@ void BatchInferenceEngine::deliver(StepUnderWay& step, TimeUs now) {
   i = 0;
   for (const EndEvent& event : effects_.ended) {
     while (segments[i].request != event.request) ++i;
-    step.live[i]->end.hidden = std::move(step.details[i].hidden);
+    if (event.reason == FinishReason::kStop) step.live[i]->end.hidden = step.live[i]->pooler.take();
     finish(event.request, event.reason, now, step.details[i].status);
   }
 }

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/time.h"
+#include "engine/loop/pooling.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/sampling_params.h"
 #include "sched/types.h"
@@ -28,9 +29,12 @@ struct GenerationRequest {
   bool background = false;        // a line of a batch: nobody waits for it
   TimeUs timeout_us = kNever;     // from submission to the last token
   bool reports_progress = false;  // StreamChunk::computed_tokens moves during prefill
-  // No tokens: it is complete when its prompt is computed, and its end has the hidden state.
-  bool wants_hidden = false;
+  // Other than kNone: no tokens. It is complete when its prompt is computed, and its end has the
+  // hidden states in one vector.
+  Pooling pooling = Pooling::kNone;
   std::shared_ptr<const Form> form = {};  // of the model that it goes to; none: nullptr
+  // With a form that has thoughts: how many tokens they may have in all.
+  std::optional<uint32_t> thought_budget = {};
 };
 
 // The last thing that a stream says.
@@ -45,7 +49,7 @@ struct GenerationEnd {
   TimeUs queue_us = 0;               // until it first ran
   TimeUs prefill_us = 0;             // from there to the first token
   TimeUs decode_us = 0;              // from there to the end
-  std::vector<float> hidden = {};    // with wants_hidden: of the prompt's last token
+  std::vector<float> hidden = {};    // with pooling: the vector; all of it finite
 };
 
 }  // namespace skein

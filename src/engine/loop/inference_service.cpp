@@ -16,10 +16,7 @@ constexpr auto kPatience = std::chrono::seconds(15);
 // What is wrong with a request whatever the state of an engine with this configuration.
 Status check_request(GenerationRequest& request, const SchedulerConfig& config) {
   SKEIN_TRY(request.sampling.validate(config.vocab_size));
-  RequestSpec spec;
-  spec.priority = request.priority;
-  spec.max_new_tokens = request.max_tokens;
-  spec.ends_when_computed = request.wants_hidden;
+  RequestSpec spec = spec_of(request);
   spec.prompt.swap(request.prompt);  // lent, not copied
   Status sound = ContinuousBatchingScheduler::check_spec(config, spec);
   spec.prompt.swap(request.prompt);
@@ -48,6 +45,16 @@ Status enter_queue(QueueDoor& door, const GenerationRequest& request, TimeUs now
 }
 
 }  // namespace
+
+RequestSpec spec_of(const GenerationRequest& request) {
+  RequestSpec spec;
+  spec.priority = request.priority;
+  spec.max_new_tokens = request.max_tokens;
+  spec.salt = request.salt;
+  spec.ends_when_computed = request.pooling != Pooling::kNone;
+  spec.wants_every_row = request.pooling == Pooling::kMean;
+  return spec;
+}
 
 InferenceService::InferenceService(const ServiceOptions& options, uint32_t slots, uint64_t first_id,
                                    const Clock& clock)

@@ -33,6 +33,9 @@
 
 namespace skein {
 
+// What the scheduler is to know of a request, but for its id, its prompt and its deadline.
+RequestSpec spec_of(const GenerationRequest& request);
+
 // Takes a handle's cancel; it outlives the service, and ignores what is not live.
 class RequestCanceller {
  public:

@@ -29,17 +29,31 @@ TimeUs ModelRunner::finish(const StepOutput& output) {
   build();
   const std::lock_guard turn(model_->compute_mutex());
   const TimeUs started = clock_.now();
-  const Rows rows = model_->decoder().forward({tokens_, sequences_, logit_rows_}, *cache_);
+  const Rows rows =
+      model_->decoder().forward({tokens_, sequences_, logit_rows_, wants_hidden_}, *cache_);
   const bool has_peaks = find_peaks(rows);
   HostRows logits;
   if (!has_peaks) logits = model_->backend().read(rows);
   const TimeUs ended = clock_.now();
   sample(logits, output);
-  for (size_t i = 0; i < segments_.size(); ++i) {
-    if (!segments_[i].ends) continue;
-    output.details[i].status = {Code::kUnimplemented, "the decoder gives no hidden state"};
-  }
+  if (wants_hidden_) copy_hidden(output);
   return ended - started;
+}
+
+// Before the next pass over the model, which may be another's, overwrites them.
+void ModelRunner::copy_hidden(const StepOutput& output) const {
+  const HostRows rows = model_->backend().read(model_->decoder().hidden(tokens_.size()));
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    if (!segment.ends && !segment.wants_every_row) continue;
+    const size_t end = size_t{sequences_[i].first_row} + segment.count;
+    SegmentDetails& details = output.details[i];
+    for (size_t row = segment.wants_every_row ? end - segment.count : end - 1; row < end; ++row) {
+      const std::span<const float> values = rows.row(row);
+      details.hidden.insert(details.hidden.end(), values.begin(), values.end());
+    }
+    details.status = check_finite(details.hidden);
+  }
 }
 
 void ModelRunner::build() {
@@ -47,6 +61,9 @@ void ModelRunner::build() {
   sequences_.clear();
   logit_rows_.clear();
   sampling_.clear();
+  wants_hidden_ = std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) {
+    return segment.ends || segment.wants_every_row;
+  });
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Segment& segment = segments_[i];
     SKEIN_CHECK(!segment.token_from_previous, "request {}: a token is awaited that no step samples",

@@ -26,6 +26,7 @@ class ModelRunner final : public StepRunner {
  private:
   void build();
   bool find_peaks(Rows rows);
+  void copy_hidden(const StepOutput& output) const;
   void sample(const HostRows& logits, const StepOutput& output);
   void sample_segment(size_t index, size_t logit, const HostRows& logits, SamplerScratch& scratch,
                       const StepOutput& output) const;
@@ -43,6 +44,7 @@ class ModelRunner final : public StepRunner {
   std::vector<TokenId> tokens_;
   std::vector<Sequence> sequences_;
   std::vector<uint32_t> logit_rows_;
+  bool wants_hidden_ = false;
   struct Sampling {
     size_t segment;
     size_t logit;  // number of its first logit row

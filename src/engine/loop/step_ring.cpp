@@ -24,6 +24,16 @@ StepOutput StepUnderWay::output() {
   return {result.segments(), std::span(details).first(count)};
 }
 
+void StepUnderWay::pool() {
+  for (size_t i = 0; i < live.size(); ++i) {
+    const std::vector<float>& hidden = details[i].hidden;
+    EngineRequest& request = *live[i];
+    if (hidden.empty() || request.ended()) continue;
+    const Segment& segment = plan.segments[i];
+    request.pooler.add(request.request.pooling, segment.start, segment.count, hidden);
+  }
+}
+
 bool StepRing::may_start() {
   return under_way_ == 0 || (under_way_ < steps_.size() && at(under_way_ - 1).runs);
 }

@@ -22,11 +22,13 @@ namespace skein {
 struct EngineRequest : Submission {
   EngineRequest(Submission&& submission, uint32_t vocab)
       : Submission(std::move(submission)),
-        sampler(std::move(request.sampling), vocab, request.prompt, request.form) {
+        sampler(std::move(request.sampling), vocab, request.prompt, request.form,
+                request.thought_budget) {
     end.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   }
 
   RequestSampler sampler;
+  Pooler pooler;
   GenerationEnd end;
   TimeUs started = kNever;  // first admitted
   TimeUs first_token = kNever;
@@ -49,6 +51,8 @@ struct StepUnderWay {
 
   // Empty.
   StepOutput output();
+  // Hidden states to the poolers of their requests.
+  void pool();
 };
 
 class StepRing {

@@ -18,7 +18,9 @@ namespace skein {
 struct SegmentDetails {
   Status status;                      // not ok: the segment failed, and its result does not count
   std::vector<SampledToken> sampled;  // with SamplingParams::logprobs: its tokens
-  std::vector<float> hidden;          // where the segment ends its request: its last row's state
+  // Hidden states, finite: those of all its rows where the segment wants every one, else that of
+  // its last row where it ends its request.
+  std::vector<float> hidden;
 
   void reset() {
     status = {};

@@ -44,19 +44,26 @@ Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
                                                 const OnToken& on_token,
                                                 const std::atomic<bool>* cancel) {
   SKEIN_TRY(check(request));
-  RequestSampler sampler(request.sampling, model_->vocab(), request.prompt, request.form);
   DirectOutcome outcome;
   outcome.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   const TimeUs started = clock_->now();
   outcome.cached_tokens = reuse(request);
-  if (!prefill(request.prompt.subspan(outcome.cached_tokens), cancel)) {
+  const auto rest = request.prompt.subspan(outcome.cached_tokens);
+  if (!prefill(rest, request.pooling, cancel)) {
     outcome.reason = FinishReason::kClient;
     outcome.prefill_us = clock_->now() - started;
     return outcome;
   }
   const TimeUs prefilled = clock_->now();
   outcome.prefill_us = prefilled - started;
+  if (request.pooling != Pooling::kNone) {
+    outcome.hidden = pooler_.take();
+    SKEIN_TRY(check_finite(outcome.hidden));
+    return outcome;
+  }
   const uint32_t room = model_->decoder().max_context() - outcome.prompt_tokens;
+  RequestSampler sampler(request.sampling, model_->vocab(), request.prompt, request.form,
+                         request.thought_budget);
   SKEIN_ASSIGN(outcome.reason, decode(sampler, request.max_tokens.value_or(room), on_token, cancel,
                                       outcome.generated_tokens));
   outcome.decode_us = clock_->now() - prefilled;
@@ -66,7 +73,9 @@ Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
 Status DirectInference::check(const DirectRequest& request) const {
   const std::span<const TokenId> prompt = request.prompt;
   if (prompt.empty()) return invalid_argument("the prompt has 0 tokens; it needs at least 1");
-  if (request.max_tokens == 0U) return invalid_argument("max_tokens is 0; it must be at least 1");
+  const bool samples = request.pooling == Pooling::kNone;
+  if (samples && request.max_tokens == 0U)
+    return invalid_argument("max_tokens is 0; it must be at least 1");
   const uint32_t vocab = model_->decoder().spec().vocab;
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] < 0 || static_cast<uint32_t>(prompt[i]) >= vocab) {
@@ -74,7 +83,7 @@ Status DirectInference::check(const DirectRequest& request) const {
                               vocab);
     }
   }
-  const uint64_t answer = request.max_tokens.value_or(1);
+  const uint64_t answer = samples ? request.max_tokens.value_or(1) : 0;
   if (prompt.size() + answer > model_->decoder().max_context()) {
     return out_of_range("prompt of {} tokens plus {} to generate is {}; the context holds {}",
                         prompt.size(), answer, prompt.size() + answer,
@@ -84,9 +93,10 @@ Status DirectInference::check(const DirectRequest& request) const {
 }
 
 // Drops from the cache what is another tenant's or what the prompt does not begin with, and at
-// least its last token, whose logits are needed. Returns what is left.
+// least its last token, whose logits are needed; all of it where every row is. Returns what is
+// left.
 uint32_t DirectInference::reuse(const DirectRequest& request) {
-  if (request.salt != cached_salt_) cached_.clear();
+  if (request.salt != cached_salt_ || request.pooling == Pooling::kMean) cached_.clear();
   cached_salt_ = request.salt;
   const std::span<const TokenId> prompt = request.prompt;
   const auto differs = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end());
@@ -96,7 +106,7 @@ uint32_t DirectInference::reuse(const DirectRequest& request) {
 }
 
 // Computes tokens that follow the cached ones.
-void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits) {
+void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits, Pooling pooling) {
   const auto start = static_cast<uint32_t>(cached_.size());
   const auto rows = static_cast<uint32_t>(tokens.size());
   const Sequence sequence = {
@@ -111,22 +121,35 @@ void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits
   const Rows logits =
       model_->decoder().forward({.tokens = tokens,
                                  .sequences = std::span(&sequence, 1),
-                                 .logit_rows = std::span(&last, wants_logits ? 1 : 0)},
+                                 .logit_rows = std::span(&last, wants_logits ? 1 : 0),
+                                 .wants_hidden = pooling != Pooling::kNone},
                                 *cache_);
   cached_.insert(cached_.end(), tokens.begin(), tokens.end());
+  if (pooling != Pooling::kNone) pool(pooling, start, rows);
   if (!wants_logits) return;
   // The next pass over the model, which may be another's, overwrites them.
   const std::span<const float> row = model_->backend().read(logits).row(0);
   std::copy(row.begin(), row.end(), logits_.begin());
 }
 
+// Takes the hidden states of the pass that was queued.
+void DirectInference::pool(Pooling pooling, uint32_t start, uint32_t rows) {
+  const HostRows hidden = model_->backend().read(model_->decoder().hidden(rows));
+  std::vector<float> values;
+  for (size_t row = pooling == Pooling::kMean ? 0 : rows - 1; row < rows; ++row) {
+    values.insert(values.end(), hidden.row(row).begin(), hidden.row(row).end());
+  }
+  pooler_.add(pooling, start, rows, values);
+}
+
 // False when it was cancelled.
-bool DirectInference::prefill(std::span<const TokenId> prompt, const std::atomic<bool>* cancel) {
+bool DirectInference::prefill(std::span<const TokenId> prompt, Pooling pooling,
+                              const std::atomic<bool>* cancel) {
   const size_t chunk = model_->decoder().limits().rows;
   while (!prompt.empty()) {
     if (is_set(cancel)) return false;
     const size_t count = std::min(chunk, prompt.size());
-    forward(prompt.first(count), count == prompt.size());
+    forward(prompt.first(count), count == prompt.size() && pooling == Pooling::kNone, pooling);
     prompt = prompt.subspan(count);
   }
   return true;
@@ -145,7 +168,7 @@ Result<FinishReason> DirectInference::decode(RequestSampler& sampler, uint32_t l
     ++generated;
     if (!on_token(token) || token.last) return FinishReason::kStop;
     if (generated >= limit) return FinishReason::kLength;
-    forward(std::span(&token.token, 1), true);
+    forward(std::span(&token.token, 1), true, Pooling::kNone);
   }
 }
 

@@ -5,8 +5,8 @@
 //
 // Gives the tokens that a batch would give. What the cache holds of the request before is used
 // again as far as the new prompt begins with the same tokens and is the same tenant's, which
-// changes time and nothing else. Not thread-safe, but others may use the model meanwhile: each pass
-// takes its turn.
+// changes time and nothing else; a mean over all rows computes all of them. Not thread-safe, but
+// others may use the model meanwhile: each pass takes its turn.
 #pragma once
 
 #include <atomic>
@@ -22,6 +22,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "engine/loading/loaded_model.h"
+#include "engine/loop/pooling.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/sampling_params.h"
 #include "sched/types.h"
@@ -34,6 +35,8 @@ struct DirectRequest {
   std::optional<uint32_t> max_tokens;  // absent: to the end of the context
   Hash128 salt = {};                   // tenant: nothing that another salt left is used again
   std::shared_ptr<const Form> form = {};
+  std::optional<uint32_t> thought_budget = {};  // as in GenerationRequest
+  Pooling pooling = Pooling::kNone;             // other than kNone: a vector, and no tokens
 };
 
 struct DirectOutcome {
@@ -41,8 +44,9 @@ struct DirectOutcome {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // of the prompt: they were in the cache
   uint32_t generated_tokens = 0;
-  TimeUs prefill_us = 0;  // until the first token's logits
-  TimeUs decode_us = 0;   // the rest
+  TimeUs prefill_us = 0;           // until the first token's logits
+  TimeUs decode_us = 0;            // the rest
+  std::vector<float> hidden = {};  // with pooling: the vector
 };
 
 class DirectInference {
@@ -68,8 +72,9 @@ class DirectInference {
   DirectInference(LoadedModel& model, const Clock& clock, std::unique_ptr<KvCache> cache);
   Status check(const DirectRequest& request) const;
   uint32_t reuse(const DirectRequest& request);
-  void forward(std::span<const TokenId> tokens, bool wants_logits);
-  bool prefill(std::span<const TokenId> prompt, const std::atomic<bool>* cancel);
+  void forward(std::span<const TokenId> tokens, bool wants_logits, Pooling pooling);
+  bool prefill(std::span<const TokenId> prompt, Pooling pooling, const std::atomic<bool>* cancel);
+  void pool(Pooling pooling, uint32_t start, uint32_t rows);
   Result<FinishReason> decode(RequestSampler& sampler, uint32_t limit, const OnToken& on_token,
                               const std::atomic<bool>* cancel, uint32_t& generated);
 
@@ -80,6 +85,7 @@ class DirectInference {
   std::vector<TokenId> cached_;  // the tokens whose keys and values the cache holds
   Hash128 cached_salt_;          // whose they are
   std::vector<float> logits_;
+  Pooler pooler_;
   SamplerScratch scratch_;
   std::atomic<TimeUs> step_started_{kNever};
 };

@@ -209,12 +209,11 @@ Result<DirectOutcome> DirectService::generate(const Waiting& waiting,
     ++counters_.scheduler.generated_tokens;
     return !cut;
   };
-  if (request.wants_hidden) return unimplemented("there is no hidden state without batching");
   // Whatever goes wrong in one request, the others are served.
   try {
-    return inference_->generate(
-        {request.prompt, request.sampling, request.max_tokens, request.salt, request.form},
-        on_token, &stop_flag_);
+    return inference_->generate({request.prompt, request.sampling, request.max_tokens, request.salt,
+                                 request.form, request.thought_budget, request.pooling},
+                                on_token, &stop_flag_);
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "out of memory");
   } catch (const std::exception& error) {
@@ -226,7 +225,7 @@ void DirectService::serve_one(const Waiting& request) {
   const TimeUs started = clock_.now();
   std::optional<FinishReason> cut;
   GenerationEnd end;
-  const Result<DirectOutcome> outcome = generate(request, cut, end.status);
+  Result<DirectOutcome> outcome = generate(request, cut, end.status);
   end.queue_us = started - request.arrived;
   const std::lock_guard lock(mutex_);
   if (outcome.ok()) {
@@ -235,6 +234,7 @@ void DirectService::serve_one(const Waiting& request) {
     end.generated_tokens = outcome->generated_tokens;
     end.prefill_us = outcome->prefill_us;
     end.decode_us = outcome->decode_us;
+    end.hidden = std::move(outcome->hidden);
     if (end.reason == FinishReason::kClient) end.reason = stop_reason_.value_or(end.reason);
     if (cut) end.reason = *cut;
   } else {

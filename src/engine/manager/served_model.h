@@ -46,6 +46,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // Tokens of one request, prompt and answer: what the context and the KV pool hold.
   uint64_t max_request_tokens() const;
   uint32_t vocab() const { return parts_.engine.scheduler.vocab_size; }
+  uint32_t max_batch() const { return parts_.engine.scheduler.max_batch; }
   uint64_t weight_bytes() const { return parts_.weight_bytes; }
   uint64_t kv_bytes() const { return parts_.kv_bytes; }
   uint64_t memory_bytes() const {  // all that it takes

@@ -90,12 +90,13 @@ void TokenCounts::grow() {
 }
 
 RequestSampler::RequestSampler(SamplingParams params, uint32_t vocab,
-                               std::span<const TokenId> prompt, std::shared_ptr<const Form> form)
+                               std::span<const TokenId> prompt, std::shared_ptr<const Form> form,
+                               std::optional<uint32_t> thought_budget)
     : params_(std::move(params)), vocab_(vocab), first_stop_(prompt.size() + params_.min_tokens) {
   if (form != nullptr) {
     SKEIN_CHECK(form->grammar->trie().size() == vocab, "a form of {} tokens, a vocabulary of {}",
                 form->grammar->trie().size(), vocab);
-    form_.reset(new InForm{FormPlace(std::move(form))});
+    form_.reset(new InForm{FormPlace(std::move(form), thought_budget)});
   }
   sort_unique(params_.allowed);
   sort_unique(params_.banned);
@@ -178,17 +179,33 @@ Status RequestSampler::draw_in_form(std::span<const float> row, uint32_t positio
 
 Status RequestSampler::draw_at(FormPlace& place, std::span<const float> row, uint32_t position,
                                SamplerScratch& scratch, SampledToken& out) const {
-  SKEIN_ASSIGN(const Argmax peak, fit_form(place, row, position, scratch));
-  if (peak.value == kOut) {
-    if (!place.may_end()) {
-      return invalid_argument(
-          "none of the tokens that the form allows may be drawn: they are "
-          "banned, not allowed or impossible");
+  const bool stops = !params_.ignore_eos && position >= first_stop_ && place.may_end();
+  const grammar::TokenMask* mask = nullptr;
+  const auto make_mask = [&] {
+    if (mask == nullptr && !place.failed()) mask = place.mask();
+    return mask != nullptr;
+  };
+  out.token = place.forced();
+  if (out.token == kNoToken) {
+    if (params_.temperature > 0 && !make_mask()) return too_much_work();
+    if (mask == nullptr || mask->is_free()) {
+      out.token = draw_unmasked(place, row, position, stops, scratch);
     }
-    out.stop = true;  // without a token
-    return {};
   }
-  out.token = draw(row, peak, position, scratch);
+  if (out.token == kNoToken) {
+    if (!make_mask()) return too_much_work();
+    SKEIN_ASSIGN(const Argmax peak, apply_mask(*mask, stops, row, scratch));
+    if (peak.value == kOut) {
+      if (!place.may_end()) {
+        return invalid_argument(
+            "none of the tokens that the form allows may be drawn: they are "
+            "banned, not allowed or impossible");
+      }
+      out.stop = true;  // without a token
+      return {};
+    }
+    out.token = draw(row, peak, position, scratch);
+  }
   out.stop = is_stop(out.token);
   if (out.stop) return {};
   form_->next = place;
@@ -200,22 +217,23 @@ Status RequestSampler::draw_at(FormPlace& place, std::span<const float> row, uin
   return {};
 }
 
-// The largest logit of what the form allows, which becomes `row`. Where the likeliest token is
-// wanted and allowed it is the largest of them, too, the lowest id among equals as well, so the
-// rest need not be known.
-Result<Argmax> RequestSampler::fit_form(FormPlace& place, std::span<const float>& row,
-                                        uint32_t position, SamplerScratch& scratch) const {
-  const bool stops = !params_.ignore_eos && position >= first_stop_ && place.may_end();
-  if (params_.temperature == 0) {
-    const Argmax peak = scratch.scan_.argmax(row);
-    const auto token = static_cast<TokenId>(peak.index);
-    if (peak.all_finite && peak.value != kOut && (is_stop(token) ? stops : place.allows(token))) {
-      return peak;
-    }
-  }
-  const grammar::TokenMask* mask = place.failed() ? nullptr : place.mask();
-  if (mask == nullptr) return too_much_work();
-  copy_allowed(row, *mask, scratch.masked_);
+// A token that the form allows, drawn from all of them; kNoToken where it allows another one only.
+// Of a greedy draw it is the largest of those that are allowed, too, the lowest id among equals as
+// well, so the rest need not be known; where nearly all are allowed none is worth a mask.
+TokenId RequestSampler::draw_unmasked(const FormPlace& place, std::span<const float> row,
+                                      uint32_t position, bool stops,
+                                      SamplerScratch& scratch) const {
+  const Argmax peak = scratch.scan_.argmax(row);
+  if (!peak.all_finite || peak.value == kOut) return kNoToken;
+  const TokenId token = draw(row, peak, position, scratch);
+  return (is_stop(token) ? stops : place.allows(token)) ? token : kNoToken;
+}
+
+// The largest logit of what the form allows, which becomes `row`.
+Result<Argmax> RequestSampler::apply_mask(const grammar::TokenMask& mask, bool stops,
+                                          std::span<const float>& row,
+                                          SamplerScratch& scratch) const {
+  copy_allowed(row, mask, scratch.masked_);
   if (!params_.ignore_eos) {
     for (const TokenId id : params_.stop_ids) {
       const auto at = static_cast<size_t>(id);

@@ -96,9 +96,10 @@ class SamplerScratch {
 class RequestSampler {
  public:
   // `params` are valid for `vocab`, which is the form's, too. The prompt counts for the repetition
-  // penalty. No form: any token may be drawn.
+  // penalty. No form: any token may be drawn. `thought_budget` as FormPlace takes it.
   RequestSampler(SamplingParams params, uint32_t vocab, std::span<const TokenId> prompt,
-                 std::shared_ptr<const Form> form = nullptr);
+                 std::shared_ptr<const Form> form = nullptr,
+                 std::optional<uint32_t> thought_budget = {});
 
   const SamplingParams& params() const { return params_; }
 
@@ -130,8 +131,10 @@ class RequestSampler {
                       std::span<const TokenId> ahead, SampledToken& out) const;
   Status draw_at(FormPlace& place, std::span<const float> row, uint32_t position,
                  SamplerScratch& scratch, SampledToken& out) const;
-  Result<Argmax> fit_form(FormPlace& place, std::span<const float>& row, uint32_t position,
-                          SamplerScratch& scratch) const;
+  TokenId draw_unmasked(const FormPlace& place, std::span<const float> row, uint32_t position,
+                        bool stops, SamplerScratch& scratch) const;
+  Result<Argmax> apply_mask(const grammar::TokenMask& mask, bool stops, std::span<const float>& row,
+                            SamplerScratch& scratch) const;
   TokenId draw(std::span<const float> row, const Argmax& peak, uint32_t position,
                SamplerScratch& scratch) const;
   bool holds_off_stops(uint32_t position) const;

@@ -82,6 +82,18 @@ TEST_F(FormTest, WhatRequestsHoldIsBoundedToo) {
   EXPECT_TRUE(cache.prepare().ok());
 }
 
+TEST_F(FormTest, OneTenantCannotHoldAllThatFormsMayTake) {
+  FormCache cache(tokenizer_, kTinyTokens, {.cache_bytes = 0, .live_bytes = uint64_t{4} << 20});
+  ASSERT_TRUE(cache.prepare(1).ok());
+  auto held = cache.compile(regex_form("a"), 1).value();
+  const Status own = cache.prepare(1);
+  EXPECT_EQ(own.code(), Code::kResourceExhausted);
+  EXPECT_THAT(own.message(), HasSubstr("a tenant's"));
+  EXPECT_TRUE(cache.prepare(2).ok()) << "what one holds is not taken from another";
+  held.reset();
+  EXPECT_TRUE(cache.prepare(1).ok());
+}
+
 TEST(FormCacheTest, AVocabularyThatCannotWriteEveryByteHasNoForms) {
   nlohmann::json tokenizer = nlohmann::json::parse(tiny_tokenizer());
   nlohmann::json& vocab = tokenizer["model"]["vocab"];

@@ -1,4 +1,4 @@
-// Drafts and hidden state with a real model.
+// Drafts with a real model.
 #include <gtest/gtest.h>
 
 #include "engine/drafting_runner.h"
@@ -36,19 +36,6 @@ TEST_F(ManagerTest, DraftsSaveStepsAndChangeNoTokenOfARealModel) {
   RequestHandle handle = guessing->submit(wanted, {}).value();
   EXPECT_EQ(read(handle).tokens, expected);
   EXPECT_LT(guessing->snapshot().scheduler.steps, 20U);
-}
-
-TEST_F(ManagerTest, RequestsForHiddenStateFailWithAndWithoutBatching) {
-  start();
-  ModelLease batched = manager_->acquire("a").value();
-  change_ = [](ServedModelParts& parts) { parts.engine.scheduler.max_batch = 0; };
-  ModelLease direct = manager_->acquire("b").value();
-  for (ModelLease* lease : {&batched, &direct}) {
-    GenerationRequest wanted = request(20, 40, 5);
-    wanted.wants_hidden = true;
-    RequestHandle handle = (*lease)->submit(std::move(wanted), {}).value();
-    EXPECT_EQ(read(handle).end.status.code(), Code::kUnimplemented);
-  }
 }
 
 }  // namespace

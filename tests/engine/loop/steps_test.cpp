@@ -224,13 +224,38 @@ TEST_F(StepsTest, ARequestForHiddenStateHasNoTokens) {
   start();
   GenerationRequest wanted = request(100, 1);
   wanted.max_tokens = {};
-  wanted.wants_hidden = true;
+  wanted.pooling = Pooling::kLast;
   auto handle = engine_->submit(std::move(wanted), {});
   ASSERT_TRUE(handle.ok()) << handle.message();
   const Answer answer = read(*handle);
   EXPECT_THAT(answer.tokens, ::testing::IsEmpty());
   EXPECT_EQ(answer.end.reason, FinishReason::kStop);
   EXPECT_THAT(answer.end.hidden, ::testing::ElementsAre(1, 100 - 64)) << "of its last chunk";
+}
+
+// Rows have their position in the second column, so that its mean tells which ones counted.
+TEST_F(StepsTest, AMeanHasEveryRowOnceAfterAPreemptionToo) {
+  options_.scheduler.pool_blocks = 8;
+  start();
+  hang(true);
+  GenerationRequest wanted = request(200, 1);
+  wanted.pooling = Pooling::kMean;
+  wanted.priority = Priority::LOW;
+  auto mean = engine_->submit(wanted, {});
+  wait_for_step(1);
+  GenerationRequest urgent = request(180, 1);
+  urgent.priority = Priority::HIGH;
+  auto other = engine_->submit(std::move(urgent), {});
+  hang(false);
+  EXPECT_EQ(read(*other).end.reason, FinishReason::kLength);
+  const Answer answer = read(*mean);
+  EXPECT_EQ(answer.end.preemptions, 1U);
+  EXPECT_THAT(answer.end.hidden, ::testing::ElementsAre(1, 99.5F));
+  // Nothing of it was left in the prefix cache, nor is anything taken from there.
+  auto again = engine_->submit(std::move(wanted), {});
+  const Answer warm = read(*again);
+  EXPECT_EQ(warm.end.cached_tokens, 0U);
+  EXPECT_THAT(warm.end.hidden, ::testing::ElementsAre(3, 99.5F));
 }
 
 // The real sampling is the runner's; here it is enough that nothing is planned ahead.
