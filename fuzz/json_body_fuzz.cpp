@@ -1,12 +1,15 @@
 // Any bytes as the body of every endpoint: a request or an error that names its field, and answers
 // that are JSON whatever the text is.
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/check.h"
 #include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
+#include "server/api/responses_request.h"
 #include "server/api/text_requests.h"
+#include "server/api/vector_requests.h"
 #include "server/batch/batch_request.h"
 #include "server/json.h"
 
@@ -41,10 +44,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(std::move(chat));
   check(parse_completion_request(body));
   check(parse_messages_request(body, true));
+  auto response = parse_responses_request(body, false);
+  if (response.ok()) {
+    SKEIN_CHECK(!response->messages.empty(), "no messages");
+    const std::string echo = "{" + *response->options.echo + "}";
+    SKEIN_CHECK(json::parse(echo).index() == 0, "an answer that is not JSON");
+  }
+  check(std::move(response));
   check(parse_tokenize_request(body));
   check(parse_detokenize_request(body));
   check(parse_apply_template_request(body));
-  check(parse_embeddings_request(body));
+  check(parse_embedding_request(body));
+  check(parse_rerank_request(body));
   check(parse_batch_request(body));
   const ParsedLine line = parse_batch_line(body, kBatchChatUrl);
   SKEIN_CHECK(!line.problems.empty() || line.body.is_object(), "a line without a body");

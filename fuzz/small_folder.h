@@ -33,6 +33,7 @@ class SmallFolder {
   void write(const char* name, std::string_view bytes) const {
     std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
   }
+  const std::string& path() const { return path_; }
   Result<WeightSource> open() const { return open_model(path_); }
 
  private:

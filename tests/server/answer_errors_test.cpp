@@ -40,6 +40,10 @@ TEST(AnswerErrors, AfterAKeepaliveAreAFrameOfTheStream) {
   const std::string message = failed_load("/v1/messages", chat, "\"ping\"");
   EXPECT_NE(message.find("event: error\n"), std::string::npos) << message;
   EXPECT_NE(message.find("\"overloaded_error\""), std::string::npos) << message;
+  const std::string response = failed_load("/v1/responses", {{"input", "Hi"}}, ": keepalive\n\n");
+  EXPECT_NE(response.find("event: error\ndata: {\"type\":\"error\""), std::string::npos)
+      << response;
+  EXPECT_NE(response.find("\"model_load_failed\""), std::string::npos) << response;
   const std::string completion =
       failed_load("/v1/completions", {{"prompt", "Hi"}}, ": keepalive\n\n");
   EXPECT_NE(completion.find("\"model_load_failed\""), std::string::npos) << completion;

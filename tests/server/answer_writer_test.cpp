@@ -37,6 +37,15 @@ class Written {
     writer_->write(out, choice, AnswerContent{text, tokens, logprobs}, now);
     return *this;
   }
+  template <class Part>
+  Written& part(const Part& what, uint32_t choice = 0) {
+    writer_->write(out, choice, what, kFigures);
+    return *this;
+  }
+  Written& hidden(std::vector<TokenId> tokens) {
+    writer_->pass(out, 0, {tokens}, kFigures);
+    return *this;
+  }
   Written& finish(FinishReason reason, std::string_view stop = {}, uint32_t choice = 0) {
     AnswerEnd end{{}, stop};
     end.how.reason = reason;
@@ -203,7 +212,7 @@ event: content_block_stop
 data: {"type":"content_block_stop","index":0}
 
 event: message_delta
-data: {"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"END"},"usage":{"output_tokens":4}}
+data: {"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"END"},"usage":{"input_tokens":2,"cache_creation_input_tokens":0,"cache_read_input_tokens":8,"output_tokens":4}}
 
 event: message_stop
 data: {"type":"message_stop"}
@@ -255,6 +264,90 @@ TEST(AnswerErrors, OfBothDialects) {
   }
   EXPECT_EQ(from_status(data_loss("/secret/path at 0x7fff")).message, "The server failed.");
   EXPECT_EQ(from_status(out_of_range("both numbers")).code, "context_length_exceeded");
+}
+
+// A thought, a text and two calls, the second of a custom tool.
+Written& write_calls(Written& to) {
+  return to.part(AnswerReasoning{"hm\"", {}})
+      .content("ok")
+      .part(AnswerCallBegin{0, "call_1", "f", false, {}})
+      .part(AnswerArguments{0, "{\"a\": ", {}})
+      .part(AnswerArguments{0, "1}", {}})
+      .part(AnswerCallEnd{0, {}})
+      .part(AnswerCallBegin{1, "call_2", "g", true, {}})
+      .part(AnswerArguments{1, "x\n", {}})
+      .part(AnswerCallEnd{1, {}})
+      .finish(FinishReason::kToolCalls);
+}
+
+TEST(OpenAiAnswer, AWholeChatWithCalls) {
+  Written chat(AnswerKind::kChat, {});
+  EXPECT_THAT(
+      write_calls(chat).end(),
+      HasSubstr(
+          R"("message":{"role":"assistant","content":"ok","reasoning_content":"hm\"","refusal":null,)"
+          R"("tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}},)"
+          R"({"id":"call_2","type":"custom","custom":{"name":"g","input":"x\n"}}]},)"
+          R"("logprobs":null,"finish_reason":"tool_calls")"));
+  AnswerOptions hidden;
+  hidden.include_reasoning = false;
+  Written alone(AnswerKind::kChat, hidden);
+  alone.part(AnswerReasoning{"hm", {}}).part(AnswerCallBegin{0, "call_1", "f", false, {}});
+  const std::string answer = alone.finish(FinishReason::kLength).end();
+  EXPECT_THAT(answer, HasSubstr(R"("content":null,"refusal":null,"tool_calls":[{"id":"call_1",)"));
+  EXPECT_THAT(answer, HasSubstr(R"("function":{"name":"f","arguments":""}}])"));
+}
+
+TEST(OpenAiAnswer, AStreamedChatWithCalls) {
+  Written chat(AnswerKind::kChat, streamed());
+  const std::string frames = write_calls(chat).end();
+  size_t at = 0;
+  for (
+      const char* delta :
+      {R"({"role":"assistant","content":""})", R"({"reasoning_content":"hm\""})",
+       R"({"content":"ok"})",
+       R"({"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":""}}]})",
+       R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"a\": "}}]})",
+       R"({"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]})",
+       R"({"tool_calls":[{"index":1,"id":"call_2","type":"custom","custom":{"name":"g","input":""}}]})",
+       R"({"tool_calls":[{"index":1,"custom":{"input":"x\n"}}]})",
+       R"({},"logprobs":null,"finish_reason":"tool_calls")"}) {
+    const size_t found = frames.find(std::string("\"delta\":") + delta, at);
+    ASSERT_NE(found, std::string::npos) << delta << frames;
+    at = found + 1;
+  }
+  EXPECT_EQ(frames.find("\"delta\":", at), std::string::npos);
+}
+
+TEST(OpenAiAnswer, OldWordsAndHiddenTokens) {
+  AnswerOptions old;
+  old.as_function_call = true;
+  old.return_token_ids = true;
+  const auto write = [](Written& to) -> Written& {
+    return to.hidden({7})
+        .part(AnswerCallBegin{0, "call_1", "f", false, {}})
+        .part(AnswerArguments{0, "{}", {}})
+        .finish(FinishReason::kToolCalls);
+  };
+  Written whole(AnswerKind::kChat, old);
+  const std::string answer = write(whole).end();
+  EXPECT_THAT(answer, HasSubstr(R"("function_call":{"name":"f","arguments":"{}"}},)"));
+  EXPECT_THAT(answer, HasSubstr(R"("finish_reason":"function_call","token_ids":[7])"));
+  old.stream = true;
+  Written stream(AnswerKind::kChat, old);
+  const std::string frames = write(stream).end();
+  EXPECT_THAT(frames, HasSubstr(R"("delta":{"function_call":{"name":"f","arguments":""}})"));
+  EXPECT_THAT(frames, HasSubstr(R"("delta":{"function_call":{"arguments":"{}"}})"));
+  EXPECT_THAT(frames,
+              HasSubstr(R"("delta":{},"logprobs":null,"finish_reason":null,"token_ids":[7])"));
+}
+
+TEST(OpenAiAnswer, ThoughtsAreCounted) {
+  Written chat(AnswerKind::kChat, {});
+  chat.content("x").finish(FinishReason::kStop);
+  std::string out;
+  chat.writer().end(out, {{10, 4, 8, 3}, {}});
+  EXPECT_THAT(out, HasSubstr(R"("completion_tokens_details":{"reasoning_tokens":3})"));
 }
 
 }  // namespace

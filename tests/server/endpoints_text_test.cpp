@@ -1,4 +1,4 @@
-// /tokenize, /detokenize, /apply-template, count_tokens, /v1/embeddings, /v1/models.
+// /tokenize, /detokenize, /apply-template, count_tokens, input_tokens, /v1/models.
 #include <fstream>
 #include <gtest/gtest.h>
 
@@ -61,6 +61,8 @@ TEST(TextEndpoints, TheTemplateIsWhatTokenizeAndCountTokensCount) {
   const HttpAnswer count =
       live.post("/v1/messages/count_tokens", {{"model", "tiny"}, {"messages", messages}});
   EXPECT_EQ(count.json, Json({{"input_tokens", tokens.json["count"]}}));
+  EXPECT_EQ(live.post("/v1/responses/input_tokens", {{"input", "Hello"}}).json,
+            Json({{"object", "response.input_tokens"}, {"input_tokens", tokens.json["count"]}}));
   const HttpAnswer answer = live.post(
       "/v1/chat/completions", {{"messages", messages}, {"max_tokens", 1}, {"model", "tiny"}});
   EXPECT_EQ(answer.json["usage"]["prompt_tokens"], tokens.json["count"]) << answer.text;
@@ -87,12 +89,9 @@ TEST(TextEndpoints, WrongInputNamesItsField) {
 TEST(TextEndpoints, ModelsThatAreNotThere) {
   LiveServer live;
   live.start();
-  for (const char* path : {"/tokenize", "/v1/embeddings"}) {
-    const HttpAnswer unknown =
-        live.post(path, {{"prompt", "x"}, {"input", "x"}, {"model", "nobody"}});
-    EXPECT_EQ(unknown.status, 404) << path;
-    EXPECT_EQ(unknown.error_code(), "\"model_not_found\"");
-  }
+  const HttpAnswer unknown = live.post("/tokenize", {{"prompt", "x"}, {"model", "nobody"}});
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.error_code(), "\"model_not_found\"");
   EXPECT_EQ(live.post("/v1/messages/count_tokens",
                       {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"model", "nobody"}})
                 .json["error"]["type"],
@@ -102,9 +101,6 @@ TEST(TextEndpoints, ModelsThatAreNotThere) {
   EXPECT_EQ(broken.error_code(), "\"model_load_failed\"");
   EXPECT_NE(broken.head.find("Retry-After: "), std::string::npos) << broken.head;
   EXPECT_EQ(broken.text.find(live.folder().path()), std::string::npos) << "a path leaks";
-  EXPECT_EQ(live.post("/v1/embeddings", {{"input", "x"}}).error_code(), "\"not_supported\"");
-  EXPECT_EQ(live.post("/v1/embeddings", {{"input", "x"}}).status, 501);
-  EXPECT_EQ(live.post("/v1/embeddings", Json::object()).status, 400);
 }
 
 // The client is told what the model lacks; why is for the log, for it may name paths.

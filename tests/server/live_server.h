@@ -121,6 +121,7 @@ class LiveServer {
 
   // Before start().
   ServerSettings settings;
+  ServingOptions& serving() { return serving_; }
   std::function<void(const std::string& model)> before_load;  // on the thread that loads
 
   HttpAnswer get(std::string_view path, std::string_view key = {}) {

@@ -199,7 +199,9 @@ TEST(Routes, NewWorkIsRefusedWhileTheServerDrains) {
                                             "POST /v1/completions",
                                             "POST /v1/batch/completions",
                                             "POST /v1/messages",
+                                            "POST /v1/responses",
                                             "POST /v1/embeddings",
+                                            "POST /v1/rerank",
                                             "POST /v1/files",
                                             "POST /v1/batches",
                                             "POST /admin/models/load"};

@@ -27,7 +27,8 @@ std::vector<TextRoute> text_routes() {
   return {{"/tokenize", {{"prompt", "Hello"}}},
           {"/detokenize", {{"tokens", {70, 71}}}},
           {"/apply-template", kChat},
-          {"/v1/messages/count_tokens", count}};
+          {"/v1/messages/count_tokens", count},
+          {"/v1/responses/input_tokens", {{"input", "Hello"}}}};
 }
 
 TEST(TextLimits, TextWorkCountsAsRequestsOfTheKeysMinute) {
@@ -78,6 +79,8 @@ TEST(TextLimits, TextThatCannotFitIsRefusedUnread) {
   refused("/tokenize", chat, "prompt");
   chat["model"] = "tiny";
   refused("/v1/messages/count_tokens", chat, "messages");
+  refused("/v1/responses/input_tokens", {{"input", beyond}}, "\"input\"");
+  refused("/v1/responses", {{"input", beyond}}, "\"input\"");
 }
 
 TEST(TextLimits, MoreTokensThanAContextAreNotTurnedIntoText) {

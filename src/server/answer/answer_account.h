@@ -53,6 +53,8 @@ class AnswerAccount {
   void set_model(std::string model) { about_.model = std::move(model); }
   void begin_choice() { ++about_.choices; }
   void add_tokens(uint32_t choice, uint64_t tokens);
+  void add_reasoning_tokens(uint64_t tokens) { usage_.reasoning_tokens += tokens; }  // of those
+  void add_call(std::string_view format) { books_.metrics.on_tool_call(about_.model, format); }
   // `counts_prompt`: of the choices of one prompt, one.
   void end_choice(uint32_t choice, const GenerationEnd& end, bool counts_prompt);
 

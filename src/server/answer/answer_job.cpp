@@ -8,27 +8,20 @@
 
 #include "base/log.h"
 #include "base/patience.h"
+#include "base/rng.h"
+#include "server/answer/job_parts.h"
 #include "server/api/form_fields.h"
 #include "server/store/random.h"
 
 namespace skein {
 namespace {
 
-api::Error cancelled_error() {
-  return {.status = 499, .message = "The request was cancelled.", .code = "cancelled"};
-}
-
 api::AnswerOptions take_options(AnswerRequest& request) {
   return std::visit([](auto& of_kind) { return std::move(of_kind.options); }, request);
 }
 
 FinishedRequest describe(const Call& call, const std::string& id, bool stream) {
-  FinishedRequest about;
-  about.id = id;
-  about.request_id = call.request.request_id;
-  about.route = call.route->pattern;
-  about.key_name = call.principal->name;
-  about.priority = call.priority;
+  FinishedRequest about = describe_call(call, id);
   about.streamed = stream;
   return about;
 }
@@ -110,16 +103,18 @@ void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) try {
   }
   if (cancelled) return fail(cancelled_error());
   const ServedModel& served = **lease_;
-  if (const auto error = take_form()) return fail(*error);
-  api::Parsed<std::vector<PromptTokens>> prompts = make_prompts(context_, served, request_);
+  auto prompts = make_prompts(context_, served, request_, kind_.prompt_field);
   if (!prompts.ok()) return fail(prompts.error());
+  if (const auto error = take_shape(prompts->front())) return fail(*error);
   wanted_choices_ = static_cast<uint32_t>(prompts->size() * wanted_.n);
   if (const auto error = check(*prompts)) return fail(*error);
-  output_.set_writer(kind_.make_writer({.identity = identity_,
-                                        .wanted = wanted_,
-                                        .tokenizer = served.model().tokenizer()->tokenizer,
-                                        .choices = wanted_choices_,
-                                        .prompt_ids = prompts->front().ids}));
+  output_.set_writer(kind_.make_writer(
+      {.identity = identity_,
+       .wanted = wanted_,
+       .tokenizer = served.model().tokenizer()->tokenizer,
+       .choices = wanted_choices_,
+       .prompt_ids = prompts->front().ids,
+       .sampling = wanted_.sampling_params(served.model().sampling_defaults(), seed_)}));
   if (const Status status = submit_choices(*prompts); !status.ok()) {
     return fail(submit_error(status));
   }
@@ -133,18 +128,19 @@ void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) try {
 }
 
 // Compiles what the answer must look like, and says what of it cannot be enforced.
-std::optional<api::Error> AnswerJob::take_form() {
-  if (!wanted_.form) return std::nullopt;
+std::optional<api::Error> AnswerJob::take_shape(const PromptTokens& prompt) {
   if (wanted_.timeout_us && context_.clock.now() - arrived_us_ >= *wanted_.timeout_us) {
     return api::deadline_exceeded();
   }
-  auto form = make_form(**lease_, wanted_.form);
-  if (!form.ok()) return form.error();
+  auto shape = make_shape(**lease_, request_, wanted_, prompt, tenant());
+  if (!shape.ok()) return shape.error();
   const std::lock_guard lock(mutex_);
-  form_of_answer_ = std::move(*form);
-  wanted_.form->spec = {};  // its text is as long as the request
-  if (form_of_answer_->relaxed.empty()) return std::nullopt;
-  output_.add_header({"x-skein-relaxed", api::relaxed_header(form_of_answer_->relaxed)});
+  shape_ = std::move(*shape);
+  if (wanted_.form) wanted_.form->spec = {};  // its text is as long as the request
+  wanted_.sampling.banned.insert(wanted_.sampling.banned.end(), shape_.banned.begin(),
+                                 shape_.banned.end());
+  if (!shape_.form || shape_.form->relaxed.empty()) return std::nullopt;
+  output_.add_header({"x-skein-relaxed", api::relaxed_header(shape_.form->relaxed)});
   return std::nullopt;
 }
 
@@ -178,9 +174,7 @@ Status AnswerJob::submit_choices(const std::vector<PromptTokens>& prompts) {
     SKEIN_ASSIGN(
         auto completion,
         Completion::start(served, request_of(prompt, index, sampling, on_account),
-                          {.decode = {.skip_special = wanted_.skip_special_tokens},
-                           .stops = wanted_.stop,
-                           .prefix = prompt.echo},
+                          reading(shape_, wanted_, prompt, mix64(seed_ ^ index)),
                           [self = shared_from_this()] { self->context_.delivery.post(self); }));
     const std::lock_guard lock(mutex_);
     Choice& choice = choices_.emplace_back();
@@ -211,16 +205,14 @@ GenerationRequest AnswerJob::request_of(const PromptTokens& prompt, uint32_t ind
   if (wanted_.timeout_us) {
     request.timeout_us = *wanted_.timeout_us - (context_.clock.now() - arrived_us_);
   }
-  request.form = form_of_answer_;
+  request.form = shape_.form;
+  request.thought_budget = shape_.thought_budget;
   request.reports_progress = wanted_.return_progress && wanted_.stream;
   return request;
 }
 
-// A tenant is a key, also where prefixes are shared. Lines of its batches are another tenant: they
-// take nothing of what the key itself may have waiting.
 uint64_t AnswerJob::tenant() const {
-  const uint64_t key = call_.principal->salt.low;
-  return is_background_ ? ~key : key;
+  return tenant_of(*call_.principal, is_background_);
 }
 
 void AnswerJob::advance() {
@@ -267,6 +259,8 @@ template <class Part>
 void AnswerJob::write_part(const Choice& choice, const Part& part) {
   if constexpr (requires { part.tokens; }) {
     account_.add_tokens(choice.index, part.tokens.size());
+    if (std::is_same_v<Part, AnswerReasoning>) account_.add_reasoning_tokens(part.tokens.size());
+    if (std::is_same_v<Part, AnswerCallEnd>) account_.add_call(shape_.call_format);
     api::Figures now{account_.usage()};
     if (wanted_.timings_per_token) now.timings = account_.timings();
     output_.write(choice.index, part, now);
@@ -289,25 +283,13 @@ bool AnswerJob::finish_choice(Choice& choice, const AnswerEnd& end) {
 
 // Why a choice did not end well; nothing when it did.
 std::optional<api::Error> AnswerJob::failure(const GenerationEnd& end) {
-  switch (end.reason) {
-    case FinishReason::kStop:
-    case FinishReason::kLength:
-    case FinishReason::kToolCalls:
-      return std::nullopt;
-    case FinishReason::kTimedOut:
-      return api::deadline_exceeded();
-    case FinishReason::kDrained:
-      return api::draining(1);
-    case FinishReason::kClient:
-      return cancelled_error();
-    case FinishReason::kError:
-      break;
+  if (auto early = early_end(end.reason)) return early;
+  if (end.reason != FinishReason::kError) return std::nullopt;
+  if (shape_.form && end.status.code() == Code::kInvalidArgument) {
+    return api::constraint_conflict(shape_.form_field);
   }
-  if (wanted_.form && end.status.code() == Code::kInvalidArgument) {
-    return api::constraint_conflict(wanted_.form->field);
-  }
-  if (wanted_.form && end.status.code() == Code::kOutOfRange) {
-    return api::form_too_complex(wanted_.form->field, end.status.message());
+  if (shape_.form && end.status.code() == Code::kOutOfRange) {
+    return api::form_too_complex(shape_.form_field, end.status.message());
   }
   log_error("{} failed: {}", identity_.id, end.status.message());
   return submit_error(end.status);
@@ -315,25 +297,7 @@ std::optional<api::Error> AnswerJob::failure(const GenerationEnd& end) {
 
 // Tells the client why the engine refused the request, or failed.
 api::Error AnswerJob::submit_error(const Status& status) {
-  ServedModel& served = **lease_;
-  if (status.code() == Code::kResourceExhausted) {
-    if (const auto retry_us = served.share_retry_us(tenant(), wanted_choices_)) {
-      account_.reject(Rejection::kTenantShare);
-      const auto retry_s = static_cast<uint64_t>((*retry_us + kUsPerSecond - 1) / kUsPerSecond);
-      return api::share_full(status.message(), std::clamp<uint64_t>(retry_s, 1, 60));
-    }
-    account_.reject(Rejection::kQueueFull);
-    uint32_t waiting = 0;
-    for (const uint32_t of_class : served.snapshot().scheduler.waiting) waiting += of_class;
-    return api::queue_full(context_.metrics.retry_after_s(identity_.model, waiting));
-  }
-  if (status.code() == Code::kUnavailable) {
-    account_.reject(Rejection::kUnavailable);
-    if (served.snapshot().state == EngineState::kHung) return api::engine_hung(1);
-  }
-  // The engine's time ran out, not the client's: a step hangs.
-  if (status.code() == Code::kDeadlineExceeded) return api::engine_hung(1);
-  return api::from_status(status);
+  return engine_error(context_, **lease_, account_, tenant(), wanted_choices_, status);
 }
 
 void AnswerJob::complete() {

@@ -53,7 +53,7 @@ class AnswerJob final : public Deliverable,
 
   void on_model(Result<ModelLease> lease, bool at_once);
   void submit(const std::shared_ptr<ModelLease>& lease);
-  std::optional<api::Error> take_form();
+  std::optional<api::Error> take_shape(const PromptTokens& prompt);
   std::optional<api::Error> check(const std::vector<PromptTokens>& prompts);
   Status submit_choices(const std::vector<PromptTokens>& prompts);
   GenerationRequest request_of(const PromptTokens& prompt, uint32_t index,
@@ -78,8 +78,8 @@ class AnswerJob final : public Deliverable,
   std::shared_ptr<void> memory_;  // of the request
   api::Identity identity_;
   const TimeUs arrived_us_;
-  uint64_t seed_ = 0;                           // as given or drawn
-  std::shared_ptr<const Form> form_of_answer_;  // nullptr: any text
+  uint64_t seed_ = 0;  // as given or drawn
+  AnswerShape shape_;
   AnswerAccount account_;
   AnswerOutput output_;
 

@@ -82,6 +82,11 @@ void AnswerOutput::end(const api::Figures& all) {
   if (!std::exchange(has_ended_, true)) writer_->end(out_, all);
 }
 
+void AnswerOutput::account() {
+  const uint64_t behind = is_stalled_ ? out_.size() : 0;
+  if (!memory_.resize(writer_->held_bytes() + behind)) has_memory_ = false;
+}
+
 bool AnswerOutput::flush() {
   is_stalled_ = false;
   if (!stream_ || out_.empty()) return has_memory_;
@@ -89,11 +94,11 @@ bool AnswerOutput::flush() {
     case http::WriteResult::kTaken:
     case http::WriteResult::kGone:  // its hang-up has cancelled the work
       out_.clear();
-      memory_.resize(0);
+      account();
       break;
     case http::WriteResult::kFull:
       is_stalled_ = true;
-      if (!memory_.resize(out_.size())) has_memory_ = false;
+      account();
       break;
   }
   return has_memory_ && !is_stalled_;
@@ -117,7 +122,10 @@ void AnswerOutput::complete(const std::string& id) {
 }
 
 bool AnswerOutput::fail(const std::string& id, const api::Error& error) {
-  return sink_->fail(id, error, stream_ ? kind_.error_frame(error) : std::string());
+  if (!stream_) return sink_->fail(id, error, {});
+  std::string frame = writer_ != nullptr ? writer_->failure(error) : std::string();
+  if (frame.empty()) frame = kind_.error_frame(error);
+  return sink_->fail(id, error, frame);
 }
 
 void AnswerOutput::release() {

@@ -107,7 +107,7 @@ class AnswerOutput {
   // error has to be a frame. `ready`: try flush() again.
   void open(std::chrono::milliseconds keepalive_interval, std::function<void()> hung_up,
             std::function<void()> ready);
-  void add_header(http::Header header) { sink_->add_header(std::move(header)); }
+  void add_header(const http::Header& header) { sink_->add_header(header); }
   // When it is there, and before any event.
   void set_writer(std::unique_ptr<api::AnswerWriter> writer) { writer_ = std::move(writer); }
 
@@ -115,8 +115,12 @@ class AnswerOutput {
   // A piece of a thought, of the content or of a call.
   template <class Part>
   void write(uint32_t choice, const Part& part, const api::Figures& now) {
-    writer_->write(out_, choice, part, now);
-    if (!stream_ && !memory_.resize(writer_->held_bytes())) has_memory_ = false;
+    if constexpr (std::is_same_v<Part, AnswerHidden>) {
+      writer_->pass(out_, choice, part, now);
+    } else {
+      writer_->write(out_, choice, part, now);
+    }
+    account();
   }
   void finish(uint32_t choice, const AnswerEnd& end, const api::Figures& now);
   // After the last choice. Only the first call counts.
@@ -141,11 +145,15 @@ class AnswerOutput {
   void release();
 
  private:
+  // What is held is on the key's account.
+  void account();
+
   std::unique_ptr<AnswerSink> sink_;
   const api::AnswerKind kind_;
   const bool stream_;
   ByteBudget& budget_;
-  // Holds the size of a whole answer, or of what a stream holds back while its reader is behind.
+  // Holds the size of what the writer keeps, and of what a stream holds back while its reader is
+  // behind.
   ByteBudget::Hold memory_;
   std::unique_ptr<api::AnswerWriter> writer_;
   std::string out_;  // written, not yet taken by the sink

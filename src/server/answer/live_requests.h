@@ -28,6 +28,7 @@ struct RequestExplanation {
   uint64_t seed = 0;                // as given or drawn
   std::optional<api::Error> error;  // nobody could say what the choices are doing
   bool has_form = false;
+  std::string call_format;           // how its calls are written; empty: none may come
   std::vector<std::string> relaxed;  // JSON pointers of what its form does not enforce
   std::vector<ChoiceExplanation> choices;
 };

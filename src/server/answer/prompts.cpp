@@ -1,8 +1,11 @@
 #include "server/answer/prompts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
+#include "base/rng.h"
+#include "generate/answer_plan.h"
 #include "server/api/form_fields.h"
 
 namespace skein {
@@ -11,24 +14,26 @@ namespace {
 using Prompts = api::Parsed<std::vector<PromptTokens>>;
 
 // Why a text could not become ids; one that is too long names its field.
-api::Error encode_error(const Status& status, const char* field) {
+api::Error encode_error(const Status& status, std::string_view field) {
   api::Error error = api::from_status(status);
   if (status.code() == Code::kOutOfRange) error.param = field;
   return error;
 }
 
 Prompts chat_prompt(const ServerContext& context, const ServedModel& served,
-                    const api::ChatRequest& request) {
+                    const api::ChatRequest& request, std::string_view field) {
   if (auto missing = find_missing(served, true, true)) return std::move(*missing);
   const PromptBuilder prompts = prompts_of(context, served);
   Result<jinja::Rendered> prompt = prompts.render(request.conversation());
   if (!prompt.ok()) {
     return api::invalid_field(
-        "messages", "The model's chat template refuses this conversation: " + prompt.message());
+        std::string(field),
+        "The model's chat template refuses this conversation: " + prompt.message());
   }
   auto ids = prompts.encode(*prompt);
-  if (!ids.ok()) return encode_error(ids.status(), "messages");
-  return std::vector<PromptTokens>{{std::move(*ids), {}}};
+  if (!ids.ok()) return encode_error(ids.status(), field);
+  const bool opens = request.add_generation_prompt && prompts.opens_thought(*prompt);
+  return std::vector<PromptTokens>{{std::move(*ids), {}, opens}};
 }
 
 api::Parsed<PromptTokens> ids_prompt(const ServedModel& served, const std::vector<TokenId>& ids,
@@ -39,7 +44,7 @@ api::Parsed<PromptTokens> ids_prompt(const ServedModel& served, const std::vecto
         "prompt", fmt::format("Prompt {} has the token id {}; the vocabulary has {}.", index, id,
                               served.vocab()));
   }
-  PromptTokens tokens{ids, {}};
+  PromptTokens tokens{.ids = ids};
   if (echo) {
     auto text = served.model().tokenizer()->tokenizer.decode(ids);
     if (!text.ok()) return api::from_status(text.status());
@@ -57,7 +62,7 @@ api::Parsed<PromptTokens> text_prompt(const PromptBuilder& prompts, const std::s
                               "The prompt is empty, and this model begins no text by "
                               "itself.");
   }
-  return PromptTokens{std::move(*ids), echo ? text : std::string()};
+  return PromptTokens{.ids = std::move(*ids), .echo = echo ? text : std::string()};
 }
 
 Prompts completion_prompts(const ServerContext& context, const ServedModel& served,
@@ -79,27 +84,113 @@ Prompts completion_prompts(const ServerContext& context, const ServedModel& serv
 }  // namespace
 
 Prompts make_prompts(const ServerContext& context, const ServedModel& served,
-                     const AnswerRequest& request) {
+                     const AnswerRequest& request, std::string_view field) {
   if (const auto* chat = std::get_if<api::ChatRequest>(&request)) {
-    return chat_prompt(context, served, *chat);
+    return chat_prompt(context, served, *chat, field);
   }
   return completion_prompts(context, served, std::get<api::CompletionRequest>(request));
 }
 
-api::Parsed<std::shared_ptr<const Form>> make_form(const ServedModel& served,
-                                                   const std::optional<api::AskedForm>& asked) {
-  if (!asked) return std::shared_ptr<const Form>();
-  if (auto missing = find_missing(served, true, false)) return std::move(*missing);
-  FormCache& forms = *served.model().forms();
-  if (const Status status = forms.prepare(); !status.ok()) {
-    log_warning("model {}: {}", served.id(), status.message());
-    if (status.code() == Code::kResourceExhausted) return api::overloaded(1);
-    return api::not_supported("A form, with a model whose tokens cannot write every text,",
-                              asked->field);
+namespace {
+
+AnswerTerms terms_of(const api::ChatRequest& request, const api::AnswerOptions& wanted) {
+  using Choice = api::ToolChoice;
+  AnswerTerms terms;
+  terms.tools = dialog::tools_of(request.tools);
+  for (dialog::Tool& tool : terms.tools) {
+    const auto& custom = request.custom_tools;
+    const auto found = std::find(custom.begin(), custom.end(), tool.name);
+    if (found == custom.end()) continue;
+    tool.lark = request.custom_larks[static_cast<size_t>(found - custom.begin())];
   }
-  auto form = forms.compile(asked->spec);
-  if (!form.ok()) return api::form_refused(form.error(), asked->field);
-  return std::move(form).value();
+  if (request.tool_choice == Choice::kNone) terms.choice = dialog::ToolChoice::kNone;
+  if (request.tool_choice > Choice::kNone) terms.choice = dialog::ToolChoice::kRequired;
+  terms.callable = request.tool_names;
+  terms.parallel = request.parallel_tool_calls && request.tool_choice != Choice::kNamed;
+  if (wanted.form) terms.content = wanted.form->spec;
+  const auto thinks = request.template_kwargs.find("enable_thinking");
+  terms.may_think = thinks == request.template_kwargs.end() || *thinks != false;
+  terms.parses_reasoning = request.parses_reasoning;
+  terms.limits_thought = request.reasoning_budget.has_value();
+  return terms;
+}
+
+// Forms cannot be had now, or not at all with this model.
+std::optional<api::Error> prepare_forms(const ServedModel& served, const std::string& field,
+                                        uint64_t tenant) {
+  const Status status = served.model().forms()->prepare(tenant);
+  if (status.ok()) return std::nullopt;
+  log_warning("model {}: {}", served.id(), status.message());
+  if (status.code() == Code::kResourceExhausted) return api::overloaded(1);
+  const char* what = field == "tools"
+                         ? "Calling tools, with a model whose tokens cannot write every text,"
+                         : "A form, with a model whose tokens cannot write every text,";
+  return api::not_supported(what, field);
+}
+
+std::optional<api::Error> compile_form(const ServedModel& served, const AnswerPlan& plan,
+                                       const std::optional<api::AskedForm>& asked, uint64_t tenant,
+                                       AnswerShape& shape) {
+  shape.form_field = plan.calls() ? "tools" : asked ? asked->field : "thinking";
+  if (auto error = prepare_forms(served, shape.form_field, tenant)) {
+    return plan.form_is_optional() ? std::nullopt : std::move(error);
+  }
+  std::optional<AnswerPlan::Refusal> refusal;
+  shape.form = plan.compile(refusal, tenant);
+  if (!refusal) return std::nullopt;
+  return api::form_refused(refusal->error, refusal->of_content && asked ? asked->field : "tools");
+}
+
+}  // namespace
+
+api::Parsed<AnswerShape> make_shape(const ServedModel& served, const AnswerRequest& request,
+                                    const api::AnswerOptions& wanted, const PromptTokens& prompt,
+                                    uint64_t tenant) {
+  AnswerShape shape;
+  const auto* chat = std::get_if<api::ChatRequest>(&request);
+  if (chat == nullptr) {
+    if (!wanted.form) return shape;
+    shape.form_field = wanted.form->field;
+    if (auto error = prepare_forms(served, shape.form_field, tenant)) return std::move(*error);
+    auto form = served.model().forms()->compile(wanted.form->spec, tenant);
+    if (!form.ok()) return api::form_refused(form.error(), shape.form_field);
+    shape.form = std::move(form).value();
+    return shape;
+  }
+  const dialog::ChatFormat& format = *served.model().chat_format();
+  const AnswerPlan plan(served.model(), terms_of(*chat, wanted), prompt.opens_thought);
+  if (plan.has_form()) {
+    if (auto error = compile_form(served, plan, wanted.form, tenant, shape))
+      return std::move(*error);
+  }
+  shape.thought_budget = chat->reasoning_budget;
+  if (const TokenId token = plan.barred(); token != kNoToken) shape.banned.push_back(token);
+  if (plan.calls()) shape.call_format = format.calls.name;
+  shape.syntax = plan.syntax();
+  shape.in_reasoning = plan.in_reasoning();
+  shape.id_style = chat->call_ids;
+  if (format.habits.nine_character_ids && shape.id_style == dialog::IdStyle::kOpenAi) {
+    shape.id_style = dialog::IdStyle::kNine;
+  }
+  shape.custom_tools = chat->custom_tools;
+  return shape;
+}
+
+ReadOptions reading(const AnswerShape& shape, const api::AnswerOptions& wanted,
+                    const PromptTokens& prompt, uint64_t seed) {
+  ReadOptions options{.decode = {.skip_special = wanted.skip_special_tokens},
+                      .stops = wanted.stop,
+                      .prefix = prompt.echo,
+                      .syntax = shape.syntax};
+  if (!options.syntax) return options;
+  options.in_reasoning = shape.in_reasoning;
+  options.id_style = shape.id_style;
+  options.custom_tools = shape.custom_tools;
+  options.call_seed = seed;
+  for (const TokenId id : prompt.ids) {
+    options.call_seed = mix64(options.call_seed ^ static_cast<uint32_t>(id));
+  }
+  return options;
 }
 
 std::optional<api::Error> find_missing(const ServedModel& served, bool tokenizer, bool chat) {

@@ -1,4 +1,5 @@
-// How an answer is written: as a stream of frames or whole, in OpenAI's words or Anthropic's.
+// How an answer is written: as a stream of frames or whole, in the words of OpenAI's chats, its
+// completions, its Responses, or of Anthropic's messages.
 //
 // A writer is told what happens, in order: for each choice progress, thoughts, content and calls in
 // any order, and one finish; then the end. It appends bytes to `out`; what is written whole appears
@@ -57,10 +58,16 @@ class AnswerWriter {
                      const Figures& now) = 0;
   virtual void write(std::string& out, uint32_t choice, const AnswerCallEnd& part,
                      const Figures& now) = 0;
+  // Tokens that show nothing, for those who write ids.
+  virtual void pass(std::string& /*out*/, uint32_t /*choice*/, const AnswerHidden& /*part*/,
+                    const Figures& /*now*/) {}
   virtual void finish(std::string& out, uint32_t choice, const AnswerEnd& end,
                       const Figures& now) = 0;
   virtual void end(std::string& out, const Figures& all) = 0;
-  // Bytes that are kept for the end, as they are and once more as JSON; a stream keeps none.
+  // The last frames of a stream that ends badly, where they tell of the answer so far; empty: those
+  // of its kind.
+  virtual std::string failure(const Error& /*error*/) { return {}; }
+  // Bytes that are kept for the end, as they are and once more as JSON; most streams keep none.
   virtual uint64_t held_bytes() const = 0;
 };
 
@@ -70,23 +77,19 @@ struct AnswerStart {
   const Tokenizer& tokenizer;   // outlives the writer
   uint32_t choices = 1;
   std::span<const TokenId> prompt_ids = {};  // for those who asked for them
+  SamplingParams sampling = {};              // the model's defaults included
 };
 
 // A kind of answer, as the file of its dialect defines it.
 struct AnswerKind {
-  Dialect dialect;
   std::string_view id_prefix;     // of the answer's id: "chatcmpl-"
   std::string_view prompt_field;  // of the request, for errors about the prompt
   std::string_view keepalive;     // a frame of a stream that says nothing
-  std::string_view error_begin;   // of an error's frame, before its body
+  // The last frame of a stream that ends badly.
+  std::string (*error_frame)(const Error& error);
   std::unique_ptr<AnswerWriter> (*make_writer)(const AnswerStart& start);
 
-  // The last frame of a stream that ends badly.
-  std::string error_frame(const Error& error) const {
-    return std::string(error_begin).append(error_body(dialect, error)).append("\n\n");
-  }
-
-  static const AnswerKind kChat, kCompletion, kMessage;
+  static const AnswerKind kChat, kCompletion, kMessage, kResponse;
 };
 
 }  // namespace skein::api

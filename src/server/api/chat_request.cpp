@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/api/form_fields.h"
+#include "server/api/tool_fields.h"
 
 namespace skein::api {
 namespace {
@@ -31,40 +32,63 @@ void read_template_kwargs(const Fields& fields, ChatRequest& request) {
   }
 }
 
-// Templates index into arguments, so text that is an object becomes one.
-json::Value read_arguments(const Fields& function) {
+// Text, whatever it says; a client that gives an object means its text.
+std::string read_arguments(const Fields& function) {
   const json::Value* given = function.find("arguments");
-  if (given == nullptr) return json::Value::object();
-  if (given->is_object()) return *given;
-  const std::string text = function.string("arguments").value_or("");
-  auto parsed = json::parse(text);
-  auto* value = std::get_if<json::Value>(&parsed);
-  if (value != nullptr && value->is_object()) return std::move(*value);
-  return text;
+  if (given != nullptr && given->is_object()) return given->dump();
+  return function.string("arguments").value_or("");
+}
+
+json::Value call_entry(const std::string& name, std::string arguments) {
+  return {{"type", "function"},
+          {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
+}
+
+// A call of a function, or of a custom tool, whose text is one argument.
+json::Value read_call(const Fields& fields) {
+  if (const json::Value* custom = fields.object("custom")) {
+    const Fields inner(*custom, fields.path_of("custom"), fields.problem());
+    const std::string name = inner.required_string("name", kMaxNameBytes);
+    json::Value arguments = json::Value::object();
+    arguments[std::string(kCustomInput)] = inner.string("input").value_or("");
+    return call_entry(name, arguments.dump());
+  }
+  const json::Value* function = fields.object("function");
+  if (function == nullptr) {
+    fields.missing("function");
+    return nullptr;
+  }
+  const Fields inner(*function, fields.path_of("function"), fields.problem());
+  const std::string name = inner.required_string("name", kMaxNameBytes);
+  return call_entry(name, read_arguments(inner));
 }
 
 void read_tool_calls(const Fields& message, json::Value& out) {
   json::Value calls = json::Value::array();
   message.for_each("tool_calls", kMaxParts, [&](const json::Value& call, const std::string& path) {
     const Fields fields(call, path, message.problem());
-    const json::Value* function = fields.object("function");
-    if (function == nullptr) return fields.missing("function");
-    const Fields inner(*function, fields.path_of("function"), message.problem());
-    json::Value entry = {{"type", "function"}};
+    json::Value entry = read_call(fields);
     if (const auto id = fields.string("id", kMaxNameBytes)) entry["id"] = *id;
-    const std::string name = inner.required_string("name", kMaxNameBytes);
-    entry["function"] = {{"name", name}, {"arguments", read_arguments(inner)}};
     calls.push_back(std::move(entry));
   });
+  if (const json::Value* old = message.object("function_call")) {
+    const Fields inner(*old, message.path_of("function_call"), message.problem());
+    const std::string name = inner.required_string("name", kMaxNameBytes);
+    json::Value entry = call_entry(name, read_arguments(inner));
+    entry["id"] = name;
+    calls.push_back(std::move(entry));
+  }
   if (!calls.empty()) out["tool_calls"] = std::move(calls);
 }
 
 json::Value read_message(const json::Value& message, const std::string& path, Problem& problem) {
   const Fields fields(message, path, problem);
   if (!problem && !fields.has("role")) fields.missing("role");
-  const auto role = fields.choice("role", {"system", "developer", "user", "assistant", "tool"});
+  const auto role =
+      fields.choice("role", {"system", "developer", "user", "assistant", "tool", "function"});
   if (problem) return nullptr;
-  constexpr std::array<const char*, 5> kRoles = {"system", "system", "user", "assistant", "tool"};
+  constexpr std::array<const char*, 6> kRoles = {"system",    "system", "user",
+                                                 "assistant", "tool",   "tool"};
   json::Value out = {{"role", kRoles[*role]}};
   if (const json::Value* content = fields.find("content")) {
     out["content"] = read_content(*content, fields.path_of("content"), problem);
@@ -75,46 +99,35 @@ json::Value read_message(const json::Value& message, const std::string& path, Pr
   }
   if (const auto name = fields.string("name", kMaxNameBytes)) out["name"] = *name;
   if (const auto id = fields.string("tool_call_id", kMaxNameBytes)) out["tool_call_id"] = *id;
-  if (const auto text = fields.string("reasoning_content")) out["reasoning_content"] = *text;
+  if (*role == 5 && out.contains("name")) out["tool_call_id"] = out["name"];
+  auto thought = fields.string("reasoning_content");
+  if (!thought) thought = fields.string("reasoning");
+  if (thought) out["reasoning_content"] = *thought;
   read_tool_calls(fields, out);
   const bool empty = out["content"].is_null() && !out.contains("tool_calls");
   if (empty) fields.missing("content");
   return out;
 }
 
-void read_tools(const Fields& fields, ChatRequest& request) {
-  json::Value tools = json::Value::array();
-  fields.for_each("tools", kMaxTools, [&](const json::Value& tool, const std::string& path) {
-    const Fields inner(tool, path, fields.problem());
-    if (!inner.choice("type", {"function"}) && !inner.problem()) return inner.missing("type");
-    const json::Value* function = inner.object("function");
-    if (function == nullptr) return inner.missing("function");
-    const Fields definition(*function, inner.path_of("function"), fields.problem());
-    std::string name = definition.required_string("name", kMaxNameBytes);
-    definition.string("description");
-    tools.push_back(function_tool(std::move(name), definition.find("description"),
-                                  definition.object("parameters")));
-  });
-  if (!tools.empty()) request.tools = std::move(tools);
-}
-
-void read_tool_choice(const Fields& fields, ChatRequest& request) {
-  request.parallel_tool_calls = fields.boolean("parallel_tool_calls").value_or(true);
-  const json::Value* choice = fields.find("tool_choice");
-  if (choice == nullptr) return;
-  if (choice->is_string()) {
-    const auto word = fields.choice("tool_choice", {"auto", "none", "required"});
-    if (word) request.tool_choice = static_cast<ToolChoice>(*word);
-  } else if (const json::Value* named = fields.object("tool_choice")) {
-    const Fields inner(*named, "tool_choice", fields.problem());
-    const json::Value* function = inner.object("function");
-    if (function == nullptr) return inner.missing("function");
-    request.tool_choice = ToolChoice::kNamed;
-    request.tool_name = Fields(*function, "tool_choice.function", fields.problem())
-                            .required_string("name", kMaxNameBytes);
+// OpenAI's reasoning_effort, its nested spelling, and the budgets of vLLM, llama.cpp and Anthropic.
+void read_reasoning(const Fields& fields, ChatRequest& request) {
+  const auto read_effort = [&](const Fields& at, std::string_view name) {
+    at.choice(name, {"none", "minimal", "low", "medium", "high", "xhigh"});
+    if (const auto effort = at.string(name)) set_reasoning_effort(*effort, request);
+  };
+  read_effort(fields, "reasoning_effort");
+  if (const json::Value* reasoning = fields.object("reasoning")) {
+    read_effort(Fields(*reasoning, "reasoning", fields.problem()), "effort");
   }
-  const bool forced = request.tool_choice > ToolChoice::kNone;
-  if (forced && request.tools.is_null()) fields.fail("tool_choice", "It needs tools.");
+  request.options.include_reasoning = fields.boolean("include_reasoning").value_or(true);
+  const auto format =
+      fields.choice("reasoning_format", {"none", "auto", "deepseek", "deepseek-legacy"});
+  request.parses_reasoning = format.value_or(1) != 0;
+  for (const char* name : {"thinking_token_budget", "reasoning_budget_tokens"}) {
+    const auto tokens = fields.integer(name, 0, INT32_MAX);
+    if (tokens) request.reasoning_budget = static_cast<uint32_t>(*tokens);
+  }
+  if (fields.has("thinking")) read_thinking(fields, request);
 }
 
 void read_logprobs(const Fields& fields, SamplingParams& sampling) {
@@ -151,14 +164,6 @@ std::string read_content(const json::Value& content, const std::string& path, Pr
   return text;
 }
 
-json::Value function_tool(std::string name, const json::Value* description,
-                          const json::Value* parameters) {
-  json::Value function = {{"name", std::move(name)}};
-  if (description != nullptr) function["description"] = *description;
-  function["parameters"] = parameters != nullptr ? *parameters : json::Value::object();
-  return {{"type", "function"}, {"function", std::move(function)}};
-}
-
 void read_conversation(const Fields& fields, ChatRequest& request) {
   request.messages = json::Value::array();
   if (!fields.has("messages")) return fields.missing("messages");
@@ -167,7 +172,6 @@ void read_conversation(const Fields& fields, ChatRequest& request) {
   });
   if (request.messages.empty()) fields.fail("messages", "At least one message is needed.");
   read_tools(fields, request);
-  read_tool_choice(fields, request);
   read_template_kwargs(fields, request);
   if (fields.has("chat_template"))
     fields.fail("chat_template", "A request cannot bring a template.");
@@ -205,12 +209,26 @@ Parsed<ChatRequest> read_chat_request(const json::Value& body) {
   read_conversation(fields, request);
   read_form(fields, options);
   describe_form(fields, request);
-  fields.choice("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh"});
-  if (const auto effort = fields.string("reasoning_effort")) {
-    request.template_kwargs["reasoning_effort"] = *effort;
-  }
+  read_reasoning(fields, request);
   if (problem) return *problem;
   return request;
+}
+
+void read_thinking(const Fields& fields, ChatRequest& request) {
+  const json::Value* thinking = fields.object("thinking");
+  if (thinking == nullptr) return;
+  const Fields inner(*thinking, "thinking", fields.problem());
+  if (!inner.has("type")) inner.missing("type");
+  const auto type = inner.choice("type", {"disabled", "enabled", "adaptive"});
+  const auto budget = inner.integer("budget_tokens", 1, INT32_MAX);
+  if (!type) return;
+  request.template_kwargs["enable_thinking"] = *type > 0;
+  if (budget && *type > 0) request.reasoning_budget = static_cast<uint32_t>(*budget);
+}
+
+void set_reasoning_effort(std::string_view effort, ChatRequest& request) {
+  request.template_kwargs["reasoning_effort"] = std::string(effort);
+  if (effort == "none") request.template_kwargs["enable_thinking"] = false;
 }
 
 void describe_form(const Fields& fields, ChatRequest& request) {
@@ -226,17 +244,12 @@ void describe_form(const Fields& fields, ChatRequest& request) {
   }
 }
 
-Problem find_unsupported(const ChatRequest& request) {
-  if (!request.tools.is_null() && request.tool_choice != ToolChoice::kNone) {
-    return not_supported("Calling tools", "tools");
-  }
-  return std::nullopt;
-}
-
 Conversation ChatRequest::conversation() const {
   Conversation conversation{chat_context(messages), continue_final_message};
   conversation.context.update(template_kwargs);
   conversation.context["tools"] = tools;
+  // How a tool is bound is nothing that a model is told.
+  for (json::Value& tool : conversation.context["tools"]) tool["function"].erase("strict");
   conversation.context["add_generation_prompt"] = add_generation_prompt;
   return conversation;
 }

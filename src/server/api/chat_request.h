@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "dialog/history.h"
 #include "generate/prompt.h"
 #include "server/api/errors.h"
 #include "server/api/fields.h"
@@ -14,19 +17,27 @@ namespace skein::api {
 
 inline constexpr size_t kMaxMessages = 16'384;
 inline constexpr size_t kMaxParts = 1'024;  // of one message
-inline constexpr size_t kMaxTools = 128;
 
+// kNamed: exactly one call, of one tool.
 enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };
 
 struct ChatRequest {
   AnswerOptions options;
-  // The messages as templates want them: role (developer is system), content as one string or null,
-  // tool calls with their arguments as objects, tool_call_id, name, reasoning_content.
+  // The messages as the chat API has them: role (developer is system), content as one string or
+  // null, tool calls with their arguments as text, tool_call_id, name, reasoning_content.
   json::Value messages;
-  json::Value tools;  // OpenAI's form; null: none
+  // Functions in OpenAI's form; null: none. A tool that takes a text is a function with one
+  // argument, kCustomInput.
+  json::Value tools;
+  size_t tool_bytes = 0;                  // of all of them, as JSON
+  std::vector<std::string> custom_tools;  // names of those that take a text
+  std::vector<std::string> custom_larks;  // the grammars of their texts; empty: none
   ToolChoice tool_choice = ToolChoice::kAuto;
-  std::string tool_name;  // with kNamed
+  std::vector<std::string> tool_names;  // those that may be called; empty: all. One with kNamed
   bool parallel_tool_calls = true;
+  dialog::IdStyle call_ids = dialog::IdStyle::kOpenAi;
+  bool parses_reasoning = true;              // else thoughts stay in the content, tags and all
+  std::optional<uint32_t> reasoning_budget;  // tokens after which a thought is ended
   json::Value template_kwargs = json::Value::object();
   bool add_generation_prompt = true;
   bool continue_final_message = false;
@@ -40,9 +51,6 @@ Parsed<ChatRequest> read_chat_request(const json::Value& body);
 // Anthropic's dialect. To count tokens, max_tokens is not needed.
 Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting);
 
-// Why a well-formed request cannot be served (501); nothing when it can.
-Problem find_unsupported(const ChatRequest& request);
-
 // messages, tools, chat_template_kwargs and what else shapes the prompt: also of /tokenize and
 // /apply-template.
 void read_conversation(const Fields& fields, ChatRequest& request);
@@ -53,8 +61,9 @@ void describe_form(const Fields& fields, ChatRequest& request);
 // The text of a string or of a list of text parts, joined with newlines.
 std::string read_content(const json::Value& content, const std::string& path, Problem& problem);
 
-// {"name", "description", "parameters"} of a function as an entry of ChatRequest::tools.
-json::Value function_tool(std::string name, const json::Value* description,
-                          const json::Value* parameters);
+// reasoning_effort and its like: none is no thought at all, levels go to templates that read them.
+void set_reasoning_effort(std::string_view effort, ChatRequest& request);
+// {"thinking": {"type", "budget_tokens"}}
+void read_thinking(const Fields& fields, ChatRequest& request);
 
 }  // namespace skein::api

@@ -3,12 +3,11 @@
 
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
-#include "base/ids.h"
 #include "server/api/errors.h"
 #include "server/api/fields.h"
+#include "server/api/prompt_fields.h"
 #include "server/json.h"
 
 namespace skein::api {
@@ -16,8 +15,6 @@ namespace skein::api {
 inline constexpr size_t kMaxPrompts = 128;
 inline constexpr size_t kMaxCompletions = 512;  // prompts x n
 inline constexpr uint32_t kDefaultCompletionTokens = 16;
-
-using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
 struct CompletionRequest {
   AnswerOptions options;  // max_tokens is always set

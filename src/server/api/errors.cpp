@@ -125,6 +125,20 @@ Error not_supported(std::string_view what, std::string param) {
           .code = "not_supported"};
 }
 
+Error invalid_tool(std::string param, std::string message) {
+  return {.status = 400,
+          .message = std::move(message),
+          .param = std::move(param),
+          .code = "invalid_tool"};
+}
+
+Error tool_not_found(std::string param, std::string_view name) {
+  return {.status = 400,
+          .message = fmt::format("No tool is called {}.", name),
+          .param = std::move(param),
+          .code = "tool_not_found"};
+}
+
 Error deadline_exceeded() {
   return {
       .status = 408, .message = "The request's deadline has passed.", .code = "deadline_exceeded"};

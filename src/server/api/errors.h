@@ -74,6 +74,8 @@ Error not_found();
 Error method_not_allowed();
 Error unsupported_media_type(std::string_view expected);
 Error not_supported(std::string_view what, std::string param = {});
+Error invalid_tool(std::string param, std::string message);
+Error tool_not_found(std::string param, std::string_view name);
 Error deadline_exceeded();
 Error queue_full(uint64_t retry_after_s);
 Error share_full(std::string_view why, uint64_t retry_after_s);  // `why` has both numbers

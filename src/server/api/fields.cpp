@@ -259,6 +259,22 @@ std::optional<uint32_t> read_max_tokens(const Fields& fields, std::string_view n
   return static_cast<uint32_t>(*tokens);
 }
 
+const json::Value* read_metadata(const Fields& fields) {
+  constexpr size_t kMaxMetadata = 16;
+  constexpr size_t kMaxMetadataValue = 512;
+  const json::Value* metadata = fields.object("metadata");
+  if (metadata == nullptr) return nullptr;
+  bool fits = metadata->size() <= kMaxMetadata;
+  for (const auto& [name, value] : metadata->items()) {
+    fits = fits && name.size() <= kMaxMetadataValue && value.is_string() &&
+           value.get_ref<const std::string&>().size() <= kMaxMetadataValue;
+  }
+  if (fits) return metadata;
+  fields.fail("metadata", fmt::format("At most {} strings of at most {} bytes are expected.",
+                                      kMaxMetadata, kMaxMetadataValue));
+  return nullptr;
+}
+
 std::vector<std::string> read_stops(const Fields& fields, std::string_view name) {
   std::vector<std::string> stops;
   const auto take = [&](const json::Value& value, const std::string& path) {
@@ -294,10 +310,15 @@ void read_answer_options(const Fields& fields, AnswerOptions& options) {
   options.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   options.timings_per_token = fields.boolean("timings_per_token").value_or(false);
   options.return_progress = fields.boolean("return_progress").value_or(false);
-  if (const auto seconds = fields.number("timeout", 0, kMaxTimeoutSeconds)) {
-    options.timeout_us = static_cast<TimeUs>(*seconds * kUsPerSecond);
-    if (*options.timeout_us == 0) fields.fail("timeout", "A number above 0 is expected here.");
-  }
+  options.timeout_us = read_timeout(fields);
+}
+
+std::optional<TimeUs> read_timeout(const Fields& fields) {
+  const auto seconds = fields.number("timeout", 0, kMaxTimeoutSeconds);
+  if (!seconds) return std::nullopt;
+  const auto timeout_us = static_cast<TimeUs>(*seconds * kUsPerSecond);
+  if (timeout_us == 0) fields.fail("timeout", "A number above 0 is expected here.");
+  return timeout_us;
 }
 
 SamplingParams AnswerOptions::sampling_params(const SamplingParams& defaults,

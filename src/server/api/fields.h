@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -97,6 +98,11 @@ struct AnswerOptions {
   bool skip_special_tokens = true;
   bool timings_per_token = false;
   bool return_progress = false;
+  bool include_reasoning = true;  // the answer shows its thoughts
+  bool as_function_call = false;  // a call is told in the words of the old functions
+  bool seal_reasoning = false;    // thoughts come once more, for clients to send back
+  // Members of the request that the answer repeats, as JSON; nullptr: it repeats none.
+  std::shared_ptr<const std::string> echo;
   std::optional<TimeUs> timeout_us;  // for the whole request
   std::optional<uint64_t> seed;      // without one it is drawn
 
@@ -120,8 +126,14 @@ struct AnswerOptions {
 // extras. Not max_tokens and logprobs, which differ between endpoints.
 void read_answer_options(const Fields& fields, AnswerOptions& options);
 
+// Seconds that the whole request may take.
+std::optional<TimeUs> read_timeout(const Fields& fields);
+
 // One field of a token count, at least 1.
 std::optional<uint32_t> read_max_tokens(const Fields& fields, std::string_view name);
+
+// A client's own notes: a few short strings with names; nullptr: none.
+const json::Value* read_metadata(const Fields& fields);
 
 // A string or a list of strings, none of them empty.
 std::vector<std::string> read_stops(const Fields& fields, std::string_view name);

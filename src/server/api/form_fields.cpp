@@ -94,18 +94,19 @@ void refuse_options(const Fields& at, std::string_view white_space_pattern) {
   }
 }
 
-void read_response_format(const Fields& fields, FormReader& reader) {
-  const json::Value* format = fields.object("response_format");
+// {"type", ...}, with the schema beside the type or in a member of its own.
+void read_response_format(const Fields& fields, std::string_view name, FormReader& reader) {
+  const json::Value* format = fields.object(name);
   if (format == nullptr) return;
-  const Fields inner(*format, "response_format", fields.problem());
+  const Fields inner(*format, fields.path_of(name), fields.problem());
   if (!inner.has("type")) return inner.missing("type");
   const auto type = inner.choice(
       "type", {"text", "json_object", "json_schema", "structural_tag", "regex", "grammar"});
   if (!type || *type == 0) return;
-  if (*type > 2) return refuse(inner, "type", "This type of response_format");
+  if (*type > 2) return refuse(inner, "type", "This type of a format");
   const bool strict = inner.boolean("strict").value_or(false);
   if (*type == 1 && !inner.has("schema")) {
-    return reader.add(fields, "response_format", {.kind = Kind::kJsonObject});
+    return reader.add(fields, name, {.kind = Kind::kJsonObject});
   }
   const json::Value* named = *type == 2 ? inner.object("json_schema") : nullptr;
   if (named == nullptr) {
@@ -139,7 +140,7 @@ void read_structured_outputs(const Fields& fields, FormReader& reader) {
 
 void read_form(const Fields& fields, AnswerOptions& options) {
   FormReader reader(options);
-  read_response_format(fields, reader);
+  read_response_format(fields, "response_format", reader);
   read_structured_outputs(fields, reader);
   reader.add_schema(fields, "guided_json", false);
   reader.add_text(fields, "guided_regex", Kind::kRegex);
@@ -157,6 +158,11 @@ void read_form(const Fields& fields, AnswerOptions& options) {
   reader.add_text(fields, "regex", Kind::kRegex);
   reader.add_text(fields, "ebnf", Kind::kGbnf);
   if (fields.has("structural_tag")) refuse(fields, "structural_tag", "A structural tag");
+}
+
+void read_text_format(const Fields& text, AnswerOptions& options) {
+  FormReader reader(options);
+  read_response_format(text, "format", reader);
 }
 
 void read_output_format(const Fields& fields, AnswerOptions& options) {

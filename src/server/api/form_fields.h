@@ -10,6 +10,8 @@ namespace skein::api {
 // A request has one form: two fields that ask for different ones are an error, and so is a field
 // that asks for something that cannot be enforced.
 void read_form(const Fields& fields, AnswerOptions& options);
+// The format of Responses' `text`.
+void read_text_format(const Fields& text, AnswerOptions& options);
 // Anthropic's output_config, which is always strict, and its name of the beta.
 void read_output_format(const Fields& fields, AnswerOptions& options);
 

@@ -2,34 +2,71 @@
 #include <array>
 #include <utility>
 
+#include "dialog/call_body.h"
 #include "server/api/chat_request.h"
 #include "server/api/form_fields.h"
+#include "server/api/tool_fields.h"
+#include "server/api/turns.h"
 
 namespace skein::api {
 namespace {
 
+// What Claude Code puts before its system prompt. It says who pays, differs from request to request
+// and would keep every prompt from being found in the prefix cache.
+constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
+
+// The text of a system's message; nullopt: there is nothing in it for the model.
+std::optional<std::string> read_system(const json::Value& content, const std::string& path,
+                                       Problem& problem) {
+  std::string text = read_content(content, path, problem);
+  if (problem || content.is_string()) return text;
+  text.clear();
+  bool has_text = false;
+  for (const json::Value& block : content) {
+    const auto& part = block[block["type"].get_ref<const std::string&>()];
+    const auto& of_block = part.get_ref<const std::string&>();
+    if (of_block.starts_with(kBillingHeader)) continue;
+    if (std::exchange(has_text, true)) text.push_back('\n');
+    text.append(of_block);
+  }
+  if (!has_text) return std::nullopt;
+  return text;
+}
+
+// Templates know no results that are errors, so the text says it.
+std::string error_result(std::string text) {
+  if (text.starts_with("Error") || text.starts_with("error")) return text;
+  return text.empty() ? "Error" : "Error: " + text;
+}
+
 // One message of the client may be several here: each tool result is one of its own.
 class MessageReader {
  public:
-  MessageReader(json::Value& out, Problem& problem) : out_(out), problem_(problem) {}
+  MessageReader(json::Value& out, Problem& problem) : turns_(out), problem_(problem) {}
 
   void read(const json::Value& message, const std::string& path) {
     const Fields fields(message, path, problem_);
     if (!problem_ && !fields.has("role")) fields.missing("role");
-    const auto role = fields.choice("role", {"user", "assistant"});
+    const auto role = fields.choice("role", {"user", "assistant", "system"});
     const json::Value* content = fields.find("content");
     if (content == nullptr) fields.missing("content");
     if (problem_) return;
-    role_ = *role == 0 ? "user" : "assistant";
+    // It stays where it is: moved to the front it would change the prompt from there on.
+    if (*role == 2) return add_system(*content, fields.path_of("content"));
+    is_user_ = *role == 0;
+    turns_.begin(is_user_ ? "user" : "assistant");
     if (content->is_string()) {
-      text_ = content->get<std::string>();
-      has_text_ = true;
+      turns_.add_text(content->get_ref<const std::string&>());
     } else {
       fields.for_each("content", kMaxParts, [this](const json::Value& block, const std::string& p) {
         read_block(Fields(block, p, problem_));
       });
     }
-    flush();
+    turns_.flush();
+  }
+
+  void add_system(const json::Value& content, const std::string& path) {
+    if (auto text = read_system(content, path, problem_)) turns_.add_system(std::move(*text));
   }
 
  private:
@@ -38,78 +75,52 @@ class MessageReader {
     const std::string type = block.required_string("type");
     if (problem_) return;
     if (type == "text") {
-      if (has_text_) text_.push_back('\n');
-      text_.append(block.required_string("text"));
-      has_text_ = true;
-    } else if (type == "thinking" && role_ == "assistant") {
-      reasoning_.append(block.required_string("thinking"));
-    } else if (type == "redacted_thinking" && role_ == "assistant") {
+      turns_.add_text(block.required_string("text"));
+    } else if (type == "thinking" && !is_user_) {
+      turns_.add_thought(block.required_string("thinking"));
+    } else if (type == "redacted_thinking" && !is_user_) {
       // Nothing that a template could print.
-    } else if (type == "tool_use" && role_ == "assistant") {
+    } else if (type == "tool_use" && !is_user_) {
       const json::Value* input = block.object("input");
-      const std::string name = block.required_string("name", kMaxNameBytes);
-      calls_.push_back(
-          {{"type", "function"},
-           {"id", block.required_string("id", kMaxNameBytes)},
-           {"function",
-            {{"name", name}, {"arguments", input != nullptr ? *input : json::Value::object()}}}});
-    } else if (type == "tool_result" && role_ == "user") {
-      flush();
-      const json::Value* content = block.find("content");
-      const std::string id = block.required_string("tool_use_id", kMaxNameBytes);
-      std::string text;
-      if (content != nullptr) text = read_content(*content, block.path_of("content"), problem_);
-      out_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
+      turns_.add_call(block.required_string("id", kMaxNameBytes),
+                      block.required_string("name", kMaxNameBytes),
+                      input != nullptr ? input->dump() : "{}");
+    } else if (type == "tool_result" && is_user_) {
+      add_result(block);
     } else {
       block.fail("type", "Only text, thinking, tool_use and tool_result blocks can be read here.");
     }
   }
 
-  // Consecutive turns of one role are one turn.
-  void flush() {
-    if (!has_text_ && reasoning_.empty() && calls_.empty()) return;
-    json::Value message = {{"role", role_}, {"content", nullptr}};
-    if (has_text_) message["content"] = std::move(text_);
-    if (!reasoning_.empty()) message["reasoning_content"] = std::move(reasoning_);
-    if (!calls_.empty()) message["tool_calls"] = std::move(calls_);
-    if (!out_.empty() && joins(out_.back(), message)) {
-      out_.back()["content"] =
-          out_.back()["content"].get<std::string>() + "\n" + message["content"].get<std::string>();
-    } else {
-      out_.push_back(std::move(message));
-    }
-    has_text_ = false;
-    text_.clear();
-    reasoning_.clear();
-    calls_ = json::Value::array();
+  void add_result(const Fields& block) {
+    const json::Value* content = block.find("content");
+    const std::string id = block.required_string("tool_use_id", kMaxNameBytes);
+    std::string text;
+    if (content != nullptr) text = read_content(*content, block.path_of("content"), problem_);
+    if (block.boolean("is_error").value_or(false)) text = error_result(std::move(text));
+    turns_.add_result(id, std::move(text));
   }
 
-  static bool joins(const json::Value& before, const json::Value& next) {
-    const auto plain = [](const json::Value& m) {
-      return m.size() == 2 && m["content"].is_string();
-    };
-    return before["role"] == next["role"] && plain(before) && plain(next);
-  }
-
-  json::Value& out_;
+  Turns turns_;
   Problem& problem_;
-  std::string role_;
-  std::string text_;
-  bool has_text_ = false;
-  std::string reasoning_;
-  json::Value calls_ = json::Value::array();
+  bool is_user_ = false;
 };
 
+// web_search_20250305, bash_20250124 and the like, which are no tools of the client's.
+std::string server_tool_text(const std::string& type) {
+  return fmt::format("{} is not a tool that can be used here: only those with an input_schema are.",
+                     dialog::is_tool_name(type) ? type : "This");
+}
+
 void read_message_tools(const Fields& fields, ChatRequest& request) {
-  json::Value tools = json::Value::array();
   fields.for_each("tools", kMaxTools, [&](const json::Value& tool, const std::string& path) {
     const Fields inner(tool, path, fields.problem());
-    std::string name = inner.required_string("name", kMaxNameBytes);
-    inner.string("description");
-    tools.push_back(
-        function_tool(std::move(name), inner.find("description"), inner.object("input_schema")));
+    const std::string type = inner.string("type").value_or("custom");
+    if (type != "custom" && !fields.problem()) {
+      fields.problem() = invalid_tool(inner.path_of("type"), server_tool_text(type));
+    }
+    add_function(inner, "input_schema", request);
   });
-  if (!tools.empty()) request.tools = std::move(tools);
   const json::Value* choice = fields.object("tool_choice");
   if (choice == nullptr) return;
   const Fields inner(*choice, "tool_choice", fields.problem());
@@ -118,21 +129,28 @@ void read_message_tools(const Fields& fields, ChatRequest& request) {
   if (!type) return;
   request.tool_choice = static_cast<ToolChoice>(*type);
   if (request.tool_choice == ToolChoice::kNamed) {
-    request.tool_name = inner.required_string("name", kMaxNameBytes);
+    request.tool_names = {inner.required_string("name", kMaxNameBytes)};
   }
   request.parallel_tool_calls = !inner.boolean("disable_parallel_tool_use").value_or(false);
-  const bool forced = request.tool_choice > ToolChoice::kNone;
-  if (forced && request.tools.is_null()) fields.fail("tool_choice", "It needs tools.");
+  check_tool_choice(fields, request);
 }
 
-void read_thinking(const Fields& fields, ChatRequest& request) {
-  const json::Value* thinking = fields.object("thinking");
-  if (thinking == nullptr) return;
-  const Fields inner(*thinking, "thinking", fields.problem());
-  if (!inner.has("type")) inner.missing("type");
-  const auto type = inner.choice("type", {"disabled", "enabled", "adaptive"});
-  inner.integer("budget_tokens", 1, INT32_MAX);
-  if (type) request.template_kwargs["enable_thinking"] = *type > 0;
+// How long the model thinks, and whether the client wants to see it.
+void read_thoughts(const Fields& fields, ChatRequest& request) {
+  read_thinking(fields, request);
+  if (const json::Value* thinking = fields.object("thinking")) {
+    const Fields inner(*thinking, "thinking", fields.problem());
+    const auto display = inner.choice("display", {"summarized", "omitted"});
+    request.options.include_reasoning = display.value_or(0) == 0;
+  }
+  if (const json::Value* config = fields.object("output_config")) {
+    const Fields inner(*config, "output_config", fields.problem());
+    const auto effort = inner.choice("effort", {"low", "medium", "high", "xhigh", "max"});
+    if (!effort) return;
+    constexpr std::array<std::string_view, 5> kEfforts = {"low", "medium", "high", "xhigh",
+                                                          "xhigh"};
+    set_reasoning_effort(kEfforts[*effort], request);
+  }
 }
 
 }  // namespace
@@ -143,6 +161,7 @@ Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting)
   Problem problem;
   const Fields fields(*parsed, "", problem);
   ChatRequest request;
+  request.call_ids = dialog::IdStyle::kAnthropic;
   AnswerOptions& options = request.options;
   read_answer_options(fields, options);
   options.n = 1;  // not a field of this dialect
@@ -150,13 +169,10 @@ Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting)
   options.max_tokens = read_max_tokens(fields, "max_tokens");
   if (!counting && !options.max_tokens) fields.missing("max_tokens");
   request.messages = json::Value::array();
-  if (const json::Value* system = fields.find("system")) {
-    std::string text = read_content(*system, "system", problem);
-    request.messages.push_back({{"role", "system"}, {"content", std::move(text)}});
-  }
+  MessageReader reader(request.messages, problem);
+  if (const json::Value* system = fields.find("system")) reader.add_system(*system, "system");
   const size_t before = request.messages.size();
   if (!fields.has("messages")) fields.missing("messages");
-  MessageReader reader(request.messages, problem);
   fields.for_each(
       "messages", kMaxMessages,
       [&](const json::Value& message, const std::string& path) { reader.read(message, path); });
@@ -164,14 +180,15 @@ Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting)
     fields.fail("messages", "At least one message is needed.");
   }
   read_message_tools(fields, request);
-  read_thinking(fields, request);
+  read_thoughts(fields, request);
   read_output_format(fields, options);
   describe_form(fields, request);
   fields.object("metadata");
   if (problem) return *problem;
-  // A last turn of the assistant's is the beginning of the answer.
-  const auto& last_role = request.messages.back()["role"].get_ref<const std::string&>();
-  request.continue_final_message = last_role == "assistant";
+  // A last turn of the assistant's is the beginning of the answer, but for one that calls.
+  const json::Value& last = request.messages.back();
+  request.continue_final_message =
+      last["role"].get_ref<const std::string&>() == "assistant" && !last.contains("tool_calls");
   request.add_generation_prompt = !request.continue_final_message;
   return request;
 }

@@ -1,9 +1,8 @@
 // OpenAI's chats and completions: the chunks of a stream, and whole.
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "server/api/answer_writer.h"
+#include "server/api/openai_words.h"
 #include "server/json.h"
 
 namespace skein::api {
@@ -13,128 +12,7 @@ using json::append_int;
 using json::append_list;
 using json::append_member;
 using json::append_name;
-using json::append_number;
 using json::append_string;
-
-std::string_view finish_reason(FinishReason reason) {
-  if (reason == FinishReason::kToolCalls) return "tool_calls";
-  return reason == FinishReason::kLength ? "length" : "stop";
-}
-
-// Microseconds are as fine as these figures are.
-void append_figure(std::string& out, std::string_view name, double value) {
-  append_name(out, name);
-  append_number(out, std::round(value * 1000) / 1000);
-}
-
-void append_usage(std::string& out, const Usage& usage) {
-  append_name(out, "usage");
-  out.push_back('{');
-  append_member(out, "prompt_tokens", usage.prompt_tokens);
-  append_member(out, "completion_tokens", usage.completion_tokens);
-  append_member(out, "total_tokens", usage.prompt_tokens + usage.completion_tokens);
-  append_name(out, "prompt_tokens_details");
-  out.push_back('{');
-  append_member(out, "cached_tokens", usage.cached_tokens);
-  out.append("}}");
-}
-
-void append_timings(std::string& out, const std::optional<Timings>& timings) {
-  if (!timings) return;
-  append_name(out, "timings");
-  out.push_back('{');
-  append_figure(out, "queue_ms", timings->queue_ms);
-  append_figure(out, "prefill_ms", timings->prefill_ms);
-  append_figure(out, "decode_ms", timings->decode_ms);
-  append_figure(out, "prompt_per_second", timings->prompt_per_second);
-  append_figure(out, "predicted_per_second", timings->predicted_per_second);
-  out.push_back('}');
-}
-
-void append_token_ids(std::string& out, std::string_view name, std::span<const TokenId> ids) {
-  append_name(out, name);
-  append_list(out, ids, [&](TokenId id) { append_int(out, id); });
-}
-
-uint64_t characters_in(std::string_view bytes) {
-  return static_cast<uint64_t>(std::count_if(bytes.begin(), bytes.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U;
-  }));
-}
-
-// The logprobs of a run of tokens: for each of them an entry of itself, then as many of the
-// likeliest ones.
-struct LogprobRun {
-  const Tokenizer& tokenizer;
-  std::span<const TokenLogprob> entries;
-  size_t tokens = 0;
-
-  template <class Append>
-  void append_each(std::string& out, const Append& append) const {
-    const size_t per_token = tokens > 0 ? entries.size() / tokens : 0;
-    out.push_back('[');
-    for (size_t i = 0; per_token > 0 && i < tokens; ++i) {
-      if (i > 0) out.push_back(',');
-      append(entries.subspan(i * per_token, per_token));
-    }
-    out.push_back(']');
-  }
-  std::string_view bytes(const TokenLogprob& entry) const { return tokenizer.bytes(entry.token); }
-};
-
-// JSON has no infinity, and clients want a number for what cannot happen.
-void append_logprob(std::string& out, const TokenLogprob& entry) {
-  append_number(out, std::isfinite(entry.logprob) ? entry.logprob : -9999.0F);
-}
-
-void append_chat_logprobs(std::string& out, const LogprobRun& run) {
-  const auto append_entry = [&](const TokenLogprob& entry) {
-    append_member(out, "token", run.bytes(entry));
-    append_name(out, "logprob");
-    append_logprob(out, entry);
-    append_name(out, "bytes");
-    append_list(out, run.bytes(entry), [&](char c) { append_int(out, static_cast<uint8_t>(c)); });
-  };
-  out.append("{\"content\":");
-  run.append_each(out, [&](std::span<const TokenLogprob> of_token) {
-    out.push_back('{');
-    append_entry(of_token[0]);
-    append_name(out, "top_logprobs");
-    append_list(out, of_token.subspan(1), [&](const TokenLogprob& top) {
-      out.push_back('{');
-      append_entry(top);
-      out.push_back('}');
-    });
-    out.push_back('}');
-  });
-  out.append(",\"refusal\":null}");
-}
-
-// `offset`: where the first token begins, in characters; moves on to behind the last.
-void append_completion_logprobs(std::string& out, const LogprobRun& run, uint64_t& offset) {
-  using Entries = std::span<const TokenLogprob>;
-  out.append("{\"tokens\":");
-  run.append_each(out, [&](Entries of_token) { append_string(out, run.bytes(of_token[0])); });
-  append_name(out, "token_logprobs");
-  run.append_each(out, [&](Entries of_token) { append_logprob(out, of_token[0]); });
-  append_name(out, "top_logprobs");
-  run.append_each(out, [&](Entries of_token) {
-    out.push_back('{');
-    for (const TokenLogprob& top : of_token.subspan(1)) {
-      if (out.back() != '{') out.push_back(',');
-      append_string(out, run.bytes(top));
-      out.push_back(':');
-      append_logprob(out, top);
-    }
-    out.push_back('}');
-  });
-  append_name(out, "text_offset");
-  run.append_each(out, [&](Entries of_token) {
-    append_int(out, static_cast<int64_t>(offset));
-    offset += characters_in(run.bytes(of_token[0]));
-  });
-  out.push_back('}');
-}
 
 // What stays the same in all chunks is written once; a token's chunk is that, the escaped text and
 // the end.
@@ -146,6 +24,8 @@ class OpenAiStream final : public AnswerWriter {
         continuous_usage_(start.wanted.continuous_usage),
         with_logprobs_(start.wanted.sampling.logprobs),
         with_token_ids_(start.wanted.return_token_ids),
+        with_reasoning_(start.wanted.include_reasoning),
+        old_words_(start.wanted.as_function_call),
         tokenizer_(start.tokenizer),
         choices_(start.choices) {
     head_ = "data: {";
@@ -184,17 +64,61 @@ class OpenAiStream final : public AnswerWriter {
     close(out, &now.usage);
   }
 
-  void write(std::string&, uint32_t, const AnswerReasoning&, const Figures&) override {}
-  void write(std::string&, uint32_t, const AnswerCallBegin&, const Figures&) override {}
-  void write(std::string&, uint32_t, const AnswerArguments&, const Figures&) override {}
-  void write(std::string&, uint32_t, const AnswerCallEnd&, const Figures&) override {}
+  void write(std::string& out, uint32_t choice, const AnswerReasoning& part,
+             const Figures& now) override {
+    if (part.text.empty() || !with_reasoning_) return pass(out, choice, {part.tokens}, now);
+    open_delta(out, choice);
+    append_member(out, "reasoning_content", part.text);
+    close_delta(out, part.tokens, now);
+  }
+  void write(std::string& out, uint32_t choice, const AnswerCallBegin& part,
+             const Figures& now) override {
+    choices_[choice].custom = part.custom;
+    open_delta(out, choice);
+    if (old_words_) {
+      append_call(out, "function_call", "arguments", part.name, "");
+    } else {
+      open_call(out, part.call);
+      append_member(out, "id", part.id);
+      append_member(out, "type", part.custom ? "custom" : "function");
+      append_call(out, part.custom ? "custom" : "function", part.custom ? "input" : "arguments",
+                  part.name, "");
+      out.append("}]");
+    }
+    close_delta(out, part.tokens, now);
+  }
+  void write(std::string& out, uint32_t choice, const AnswerArguments& part,
+             const Figures& now) override {
+    if (part.text.empty()) return pass(out, choice, {part.tokens}, now);
+    const bool custom = choices_[choice].custom;
+    open_delta(out, choice);
+    if (old_words_) {
+      append_call(out, "function_call", "arguments", "", part.text);
+    } else {
+      open_call(out, part.call);
+      append_call(out, custom ? "custom" : "function", custom ? "input" : "arguments", "",
+                  part.text);
+      out.append("}]");
+    }
+    close_delta(out, part.tokens, now);
+  }
+  void write(std::string& out, uint32_t choice, const AnswerCallEnd& part,
+             const Figures& now) override {
+    pass(out, choice, {part.tokens}, now);
+  }
+  void pass(std::string& out, uint32_t choice, const AnswerHidden& part,
+            const Figures& now) override {
+    if (!with_token_ids_ || part.tokens.empty()) return;
+    open_delta(out, choice);
+    close_delta(out, part.tokens, now);
+  }
   void finish(std::string& out, uint32_t choice, const AnswerEnd& end,
               const Figures& now) override {
     begin(out, choice);
     open_choice(out, choice);
     out.append(is_chat_ ? ",\"delta\":{}" : ",\"text\":\"\"");
     out.append(",\"logprobs\":null");
-    append_member(out, "finish_reason", finish_reason(end.how.reason));
+    append_member(out, "finish_reason", finish_reason(end.how.reason, old_words_));
     out.append("}]");
     close(out, &now.usage);
   }
@@ -213,6 +137,7 @@ class OpenAiStream final : public AnswerWriter {
  private:
   struct ChoiceState {
     bool has_begun = false;
+    bool custom = false;      // the call that is being written takes a text
     uint64_t characters = 0;  // before the next token, for its text_offset
   };
 
@@ -233,6 +158,33 @@ class OpenAiStream final : public AnswerWriter {
     out.append(head_).append(",\"choices\":[{\"index\":");
     append_int(out, choice);
   }
+  // A chunk of a chat that has no content.
+  void open_delta(std::string& out, uint32_t choice) {
+    begin(out, choice);
+    open_choice(out, choice);
+    out.append(",\"delta\":{");
+  }
+  void close_delta(std::string& out, std::span<const TokenId> tokens, const Figures& now) const {
+    out.append("},\"logprobs\":null,\"finish_reason\":null");
+    if (with_token_ids_) append_token_ids(out, "token_ids", tokens);
+    out.append("}]");
+    append_timings(out, now.timings);
+    close(out, &now.usage);
+  }
+  static void open_call(std::string& out, uint32_t call) {
+    append_name(out, "tool_calls");
+    out.append("[{");
+    append_member(out, "index", call);
+  }
+  // {"name", "arguments"}; without the name in all chunks but the first.
+  static void append_call(std::string& out, std::string_view kind, std::string_view field,
+                          std::string_view name, std::string_view arguments) {
+    append_name(out, kind);
+    out.push_back('{');
+    if (!name.empty()) append_member(out, "name", name);
+    append_member(out, field, arguments);
+    out.push_back('}');
+  }
   void close(std::string& out, const Usage* usage) const {
     if (continuous_usage_ && usage != nullptr) {
       append_usage(out, *usage);
@@ -247,6 +199,8 @@ class OpenAiStream final : public AnswerWriter {
   const bool continuous_usage_;  // the usage so far in all chunks
   const bool with_logprobs_;
   const bool with_token_ids_;
+  const bool with_reasoning_;
+  const bool old_words_;  // function_call instead of tool_calls
   const Tokenizer& tokenizer_;
   std::vector<ChoiceState> choices_;
   std::string head_;  // data: {"id":...,"model":...
@@ -254,13 +208,12 @@ class OpenAiStream final : public AnswerWriter {
 
 class OpenAiAnswer final : public AnswerWriter {
  public:
-  // A logprob's entry holds about so much, mostly as JSON: the token's text, its number, its bytes.
-  static constexpr uint64_t kLogprobBytes = 96;
-
   OpenAiAnswer(const AnswerStart& start, bool is_chat)
       : is_chat_(is_chat),
         with_logprobs_(start.wanted.sampling.logprobs),
         with_token_ids_(start.wanted.return_token_ids),
+        with_reasoning_(start.wanted.include_reasoning),
+        old_words_(start.wanted.as_function_call),
         identity_(start.identity),
         tokenizer_(start.tokenizer),
         choices_(start.choices) {
@@ -270,18 +223,47 @@ class OpenAiAnswer final : public AnswerWriter {
   void progress(std::string&, uint64_t, uint64_t) override {}
   void write(std::string&, uint32_t choice, const AnswerContent& content, const Figures&) override {
     Choice& to = choices_[choice];
-    to.text.append(content.text);
+    append(to.text, content.text);
     to.logprobs.insert(to.logprobs.end(), content.logprobs.begin(), content.logprobs.end());
     to.tokens += content.tokens.size();
-    held_bytes_ += 2 * content.text.size() + content.logprobs.size() * kLogprobBytes;
-    if (!with_token_ids_) return;
-    to.ids.insert(to.ids.end(), content.tokens.begin(), content.tokens.end());
-    held_bytes_ += 2 * content.tokens.size_bytes();
+    held_bytes_ += content.logprobs.size() * kLogprobBytes;
+    keep_ids(to, content.tokens);
   }
-  void write(std::string&, uint32_t, const AnswerReasoning&, const Figures&) override {}
-  void write(std::string&, uint32_t, const AnswerCallBegin&, const Figures&) override {}
-  void write(std::string&, uint32_t, const AnswerArguments&, const Figures&) override {}
-  void write(std::string&, uint32_t, const AnswerCallEnd&, const Figures&) override {}
+  void write(std::string&, uint32_t choice, const AnswerReasoning& part, const Figures&) override {
+    if (with_reasoning_) append(choices_[choice].reasoning, part.text);
+    keep_ids(choices_[choice], part.tokens);
+  }
+  void write(std::string&, uint32_t choice, const AnswerCallBegin& part, const Figures&) override {
+    std::string& calls = choices_[choice].calls;
+    const size_t before = calls.size();
+    if (!calls.empty()) calls.append("\"}},");
+    calls.push_back('{');
+    append_member(calls, "id", part.id);
+    append_member(calls, "type", part.custom ? "custom" : "function");
+    append_name(calls, part.custom ? "custom" : "function");
+    calls.push_back('{');
+    append_member(calls, "name", part.name);
+    append_name(calls, part.custom ? "input" : "arguments");
+    calls.push_back('"');
+    held_bytes_ += 2 * (calls.size() - before);
+    keep_ids(choices_[choice], part.tokens);
+  }
+  void write(std::string&, uint32_t choice, const AnswerArguments& part, const Figures&) override {
+    // A string's inside, so that the pieces join.
+    std::string& calls = choices_[choice].calls;
+    const size_t before = calls.size();
+    append_string(calls, part.text);
+    calls.erase(before, 1);
+    calls.pop_back();
+    held_bytes_ += 2 * (calls.size() - before);
+    keep_ids(choices_[choice], part.tokens);
+  }
+  void write(std::string&, uint32_t choice, const AnswerCallEnd& part, const Figures&) override {
+    keep_ids(choices_[choice], part.tokens);
+  }
+  void pass(std::string&, uint32_t choice, const AnswerHidden& part, const Figures&) override {
+    keep_ids(choices_[choice], part.tokens);
+  }
   void finish(std::string&, uint32_t choice, const AnswerEnd& end, const Figures&) override {
     choices_[choice].reason = end.how.reason;
   }
@@ -304,20 +286,50 @@ class OpenAiAnswer final : public AnswerWriter {
  private:
   struct Choice {
     std::string text;
+    std::string reasoning;
+    std::string calls;  // as JSON, without the end of the last one
     std::vector<TokenLogprob> logprobs;
-    size_t tokens = 0;
+    size_t tokens = 0;  // of the text
     std::vector<TokenId> ids;
     FinishReason reason = FinishReason::kStop;
   };
+
+  void append(std::string& to, std::string_view text) {
+    to.append(text);
+    held_bytes_ += 2 * text.size();
+  }
+  void keep_ids(Choice& to, std::span<const TokenId> tokens) {
+    if (!with_token_ids_) return;
+    to.ids.insert(to.ids.end(), tokens.begin(), tokens.end());
+    held_bytes_ += 2 * tokens.size_bytes();
+  }
+
+  void append_message(std::string& out, const Choice& choice) const {
+    append_name(out, "message");
+    out.append("{\"role\":\"assistant\"");
+    if (choice.text.empty() && !choice.calls.empty()) {
+      out.append(",\"content\":null");
+    } else {
+      append_member(out, "content", choice.text);
+    }
+    if (!choice.reasoning.empty()) append_member(out, "reasoning_content", choice.reasoning);
+    out.append(",\"refusal\":null");
+    if (!choice.calls.empty() && old_words_) {
+      const std::string_view function = "\"function\":";
+      append_name(out, "function_call");
+      out.append(choice.calls, choice.calls.find(function) + function.size()).append("\"}");
+    } else if (!choice.calls.empty()) {
+      append_name(out, "tool_calls");
+      out.append("[").append(choice.calls).append("\"}}]");
+    }
+    out.push_back('}');
+  }
 
   void append_choice(std::string& out, uint32_t index, const Choice& choice) const {
     out.push_back('{');
     append_member(out, "index", index);
     if (is_chat_) {
-      append_name(out, "message");
-      out.append("{\"role\":\"assistant\"");
-      append_member(out, "content", choice.text);
-      out.append(",\"refusal\":null}");
+      append_message(out, choice);
     } else {
       append_member(out, "text", choice.text);
     }
@@ -331,7 +343,7 @@ class OpenAiAnswer final : public AnswerWriter {
     } else {
       append_completion_logprobs(out, run, offset);
     }
-    append_member(out, "finish_reason", finish_reason(choice.reason));
+    append_member(out, "finish_reason", finish_reason(choice.reason, old_words_));
     if (with_token_ids_) append_token_ids(out, "token_ids", choice.ids);
     out.push_back('}');
   }
@@ -339,6 +351,8 @@ class OpenAiAnswer final : public AnswerWriter {
   const bool is_chat_;
   const bool with_logprobs_;
   const bool with_token_ids_;
+  const bool with_reasoning_;
+  const bool old_words_;
   const Identity identity_;
   const Tokenizer& tokenizer_;
   std::vector<Choice> choices_;
@@ -353,13 +367,16 @@ std::unique_ptr<AnswerWriter> make_openai_writer(const AnswerStart& start) {
 }
 
 constexpr std::string_view kKeepalive = ": keepalive\n\n";
-constexpr std::string_view kData = "data: ";
+
+std::string openai_error_frame(const Error& error) {
+  return "data: " + error_body(Dialect::kOpenAi, error) + "\n\n";
+}
 
 }  // namespace
 
-constinit const AnswerKind AnswerKind::kChat = {
-    Dialect::kOpenAi, "chatcmpl-", "messages", kKeepalive, kData, make_openai_writer<true>};
+constinit const AnswerKind AnswerKind::kChat = {"chatcmpl-", "messages", kKeepalive,
+                                                openai_error_frame, make_openai_writer<true>};
 constinit const AnswerKind AnswerKind::kCompletion = {
-    Dialect::kOpenAi, "cmpl-", "prompt", kKeepalive, kData, make_openai_writer<false>};
+    "cmpl-", "prompt", kKeepalive, openai_error_frame, make_openai_writer<false>};
 
 }  // namespace skein::api

@@ -56,22 +56,6 @@ Parsed<ApplyTemplateRequest> parse_apply_template_request(std::string_view body)
   return request;
 }
 
-Parsed<EmbeddingsRequest> parse_embeddings_request(std::string_view body) {
-  auto parsed = parse_body(body);
-  if (!parsed.ok()) return parsed.error();
-  Problem problem;
-  const Fields fields(*parsed, "", problem);
-  EmbeddingsRequest request{fields.string("model", kMaxNameBytes).value_or("")};
-  const json::Value* input = fields.find("input");
-  if (input == nullptr) {
-    fields.missing("input");
-  } else if (!input->is_string() && (!input->is_array() || input->empty())) {
-    fields.fail("input", "A string or a list is expected here.");
-  }
-  if (problem) return *problem;
-  return request;
-}
-
 std::string tokenize_answer(const std::vector<TokenId>& tokens, uint64_t max_context,
                             const std::vector<std::string>* pieces) {
   std::string out = "{\"tokens\":";
@@ -100,6 +84,13 @@ std::string apply_template_answer(std::string_view prompt) {
 
 std::string count_tokens_answer(uint64_t tokens) {
   std::string out = "{";
+  json::append_member(out, "input_tokens", tokens);
+  return out.append("}");
+}
+
+std::string input_tokens_answer(uint64_t tokens) {
+  std::string out = "{";
+  json::append_member(out, "object", "response.input_tokens");
   json::append_member(out, "input_tokens", tokens);
   return out.append("}");
 }

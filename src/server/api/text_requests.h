@@ -1,4 +1,4 @@
-// The small requests about text: /tokenize, /detokenize, /v1/embeddings. They take vLLM's and
+// The small requests about text: /tokenize, /detokenize, /apply-template. They take vLLM's and
 // llama.cpp's names.
 #pragma once
 
@@ -30,21 +30,17 @@ struct ApplyTemplateRequest {
   ChatRequest chat;  // of its options, the model alone is set
 };
 
-struct EmbeddingsRequest {
-  std::string model;
-};
-
 Parsed<TokenizeRequest> parse_tokenize_request(std::string_view body);
 Parsed<DetokenizeRequest> parse_detokenize_request(std::string_view body);
 Parsed<ApplyTemplateRequest> parse_apply_template_request(std::string_view body);
-// The model, so that a wrong one is a 404; the caller answers 501 for one that cannot embed.
-Parsed<EmbeddingsRequest> parse_embeddings_request(std::string_view body);
 
 // {"tokens":[...],"count":2,"max_model_len":4096}, with "token_strs" where pieces are given.
 std::string tokenize_answer(const std::vector<TokenId>& tokens, uint64_t max_context,
                             const std::vector<std::string>* pieces);
 // {"input_tokens":2}
 std::string count_tokens_answer(uint64_t tokens);
+// {"object":"response.input_tokens","input_tokens":2}
+std::string input_tokens_answer(uint64_t tokens);
 // {"prompt":"...","content":"..."}
 std::string detokenize_answer(std::string_view text);
 // {"prompt":"..."}

@@ -8,7 +8,9 @@
 #include "base/patience.h"
 #include "server/answer/answer_job.h"
 #include "server/api/fields.h"
+#include "server/api/responses_request.h"
 #include "server/batch/batch_request.h"
+#include "server/vectors/vector_work.h"
 
 namespace skein {
 namespace {
@@ -26,13 +28,6 @@ bool may_pass(const api::Error& error) {
 TimeUs rest_us(const api::Error& error) {
   const auto seconds = static_cast<TimeUs>(error.retry_after_s.value_or(0));
   return std::clamp(seconds * kUsPerSecond, kMinRestUs, kMaxRestUs);
-}
-
-api::Parsed<api::ChatRequest> read_chat(const json::Value& body) {
-  auto request = api::read_chat_request(body);
-  if (!request.ok()) return request;
-  if (auto problem = api::find_unsupported(*request)) return std::move(*problem);
-  return request;
 }
 
 // There is nobody to stream to.
@@ -155,7 +150,17 @@ void BatchExecutor::begin(const BatchLine& line) {
     runner_->set_request(line.id, job);
   };
   if (line.endpoint == kBatchChatUrl) {
-    answer(api::AnswerKind::kChat, read_chat(parsed.body));
+    answer(api::AnswerKind::kChat, api::read_chat_request(parsed.body));
+  } else if (line.endpoint == kBatchResponsesUrl) {
+    answer(api::AnswerKind::kResponse, api::read_responses_request(parsed.body, false));
+  } else if (line.endpoint == kBatchEmbeddingsUrl) {
+    auto request = api::read_embedding_request(parsed.body);
+    if (!request.ok()) return refuse(failed_line(request.error()));
+    const auto job =
+        std::make_shared<VectorJob>(context_, std::move(call), make_work(std::move(*request)),
+                                    std::make_unique<LineSink>(runner_, line));
+    job->begin();
+    runner_->set_request(line.id, job);
   } else {
     answer(api::AnswerKind::kCompletion, api::read_completion_request(parsed.body));
   }

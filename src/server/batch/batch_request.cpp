@@ -12,8 +12,6 @@ namespace {
 using api::Fields;
 using api::Problem;
 
-constexpr size_t kMaxMetadata = 16;
-constexpr size_t kMaxMetadataValue = 512;
 constexpr int64_t kMaxWindowHours = int64_t{24} * 14;
 constexpr size_t kMaxCustomIdBytes = 512;
 
@@ -50,22 +48,11 @@ api::Parsed<NewBatch> parse_batch_request(std::string_view body) {
   NewBatch batch;
   batch.input_file = fields.required_string("input_file_id", api::kMaxNameBytes);
   if (!fields.has("endpoint")) fields.missing("endpoint");
-  if (const auto at = fields.choice("endpoint", {kBatchChatUrl, kBatchCompletionsUrl})) {
-    batch.endpoint = *at == 0 ? kBatchChatUrl : kBatchCompletionsUrl;
-  }
+  fields.choice("endpoint",
+                {kBatchChatUrl, kBatchCompletionsUrl, kBatchResponsesUrl, kBatchEmbeddingsUrl});
+  batch.endpoint = fields.string("endpoint").value_or("");
   batch.lifetime_s = read_window(fields);
-  if (const json::Value* metadata = fields.object("metadata")) {
-    bool fits = metadata->size() <= kMaxMetadata;
-    for (const auto& [name, value] : metadata->items()) {
-      fits = fits && name.size() <= kMaxMetadataValue && value.is_string() &&
-             value.get_ref<const std::string&>().size() <= kMaxMetadataValue;
-    }
-    if (!fits) {
-      fields.fail("metadata", fmt::format("At most {} strings of at most {} bytes are expected.",
-                                          kMaxMetadata, kMaxMetadataValue));
-    }
-    batch.metadata = metadata->dump();
-  }
+  if (const json::Value* metadata = api::read_metadata(fields)) batch.metadata = metadata->dump();
   if (problem) return *problem;
   return batch;
 }

@@ -14,6 +14,8 @@ namespace skein {
 // What the lines of a batch may ask.
 inline constexpr std::string_view kBatchChatUrl = "/v1/chat/completions";
 inline constexpr std::string_view kBatchCompletionsUrl = "/v1/completions";
+inline constexpr std::string_view kBatchResponsesUrl = "/v1/responses";
+inline constexpr std::string_view kBatchEmbeddingsUrl = "/v1/embeddings";
 
 // The batch that a body asks for; its owner is the caller's to add.
 api::Parsed<NewBatch> parse_batch_request(std::string_view body);

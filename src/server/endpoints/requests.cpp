@@ -43,6 +43,7 @@ std::string request_answer(const RequestExplanation& request) {
                       [&](const std::string& pointer) { json::append_string(out, pointer); });
     out.push_back('}');
   }
+  if (!request.call_format.empty()) append_member(out, "tool_format", request.call_format);
   if (request.choices.empty()) {
     append_member(out, "state", request.state);
   } else {

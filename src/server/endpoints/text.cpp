@@ -1,4 +1,4 @@
-// /tokenize, /detokenize, /apply-template, /v1/messages/count_tokens, /v1/embeddings.
+// /tokenize, /detokenize, /apply-template, /v1/messages/count_tokens, /v1/responses/input_tokens.
 //
 // Each is a request of its key's minute, and the tokens of its text are tokens of that minute: they
 // cost the workers as much as a prompt does.
@@ -6,6 +6,7 @@
 
 #include "server/answer/answer_account.h"
 #include "server/answer/prompts.h"
+#include "server/api/responses_request.h"
 #include "server/api/text_requests.h"
 #include "server/endpoints/reply.h"
 
@@ -79,10 +80,11 @@ Result<TextAnswer> prompt_of(const TextModel& model, const api::ApplyTemplateReq
   return TextAnswer{api::apply_template_answer(text), text.size() / kBytesPerToken};
 }
 
+template <std::string (*kBody)(uint64_t tokens)>
 Result<TextAnswer> count_of(const TextModel& model, const api::ChatRequest& request) {
   SKEIN_ASSIGN(const std::vector<TokenId> tokens,
                model.prompts.encode_chat(request.conversation()));
-  return TextAnswer{api::count_tokens_answer(tokens.size()), tokens.size()};
+  return TextAnswer{kBody(tokens.size()), tokens.size()};
 }
 
 // The parts of a model that a request needs.
@@ -137,6 +139,10 @@ api::Parsed<api::ChatRequest> parse_count(std::string_view body) {
   return api::parse_messages_request(body, true);
 }
 
+api::Parsed<api::ChatRequest> parse_input(std::string_view body) {
+  return api::parse_responses_request(body, true);
+}
+
 }  // namespace
 
 void tokenize(ServerContext& context, Call& call, const http::Responder& responder) {
@@ -152,15 +158,12 @@ void apply_template(ServerContext& context, Call& call, const http::Responder& r
 }
 
 void count_tokens(ServerContext& context, Call& call, const http::Responder& responder) {
-  answer_text(context, call, responder, parse_count, count_of, "messages");
+  answer_text(context, call, responder, parse_count, count_of<api::count_tokens_answer>,
+              "messages");
 }
 
-void embeddings(ServerContext& context, Call& call, const http::Responder& responder) {
-  auto request = api::parse_embeddings_request(call.request.body);
-  if (!request.ok()) return send_error(call, responder, request.error());
-  const auto model = model_for(context, *call.principal, request->model);
-  send_error(call, responder,
-             model.ok() ? api::not_supported("Embedding with this model") : model.error());
+void input_tokens(ServerContext& context, Call& call, const http::Responder& responder) {
+  answer_text(context, call, responder, parse_input, count_of<api::input_tokens_answer>, "input");
 }
 
 }  // namespace skein::endpoints

@@ -30,6 +30,7 @@ struct FinishedRequest {
   TimeUs first_token_us = 0;  // since it arrived; 0: none came
   TimeUs total_us = 0;
   bool streamed = false;
+  bool has_vectors = false;  // it asked for vectors, and never for a token
 };
 
 // One line of JSON for the request log, without a newline.

@@ -454,6 +454,8 @@ struct Metrics::Parts {
       counters("skein:requests_ended_total", "Requests that ended, by the true reason.");
   CounterFamily& rejected =
       counters("skein:rejected_requests_total", "Requests that were turned away, by reason.");
+  CounterFamily& tool_calls =
+      counters("skein:tool_calls_total", "Calls of tools that models have made, by their format.");
   HistogramFamily& first_token =
       histograms("vllm:time_to_first_token_seconds", "From arrival to the first token.");
   HistogramFamily& token_gap =
@@ -577,10 +579,17 @@ void Metrics::on_finished(const FinishedRequest& request) {
   if (model.succeeded[reason] != nullptr) model.succeeded[reason]->Increment();
   model.whole->Observe(seconds(request.total_us));
   model.queue->Observe(seconds(request.queue_us));
-  // What never gave a token has no prompt that was computed, and no times to speak of.
-  if (request.first_token_us == 0) return;
+  // What never gave a token has no prompt that was computed, and no times to speak of; but one
+  // whose vectors came has.
+  const bool has_vectors = request.has_vectors && request.reason == FinishReason::kStop;
+  if (request.first_token_us == 0 && !has_vectors) return;
   model.prompt_tokens->Increment(request.prompt_tokens);
   model.cached_tokens->Increment(request.cached_tokens);
+  if (has_vectors) {
+    model.prefill->Observe(seconds(request.prefill_us));
+    model.drain_rate.note(parts_->clock.now(), request.prefill_us);
+    return;
+  }
   model.generation_tokens->Increment(request.output_tokens);
   model.first_token->Observe(seconds(request.first_token_us));
   model.prefill->Observe(seconds(request.prefill_us));
@@ -595,6 +604,11 @@ void Metrics::on_tokens(std::string_view model, TimeUs us, uint32_t tokens) {
   prometheus::Histogram& gap = *parts_->model(model).token_gap;
   const double each = seconds(us) / tokens;
   for (uint32_t i = 0; i < tokens; ++i) gap.Observe(each);
+}
+
+void Metrics::on_tool_call(std::string_view model, std::string_view format) {
+  parts_->tool_calls.Add({{"model_name", std::string(model)}, {"format", std::string(format)}})
+      .Increment();
 }
 
 void Metrics::on_rejected(std::string_view model, Rejection why) {

@@ -38,6 +38,8 @@ class Metrics {
   // `tokens` came together, `us` after the ones before them.
   void on_tokens(std::string_view model, TimeUs us, uint32_t tokens);
   void on_rejected(std::string_view model, Rejection why);
+  // A call of a tool is whole; `format` is how the model writes it.
+  void on_tool_call(std::string_view model, std::string_view format);
 
   // On the disk of the state folder.
   void set_state_free_bytes(uint64_t bytes);

@@ -36,7 +36,12 @@ class PlainWriter final : public api::AnswerWriter {
     if (stream_) out += ";";
   }
   void end(std::string& out, const api::Figures&) override { out += whole_ + "."; }
-  uint64_t held_bytes() const override { return whole_.size(); }
+  std::string failure(const api::Error& error) override {
+    return kept_bytes > 0 ? "failed: " + error.code : std::string();
+  }
+  uint64_t held_bytes() const override { return whole_.size() + kept_bytes; }
+
+  uint64_t kept_bytes = 0;  // by a stream that tells everything once more at its end
 
  private:
   const bool stream_;
@@ -109,6 +114,28 @@ TEST(AnswerOutput, AReaderThatIsTooFarBehindIsOutOfMemory) {
   EXPECT_FALSE(o.output->flush());
   EXPECT_FALSE(o.output->has_memory());
   EXPECT_EQ(o.output->memory_error().code, "answer_too_large");
+  o.output->release();
+  EXPECT_EQ(o.budget.used_bytes(), 0U);
+}
+
+TEST(AnswerOutput, WhatTheWriterOfAStreamKeepsIsOnTheAccount) {
+  Output o(true, 1000, {kTaken, kFull});
+  auto keeping = std::make_unique<PlainWriter>(true);
+  PlainWriter& writer = *keeping;
+  o.output->set_writer(std::move(keeping));
+  writer.kept_bytes = 100;
+  o.content("abc");
+  EXPECT_EQ(o.budget.used_bytes(), 100U);
+  EXPECT_TRUE(o.output->flush());
+  EXPECT_EQ(o.budget.used_bytes(), 100U) << "what has left is not all that is held";
+  o.content("de");
+  EXPECT_FALSE(o.output->flush());
+  EXPECT_EQ(o.budget.used_bytes(), 102U);
+  writer.kept_bytes = 600;
+  o.content("f");
+  EXPECT_FALSE(o.output->has_memory());
+  o.output->fail("id", o.output->memory_error());
+  EXPECT_TRUE(o.told->frames.ends_with("failed: overloaded")) << "the writer's own words";
   o.output->release();
   EXPECT_EQ(o.budget.used_bytes(), 0U);
 }

@@ -123,6 +123,23 @@ TEST(BatchEndpoints, CompletionsToo) {
   EXPECT_EQ(line["response"]["body"]["object"], "text_completion") << batch.dump();
 }
 
+TEST(BatchEndpoints, ResponsesToo) {
+  LiveServer live;
+  live.start();
+  const std::string url = "/v1/responses";
+  const Json body = {{"input", "ab"}, {"max_output_tokens", 4}, {"seed", 1}};
+  const std::string input =
+      line_of("r", body, url) + line_of("bad", {{"input", "x"}, {"background", true}}, url);
+  const Json batch = live.wait_for_batch(create(live, input, "", url).json["id"]);
+  const Json line = lines_of(live, batch["output_file_id"]).at("r")["response"];
+  EXPECT_EQ(line["body"]["object"], "response") << batch.dump();
+  EXPECT_EQ(line["request_id"], line["body"]["id"]);
+  const Json alone = live.post(url, body).json;
+  EXPECT_EQ(line["body"]["output"][0]["content"], alone["output"][0]["content"]);
+  const Json bad = lines_of(live, batch["error_file_id"]).at("bad")["response"];
+  EXPECT_EQ(bad["body"]["error"]["param"], "background");
+}
+
 TEST(BatchEndpoints, WhatCannotBeABatchIsRefused) {
   LiveServer live;
   live.start();

@@ -50,7 +50,7 @@ TEST(BatchRequests, WhatMakesABatch) {
   };
   EXPECT_EQ(param_of("{}"), "input_file_id");
   EXPECT_EQ(param_of(R"({"input_file_id":"f"})"), "endpoint");
-  EXPECT_EQ(param_of(R"({"input_file_id":"f","endpoint":"/v1/embeddings"})"), "endpoint");
+  EXPECT_EQ(param_of(R"({"input_file_id":"f","endpoint":"/v1/rerank"})"), "endpoint");
   const std::string good = R"({"input_file_id":"f","endpoint":"/v1/completions")";
   EXPECT_EQ(param_of(good + R"(,"completion_window":"1y"})"), "completion_window");
   EXPECT_EQ(param_of(good + R"(,"metadata":{"a":1}})"), "metadata");

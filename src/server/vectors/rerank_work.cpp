@@ -1,0 +1,72 @@
+// Rerank: documents in the order of what a model says of them, each asked about alone.
+#include <algorithm>
+#include <utility>
+
+#include "generate/vectors.h"
+#include "server/answer/prompts.h"
+#include "server/vectors/vector_work.h"
+
+namespace skein {
+namespace {
+
+constexpr uint64_t kResultBytes = 128;  // of a result without its document
+
+class RerankWork final : public VectorWork {
+ public:
+  explicit RerankWork(api::RerankRequest request) : request_(std::move(request)) {}
+
+  std::string_view id_prefix() const override { return "rerank-"; }
+  const std::string& model() const override { return request_.model; }
+  std::optional<TimeUs> timeout_us() const override { return request_.timeout_us; }
+
+  api::Parsed<std::vector<std::vector<TokenId>>> make_prompts(const ServerContext& context,
+                                                              const ServedModel& served) override {
+    if (auto none = find_no_vectors(served, true)) return std::move(*none);
+    const PromptBuilder builder = prompts_of(context, served);
+    const Tokenizer& tokenizer = served.model().tokenizer()->tokenizer;
+    RankQuestion question;
+    if (!request_.instruction.empty()) question.instruction = request_.instruction;
+    question.query = request_.query;
+    std::vector<std::vector<TokenId>> prompts;
+    prompts.reserve(request_.documents.size());
+    for (size_t i = 0; i < request_.documents.size(); ++i) {
+      question.document = request_.documents[i];
+      const std::string item = fmt::format("documents[{}]", i);
+      auto ids = rank_prompt(builder, tokenizer, question);
+      if (!ids.ok()) return item_error(ids.status(), item);
+      if (auto error = check_item(served, ids->size(), item)) return std::move(*error);
+      prompts.push_back(std::move(*ids));
+    }
+    if (!request_.return_documents) request_.documents = {};
+    return prompts;
+  }
+
+  uint64_t answer_bytes(const ServedModel&) const override {
+    uint64_t bytes = kResultBytes * (request_.top_n + 8);
+    for (const std::string& document : request_.documents) bytes += document.size() * 2;
+    return bytes;
+  }
+
+  Result<std::string> write(const ServedModel& served, const std::string& id,
+                            uint64_t prompt_tokens, std::vector<Vector> vectors) const override {
+    const RankHead& head = *served.model().rank_head();
+    std::vector<api::RankedDocument> ranked;
+    ranked.reserve(vectors.size());
+    for (size_t i = 0; i < vectors.size(); ++i) ranked.push_back({i, head.score(vectors[i])});
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const auto& a, const auto& b) { return a.score > b.score; });
+    ranked.resize(std::min(ranked.size(), request_.top_n));
+    return api::rerank_answer(id, served.id(), request_, ranked, prompt_tokens);
+  }
+
+ private:
+  api::RerankRequest request_;
+};
+
+}  // namespace
+
+std::unique_ptr<VectorWork> make_work(api::RerankRequest request) {
+  return std::make_unique<RerankWork>(std::move(request));
+}
+
+}  // namespace skein
