@@ -24,7 +24,7 @@
 
 namespace skein {
 
-// What load, chat, complete and next throw: the file, field or limit, and both numbers.
+// What load, chat, complete, embed and next throw: the file, field or limit, and both numbers.
 class SKEIN_PUBLIC Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -36,6 +36,8 @@ struct LoadOptions {
   unsigned batch_block_pool_size = 0;  // KV blocks of 32 tokens; 0: from the free memory
   unsigned max_context = 0;            // 0: what the model was made for
   std::string precision = "default";   // f32, default or high
+  // How embed() makes vectors where the model's files do not say: mean (of all tokens) or last.
+  std::string pooling;
 };
 
 enum class RequestClass { kHigh = 0, kNormal = 1, kLow = 2 };
@@ -56,18 +58,36 @@ struct GenerateOptions {
   std::string regex;                // of the whole answer
   std::string grammar;              // GBNF
   std::vector<std::string> choice;  // one of these texts
+
+  // Of a chat: what the model may call, a JSON list as OpenAI's `tools`. A call that begins is
+  // bound to its tool's schema.
+  std::string tools;
+  std::string tool_choice = "auto";  // auto, none, required, or the name of one
+  bool parallel_tool_calls = true;
+  std::optional<unsigned> reasoning_budget;  // tokens after which a thought is ended
+};
+
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON text
 };
 
 struct Message {
-  std::string role;  // system, user or assistant
+  std::string role;  // system, user, assistant or tool
   std::string content;
+  std::vector<ToolCall> tool_calls = {};  // of an assistant
+  std::string tool_call_id = {};          // of a tool: the call whose result the content is
+  std::string reasoning = {};             // of an assistant
 };
 
 struct Summary {
-  std::string finish_reason;  // stop, length, cancelled, timed_out or error
+  std::string finish_reason;  // stop, tool_calls, length, cancelled, timed_out or error
   unsigned prompt_tokens = 0;
   unsigned cached_tokens = 0;  // of the prompt, found in the prefix cache
   unsigned generated_tokens = 0;
+  std::string reasoning = {};  // the thoughts, which are no part of the text
+  std::vector<ToolCall> tool_calls = {};
 };
 
 // One answer on its way. Letting go of it cancels what is left.
@@ -100,6 +120,11 @@ class SKEIN_PUBLIC Model {
 
   Stream chat(const std::vector<Message>& messages, const GenerateOptions& options = {});
   Stream complete(const std::string& prompt, const GenerateOptions& options = {});
+  // One vector of length 1 for each text, in their order; the same whatever else runs. Waits for
+  // all of them. `dimensions`: the first ones of each; 0: all. Throws for a model that makes no
+  // embeddings.
+  std::vector<std::vector<float>> embed(const std::vector<std::string>& texts,
+                                        unsigned dimensions = 0);
 
  private:
   struct Impl;

@@ -1,6 +1,7 @@
 #include "apps/answer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 #include <utility>
 
 namespace skein::apps {
@@ -20,6 +21,66 @@ std::string rate_line(const char* what, uint32_t tokens, TimeUs elapsed_us) {
                      seconds > 0 ? tokens / seconds : 0);
 }
 
+// What an answer says beside its text, for people.
+class SideNotes {
+ public:
+  explicit SideNotes(std::FILE* out)
+      : dims_(::isatty(::fileno(out)) == 1), to_(dims_ ? out : stderr) {}
+
+  Status note(std::string_view text) {
+    if (text.empty()) return {};
+    if (!std::exchange(open_, true) && dims_) SKEIN_TRY(write("\x1b[2m", to_));
+    return write(text, to_);
+  }
+  Status end() {
+    return std::exchange(open_, false) ? write(dims_ ? "\x1b[0m\n" : "\n", to_) : Status();
+  }
+
+ private:
+  const bool dims_;
+  std::FILE* const to_;
+  bool open_ = false;
+};
+
+// One answer, part by part.
+class AnswerPrinter {
+ public:
+  AnswerPrinter(Answer& answer, std::FILE* out) : answer_(answer), out_(out), notes_(out) {}
+
+  Status print(const AnswerEvent& event) {
+    if (const auto* content = std::get_if<AnswerContent>(&event)) {
+      if (content->text.empty()) return {};
+      answer_.text += content->text;
+      SKEIN_TRY(notes_.end());
+      return write(content->text, out_);
+    }
+    if (const auto* thought = std::get_if<AnswerReasoning>(&event))
+      return notes_.note(thought->text);
+    if (const auto* call = std::get_if<AnswerCallBegin>(&event)) {
+      answer_.calls.push_back({{"id", call->id},
+                               {"type", "function"},
+                               {"function", {{"name", call->name}, {"arguments", ""}}}});
+      SKEIN_TRY(notes_.end());
+      return notes_.note(fmt::format("[calls {}] ", call->name));
+    }
+    if (const auto* arguments = std::get_if<AnswerArguments>(&event)) {
+      OrderedJson& so_far = answer_.calls.back()["function"]["arguments"];
+      so_far.get_ref<std::string&>() += arguments->text;
+      return notes_.note(arguments->text);
+    }
+    if (const auto* end = std::get_if<AnswerEnd>(&event)) {
+      SKEIN_TRY(notes_.end());
+      return end->how.status;
+    }
+    return {};
+  }
+
+ private:
+  Answer& answer_;
+  std::FILE* const out_;
+  SideNotes notes_;
+};
+
 }  // namespace
 
 Result<Answer> stream_answer(DirectInference& inference, const LoadedTokenizer& tokenizer,
@@ -27,17 +88,12 @@ Result<Answer> stream_answer(DirectInference& inference, const LoadedTokenizer& 
                              const std::atomic<bool>& interrupted, std::FILE* out) {
   SKEIN_ASSIGN(EventReader reader, EventReader::create(tokenizer.tokenizer, std::move(options)));
   Answer answer;
+  AnswerPrinter printer(answer, out);
   StreamChunk chunk;
   std::vector<AnswerEvent> events;
   const auto write_events = [&]() -> Status {
     reader.read(chunk, events);
-    for (const AnswerEvent& event : events) {
-      if (const auto* content = std::get_if<AnswerContent>(&event)) {
-        answer.text += content->text;
-        SKEIN_TRY(write(content->text, out));
-      }
-      if (const auto* end = std::get_if<AnswerEnd>(&event)) SKEIN_TRY(end->how.status);
-    }
+    for (const AnswerEvent& event : events) SKEIN_TRY(printer.print(event));
     return {};
   };
   Status written;

@@ -13,11 +13,13 @@
 namespace skein::apps {
 
 struct Answer {
-  std::string text;  // what was written
+  std::string text;                          // what was written, without thoughts and calls
+  OrderedJson calls = OrderedJson::array();  // of tools, as a message has them
   DirectOutcome outcome;
 };
 
-// Writes and flushes text to `out` as soon as it is certain. The model has a tokenizer.
+// Writes and flushes text to `out` as soon as it is certain. Thoughts and calls are dimmed there on
+// a terminal, and go to stderr from a pipe. The model has a tokenizer.
 Result<Answer> stream_answer(DirectInference& inference, const LoadedTokenizer& tokenizer,
                              const DirectRequest& request, ReadOptions options,
                              const std::atomic<bool>& interrupted, std::FILE* out);

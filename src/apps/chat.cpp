@@ -7,9 +7,12 @@
 
 #include "apps/answer.h"
 #include "apps/commands.h"
+#include "apps/files.h"
 #include "apps/options.h"
 #include "apps/terminal.h"
 #include "base/clock.h"
+#include "dialog/history.h"
+#include "generate/answer_plan.h"
 #include "generate/prompt.h"
 
 namespace skein::apps {
@@ -19,6 +22,7 @@ struct ChatOptions {
   ModelFlags model;
   SamplingFlags sampling;
   std::string system;
+  std::string tools;  // a file
   std::optional<uint32_t> max_tokens;
   std::vector<std::string> stops;
 };
@@ -27,6 +31,8 @@ constexpr const char* kChatManual =
     "Type a message and Enter; the answer goes to stdout as it is generated. On a terminal lines\n"
     "can be edited, and the arrow keys bring back earlier ones; from a pipe every line is a\n"
     "message. Ctrl-C stops an answer, Ctrl-D leaves.\n\n"
+    "A thought of the model, and a call of a tool, is dimmed; what you type behind a call is its\n"
+    "result. From a pipe both go to stderr.\n\n"
     "  /reset  forget the conversation     /help  show this     /exit  leave\n\n"
     "  skein chat --model default\n"
     "  skein chat --model default --system 'You answer in one sentence.' --temperature 0.2\n"
@@ -43,8 +49,10 @@ class Chat {
  public:
   // `model` has a tokenizer.
   Chat(const ChatOptions& options, const LoadedModel& model, DirectInference& inference,
-       SamplingParams sampling, const Clock& clock)
+       SamplingParams sampling, OrderedJson tools, const Clock& clock)
       : options_(options),
+        model_(model),
+        tools_(std::move(tools)),
         prompts_(model, model.decoder().max_context(), clock),
         tokenizer_(*model.tokenizer()),
         inference_(inference),
@@ -59,13 +67,17 @@ class Chat {
 
   // Answers one message. What fails leaves the conversation as it was.
   Status say(const std::string& text, const InterruptFlag& interrupt) {
-    add("user", text);
+    const bool is_result = !messages_.empty() && messages_.back().contains("tool_calls");
+    const OrderedJson call = is_result ? messages_.back()["tool_calls"][0] : OrderedJson();
+    add(is_result ? "tool" : "user", text);
+    if (is_result) messages_.back()["tool_call_id"] = call["id"];
     auto answer = this->answer(interrupt);
     if (!answer.ok()) {
       messages_.erase(messages_.size() - 1);
       return answer.status();
     }
     add("assistant", answer->text);
+    if (!answer->calls.empty()) messages_.back()["tool_calls"] = std::move(answer->calls);
     return {};
   }
 
@@ -75,14 +87,33 @@ class Chat {
   }
 
   Result<Answer> answer(const InterruptFlag& interrupt) {
-    SKEIN_ASSIGN(const std::vector<TokenId> ids,
-                 prompts_.encode_chat({.context = chat_context(messages_)}));
-    const DirectRequest request = {ids, sampling_, options_.max_tokens};
-    return stream_answer(inference_, tokenizer_, request, {.stops = options_.stops},
+    Conversation conversation{chat_context(messages_)};
+    conversation.context["tools"] = tools_;
+    SKEIN_ASSIGN(const jinja::Rendered prompt, prompts_.render(std::move(conversation)));
+    SKEIN_ASSIGN(const std::vector<TokenId> ids, prompts_.encode(prompt));
+    const AnswerPlan plan(model_, {.tools = dialog::tools_of(tools_), .parallel = false},
+                          prompts_.opens_thought(prompt));
+    DirectRequest request = {ids, sampling_, options_.max_tokens};
+    if (plan.has_form()) SKEIN_TRY(bind(plan, request));
+    return stream_answer(inference_, tokenizer_, request,
+                         {.stops = options_.stops,
+                          .syntax = plan.syntax(),
+                          .in_reasoning = plan.in_reasoning(),
+                          .call_seed = messages_.size()},
                          interrupt.pressed(), stdout);
   }
 
+  Status bind(const AnswerPlan& plan, DirectRequest& request) const {
+    SKEIN_TRY(model_.forms()->prepare());
+    std::optional<AnswerPlan::Refusal> refusal;
+    request.form = plan.compile(refusal);
+    if (!refusal) return {};
+    return invalid_argument("the tools at {}: {}", refusal->error.where, refusal->error.message);
+  }
+
   const ChatOptions& options_;
+  const LoadedModel& model_;
+  const OrderedJson tools_;
   const PromptBuilder prompts_;
   const LoadedTokenizer& tokenizer_;
   DirectInference& inference_;
@@ -141,7 +172,13 @@ CommandResult chat(const ChatOptions& options) {
   const SystemClock clock;
   SKEIN_ASSIGN(const auto inference, DirectInference::create(*model, clock));
   SKEIN_ASSIGN(SamplingParams sampling, apply(options.sampling, model->sampling_defaults()));
-  Chat conversation(options, *model, *inference, std::move(sampling), clock);
+  OrderedJson tools;
+  if (!options.tools.empty()) {
+    SKEIN_ASSIGN(const std::string text, read_file(options.tools));
+    tools = OrderedJson::parse(text, nullptr, false);
+    if (!tools.is_array()) return invalid_argument("{} holds no JSON list", options.tools);
+  }
+  Chat conversation(options, *model, *inference, std::move(sampling), std::move(tools), clock);
   InterruptFlag interrupt;
   return converse(conversation, interrupt);
 }
@@ -154,6 +191,7 @@ void add_chat(CLI::App& app, CommandResult& result) {
   command->footer(kChatManual);
   add_model_options(*command, options->model);
   command->add_option("--system", options->system, "The system message");
+  command->add_option("--tools", options->tools, "A file with a JSON list of tools, as OpenAI's");
   command->add_option("-n,--max-tokens", options->max_tokens, "Tokens of an answer at most")
       ->check(CLI::Range(1U, 1U << 24));
   command

@@ -7,6 +7,7 @@
 #include "apps/files.h"
 #include "dialog/find_format.h"
 #include "engine/loading/load_text.h"
+#include "engine/loading/vectors.h"
 #include "format/quote.h"
 #include "format/summary.h"
 #include "format/weight_source.h"
@@ -121,6 +122,25 @@ void print_dialog_format(const WeightSource& source) {
                                  : "none");
 }
 
+// What the files say the model makes of a text beside more text.
+void print_vectors(const WeightSource& source) {
+  const VectorFacts facts = read_vectors(source);
+  if (!facts.status.ok()) {
+    print_line("Pooling", fmt::format("cannot be used: {} ({})",
+                                      printable(facts.status.message(), 100), facts.from));
+  } else {
+    print_line("Pooling",
+               facts.kind ? fmt::format("{} ({})", name_of(*facts.kind), printable(facts.from, 80))
+                          : "none (--pooling sets one)");
+  }
+}
+
+OrderedJson vectors_json(const WeightSource& source) {
+  const VectorFacts facts = read_vectors(source);
+  if (!facts.kind) return {};
+  return {{"kind", name_of(*facts.kind)}, {"from", facts.from}};
+}
+
 OrderedJson dialog_format_json(const WeightSource& source) {
   const auto format = dialog_format_of(source);
   if (!format.ok()) return {};
@@ -158,6 +178,7 @@ void print_table(const WeightSource& source, const ModelSummary& summary) {
   print_memory(summary);
   print_text(summary);
   print_dialog_format(source);
+  print_vectors(source);
 }
 
 OrderedJson tokenizer_json(const TokenizerFacts& tokenizer) {
@@ -204,6 +225,7 @@ void print_json(const WeightSource& source, const ModelSummary& summary, bool wi
   out["chat_template"] =
       summary.chat_template ? OrderedJson(*summary.chat_template) : OrderedJson();
   out["dialog"] = dialog_format_json(source);
+  out["pooling"] = vectors_json(source);
   if (with_tensors) {
     out["tensors"] = OrderedJson::array();
     for (const NamedTensor& tensor : source.tensors()) {

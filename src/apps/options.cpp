@@ -94,6 +94,7 @@ ModelOptions model_options(const ModelFlags& flags) {
   options.device = flags.device;
   if (!flags.isa.empty()) options.isa = flags.isa;
   options.max_context = flags.max_context;
+  options.vectors = vector_kind(flags.pooling);
   return options;
 }
 

@@ -109,6 +109,40 @@ TEST(Library, AnswersKeepToTheirForm) {
 }
 
 // A model whose chat template cannot be read still completes texts.
+TEST(Library, CallsOfTools) {
+  const skein::testing::TestFolder folder;
+  skein::Model model =
+      skein::Model::load(skein::testing::write_tiny_model(folder, "tiny", true, 2048));
+  skein::GenerateOptions options;
+  options.temperature = 1.2F;
+  options.seed = 5;
+  options.max_tokens = 200;
+  options.tools =
+      R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+          "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": false}}}])";
+  options.tool_choice = "f";
+  skein::Stream stream = model.chat({{"user", "x"}}, options);
+  std::string text;
+  EXPECT_FALSE(stream.next(text)) << text;
+  ASSERT_EQ(stream.summary().tool_calls.size(), 1U);
+  const skein::ToolCall call = stream.summary().tool_calls[0];
+  EXPECT_EQ(stream.summary().finish_reason, "tool_calls");
+  EXPECT_EQ(call.name, "f");
+  EXPECT_NE(call.arguments.find("\"a\""), std::string::npos) << call.arguments;
+  // What came of it goes back.
+  options.tool_choice = "none";
+  options.max_tokens = 3;
+  skein::Stream next = model.chat(
+      {{"user", "x"}, {"assistant", "", {call}}, {"tool", "done", {}, call.id}}, options);
+  while (next.next(text)) {
+  }
+  EXPECT_EQ(next.summary().generated_tokens, 3U);
+  options.tool_choice = "g";
+  EXPECT_THROW(model.chat({{"user", "x"}}, options), skein::Error);
+  options.tools = "{";
+  EXPECT_THROW(model.chat({{"user", "x"}}, options), skein::Error);
+}
+
 TEST(Library, ChatsWithABrokenTemplateThrow) {
   namespace fs = std::filesystem;
   const skein::testing::TestFolder folder;
@@ -132,6 +166,33 @@ TEST(Library, ChatsWithABrokenTemplateThrow) {
   skein::Stream stream = model.complete("x", options);
   std::string text;
   EXPECT_NO_THROW(while (stream.next(text)){});
+}
+
+TEST(EmbeddingTest, ManyTextsAtOnceAndOneAtATimeAreTheSame) {
+  const skein::testing::TestFolder folder;
+  const std::string path = skein::testing::write_tiny_model(folder);
+  skein::LoadOptions options;
+  options.pooling = "mean";
+  skein::Model model = skein::Model::load(path, options);
+  std::vector<std::string> texts;
+  for (int i = 0; i < 1500; ++i)
+    texts.push_back("text " + std::to_string(i % 11));  // more than wait
+  const std::vector<std::vector<float>> all = model.embed(texts);
+  ASSERT_EQ(all.size(), texts.size());
+  double squares = 0;
+  for (const float x : all[0]) squares += double{x} * double{x};
+  EXPECT_NEAR(squares, 1, 1e-6);
+  for (size_t i = 0; i < 11; ++i) {
+    EXPECT_EQ(model.embed({texts[i]}).front(), all[i]);
+    EXPECT_EQ(all[i + 11], all[i]);
+  }
+  EXPECT_EQ(model.embed({"x"}, 8).front().size(), 8U);
+  EXPECT_THROW(model.embed({"x"}, 65), skein::Error);
+  EXPECT_TRUE(model.embed({}).empty());
+  skein::Model silent = skein::Model::load(path);
+  EXPECT_THROW(silent.embed({"x"}), skein::Error);
+  options.pooling = "first";
+  EXPECT_THROW(skein::Model::load(path, options), skein::Error);
 }
 
 }  // namespace
