@@ -22,6 +22,7 @@ sources_of() {
     config) echo src/model/families src/model/rope.cpp src/model/spec.cpp ;;
     decoder) echo src/model/decoder.cpp src/model/weights.cpp ;;
     sampling_defaults) echo src/engine/loading/load_text.cpp ;;
+    pooling) echo src/engine/loading/vectors.cpp src/format/hf_documents.cpp ;;
     http) echo src/server/http/request_parser.cpp ;;
     json_body) echo src/server/api ;;
     multipart) echo src/server/http/multipart.cpp ;;

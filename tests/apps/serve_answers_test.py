@@ -12,6 +12,8 @@ from serving import Server
 
 CASES = 100
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
+RESPONSES = "/v1/responses"
+LAST_EVENTS = ("message_stop", "response.completed", "response.incomplete")
 # Letters, beginnings and continuations of characters of two to four bytes, and bytes that are neither.
 BYTES = [*b"abc de.", 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0x98, 0x80, 0xFC, 0xC0, 0xED, 0xA0]
 
@@ -20,7 +22,7 @@ def events(text):
     """The JSON of a stream's events, and whether its end was there."""
     frames = [frame for frame in text.split("\n\n") if frame and not frame.startswith(":")]
     data = [frame.split("data: ", 1)[1] for frame in frames]
-    done = data and (data[-1] == "[DONE]" or json.loads(data[-1]).get("type") == "message_stop")
+    done = data and (data[-1] == "[DONE]" or json.loads(data[-1]).get("type") in LAST_EVENTS)
     return [json.loads(one) for one in data if one != "[DONE]"], done
 
 
@@ -30,7 +32,7 @@ class Joined:
     def __init__(self, path, text):
         chunks, self.done = events(text)
         self.texts, self.ends, self.tokens = {}, {}, None
-        take = self.take_message if path == MESSAGES else self.take_chunk
+        take = {MESSAGES: self.take_message, RESPONSES: self.take_event}.get(path, self.take_chunk)
         for chunk in chunks:
             take(chunk)
 
@@ -53,9 +55,20 @@ class Joined:
             self.ends[0] = (event["delta"]["stop_reason"], event["delta"]["stop_sequence"])
             self.tokens = event["usage"]["output_tokens"]
 
+    def take_event(self, event):
+        self.texts.setdefault(0, "")
+        if event["type"] == "response.output_text.delta":
+            self.texts[0] += event["delta"]
+        elif event["type"] in LAST_EVENTS:
+            assert plain_of(RESPONSES, event["response"])[0] == self.texts, "the last event has all of it"
+            _, self.ends, self.tokens = plain_of(RESPONSES, event["response"])
+
 
 def plain_of(path, body):
     """The same of a plain answer."""
+    if path == RESPONSES:
+        text = "".join(part["text"] for item in body["output"] for part in item["content"])
+        return {0: text}, {0: body["status"]}, body["usage"]["output_tokens"]
     if path == MESSAGES:
         text = "".join(block["text"] for block in body["content"])
         return {0: text}, {0: (body["stop_reason"], body["stop_sequence"])}, body["usage"]["output_tokens"]
@@ -76,14 +89,16 @@ class JoinedStreamTest(TinyServer):
     def request(self, rng, ids):
         """A random one: (path, body without stop strings)."""
         text = "".join(rng.choice("abc é€😀\n\0<|im_end|>") for _ in range(rng.randrange(1, 40)))
-        body = {"max_tokens": rng.randrange(1, 60), "temperature": rng.choice([0, 0.7, 1.5]), "seed": rng.randrange(99)}
-        path = rng.choice([CHAT, COMPLETIONS, MESSAGES])
-        if path == COMPLETIONS:
-            body["prompt"] = text
+        path = rng.choice([CHAT, COMPLETIONS, MESSAGES, RESPONSES])
+        body = {"max_output_tokens" if path == RESPONSES else "max_tokens": rng.randrange(1, 60),
+                "temperature": rng.choice([0, 0.7, 1.5]), "seed": rng.randrange(99)}
+        if path in (COMPLETIONS, RESPONSES):
+            body["prompt" if path == COMPLETIONS else "input"] = text
         else:
             body["messages"] = [{"role": "user", "content": text}]
-        if path != MESSAGES:
+        if path in (CHAT, COMPLETIONS):
             body["n"] = rng.choice([1, 1, 3])
+        if path != MESSAGES:
             # Only a few bytes may come, so that whole, broken and cut characters all do.
             body["logit_bias"] = {str(ids[b]): 100 for b in rng.sample(BYTES, 8)}
         return path, body
@@ -91,7 +106,7 @@ class JoinedStreamTest(TinyServer):
     def compare(self, server, path, body):
         plain = server.post(path, body)
         self.assertEqual(plain.status, 200, plain.body)
-        options = {} if path == MESSAGES else {"stream_options": {"include_usage": True}}
+        options = {"stream_options": {"include_usage": True}} if path in (CHAT, COMPLETIONS) else {}
         streamed = server.post(path, {**body, "stream": True, **options})
         joined = Joined(path, streamed.body.decode())
         self.assertTrue(joined.done)
@@ -120,7 +135,7 @@ class JoinedStreamTest(TinyServer):
                     stopped = self.compare(server, path, {**body, "stop_sequences" if path == MESSAGES else "stop": stop})
                     self.assertTrue(all(word not in stopped[0][0] for word in stop))
                     self.assertTrue(text.startswith(stopped[0][0]))
-                    stops += stopped[1][0] in ("stop", ("stop_sequence", stop[0]))
+                    stops += stopped[1][0] in ("stop", "completed", ("stop_sequence", stop[0]))
         # What was to be tested did happen.
         self.assertGreater(stops, CASES / 4)
         self.assertGreater(replaced, CASES / 20)

@@ -5,11 +5,13 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+from typing import Literal
 
 VENV = pathlib.Path(__file__).resolve().parents[2] / "build/venv"
 if (VENV / "bin/python").exists() and pathlib.Path(sys.prefix) != VENV:
@@ -22,6 +24,7 @@ try:
     import anthropic
     import langchain_openai
     import openai
+    import pydantic
     MISSING = None
 except ImportError as error:
     MISSING = f"{error.name} is not there; `tools/python_env.sh` installs it"
@@ -32,7 +35,7 @@ FIXED = {"model": NAME, "max_tokens": 8, "temperature": 0}
 # Anthropic's client has no temperature of its own any more.
 GREEDY = {"model": NAME, "max_tokens": 8, "extra_body": {"temperature": 0}}
 # Two run and two wait: a queue that a test can fill.
-LIMITS = ("--batch-max-batch-size", "2", "--max-queue", "2")
+LIMITS = ("--batch-max-batch-size", "2", "--max-queue", "2", "--pooling", "mean")
 
 STATE = None  # of the module: the server and the keys
 
@@ -67,46 +70,9 @@ def tearDownModule():
         STATE.close()
 
 
-class FullQueue:
-    """Streams that fill the queue until release() is called, and what the client was answered meanwhile."""
-
-    def __init__(self, server):
-        self.server, self.seen = server, []
-        self.streams = [server.stream(model=NAME, max_tokens=4000).read(until_first=True) for _ in range(2)]
-        self.waiting = [server.connect() for _ in range(2)]
-        for connection in self.waiting:
-            connection.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 1}),
-                               {"Authorization": f"Bearer {server.key}"})
-        self.wait_for_queue(2)
-
-    def wait_for_queue(self, length):
-        until = time.monotonic() + serving.PATIENCE_S
-        sample = f'vllm:num_requests_waiting{{model_name="{NAME}"}}'
-        while self.server.metrics()[sample] != length:
-            assert time.monotonic() < until, "the queue does not become as long as expected"
-            time.sleep(0.01)
-
-    def on_response(self, response):
-        """A client's hook: the first refusal makes room for what it tries next."""
-        self.seen.append((response.status_code, response.headers.get("retry-after")))
-        if len(self.seen) == 1:
-            self.release()
-
-    async def on_response_async(self, response):
-        self.on_response(response)
-
-    def release(self):
-        for stream in self.streams:
-            stream.close()
-        for connection in self.waiting:
-            connection.getresponse().read()
-            connection.close()
-        self.streams, self.waiting = [], []
-
-
 @contextlib.contextmanager
 def full_queue(test):
-    queue = FullQueue(STATE.server)
+    queue = serving.FullQueue(STATE.server, NAME)
     try:
         yield queue
     finally:
@@ -140,6 +106,25 @@ class OpenAiTest(unittest.TestCase):
         self.assertEqual([c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason],
                          ["length"])
         self.assertEqual((chunks[-1].choices, chunks[-1].usage.completion_tokens), ([], 8))
+
+    def test_embeddings(self):
+        client = self.client()
+        texts = ["The sky is blue.", "Grass is green.", "Der Himmel ist blau."]
+        answer = client.embeddings.create(model=NAME, input=texts)  # the client asks for base64
+        self.assertEqual([item.index for item in answer.data], [0, 1, 2])
+        self.assertEqual((answer.object, answer.model), ("list", NAME))
+        self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens)
+        numbers = client.embeddings.create(model=NAME, input=texts[1], encoding_format="float").data[0].embedding
+        self.assertEqual([struct.pack("<f", x) for x in answer.data[1].embedding],
+                         [struct.pack("<f", x) for x in numbers])
+        self.assertAlmostEqual(sum(x * x for x in numbers), 1, places=5)
+        self.assertEqual(len(client.embeddings.create(model=NAME, input=[[1, 2, 3]], dimensions=64).data[0].embedding), 64)
+        embedder = langchain_openai.OpenAIEmbeddings(base_url=f"{STATE.url}/v1", api_key=STATE.key, model=NAME,
+                                                     check_embedding_ctx_length=False)
+        self.assertEqual(len(embedder.embed_documents(texts)), 3)
+        with self.assertRaises(openai.BadRequestError) as refused:
+            client.embeddings.create(model=NAME, input=[])
+        self.assertEqual(refused.exception.param, "input")
 
     def test_choices_logprobs_and_stop(self):
         client = self.client()
@@ -204,11 +189,29 @@ class OpenAiTest(unittest.TestCase):
         ask(openai.AuthenticationError, using=self.client(api_key="sk-wrong"))
         ask(openai.PermissionDeniedError, using=self.client(api_key=STATE.narrow))
         tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
-        self.assertEqual(ask(openai.InternalServerError, tools=[tool]).status_code, 501)
-        queue = FullQueue(STATE.server)
+        self.assertEqual(ask(openai.BadRequestError, tools=[tool, tool]).code, "invalid_tool")
+        queue = serving.FullQueue(STATE.server, NAME)
         self.assertEqual(ask(openai.RateLimitError).code, "queue_full")
         queue.release()
         ask(openai.APITimeoutError, using=self.client(timeout=0.001))
+
+    def test_tools(self):
+        class Weather(pydantic.BaseModel):
+            city: Literal["Paris", "Rome"]
+
+        client = self.client()
+        asked = {"messages": [{"role": "user", "content": "The weather in Rome?"}], "tools": [openai.pydantic_function_tool(Weather)],
+                 "tool_choice": "required", "parallel_tool_calls": False, "seed": 3, **FIXED, "max_tokens": 100, "temperature": 1}
+        plain = client.chat.completions.parse(**asked).choices[0]
+        [call] = plain.message.tool_calls
+        self.assertEqual((plain.finish_reason, call.function.name), ("tool_calls", "Weather"))
+        parts = [part for chunk in client.chat.completions.create(stream=True, **asked) for part in chunk.choices[0].delta.tool_calls or ()]
+        self.assertEqual((parts[0].id, "".join(part.function.arguments for part in parts)), (call.id, call.function.arguments))
+        with client.chat.completions.stream(**asked) as stream:
+            done = [event.parsed_arguments for event in stream if event.type == "tool_calls.function.arguments.done"]
+        self.assertEqual(done, [call.function.parsed_arguments])
+        form = client.chat.completions.parse(messages=QUESTION, response_format=Weather, **{**FIXED, "max_tokens": 100})
+        self.assertIn(form.choices[0].message.parsed.city, ("Paris", "Rome"))
 
     def test_models(self):
         client = self.client()
@@ -303,7 +306,7 @@ class AnthropicTest(unittest.TestCase):
         self.assertEqual(ask(anthropic.AuthenticationError, using=wrong)["type"], "authentication_error")
         narrow = self.client(api_key=STATE.narrow)
         self.assertEqual(ask(anthropic.PermissionDeniedError, using=narrow)["type"], "permission_error")
-        queue = FullQueue(STATE.server)
+        queue = serving.FullQueue(STATE.server, NAME)
         self.assertEqual(ask(anthropic.RateLimitError)["type"], "rate_limit_error")
         queue.release()
 

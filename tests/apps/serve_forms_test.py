@@ -16,7 +16,6 @@ from serving import Server
 
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 USER = [{"role": "user", "content": "Tell me."}]
-BOUNDARY = "boundary-of-a-form-test"
 PERSON = {"type": "object", "required": ["name", "age"], "properties": {
     "name": {"type": "string", "minLength": 1, "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 130}}}
 NOT_ENFORCED = {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "integer", "minimum": 0, "maximum": 9},
@@ -263,22 +262,7 @@ class AnsweringTest(FormServer):
 
     def test_lines_of_a_batch_have_forms(self):
         bodies = [{"guided_json": PERSON}, {"regex": "(a"}, {"structured_outputs": {"choice": ["yes", "no"]}}]
-        lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": CHAT,
-                             "body": {"messages": USER, "max_tokens": 200, **body}}) for i, body in enumerate(bodies)]
-        form = (f"--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--{BOUNDARY}\r\n"
-                f"Content-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" + "\n".join(lines) +
-                f"\r\n--{BOUNDARY}--\r\n")
-        connection = self.server.connect()
-        connection.request("POST", "/v1/files", form, {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"})
-        file = serving.Answer(connection, connection.getresponse()).json()["id"]
-        batch = self.server.post("/v1/batches", {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}).json()["id"]
-        ended = lambda: self.server.get(f"/v1/batches/{batch}").json()["status"] == "completed"  # noqa: E731
-        self.assertTrue(self.server.settle(ended))
-        done = self.server.get(f"/v1/batches/{batch}").json()
-        rows = {}
-        for file in (done["output_file_id"], done["error_file_id"]):
-            for line in self.server.get(f"/v1/files/{file}/content").body.decode().splitlines():
-                rows[json.loads(line)["custom_id"]] = json.loads(line)
+        rows = serving.run_batch(self.server, CHAT, [{"messages": USER, "max_tokens": 200, **body} for body in bodies])
         content = lambda i: rows[i]["response"]["body"]["choices"][0]["message"]["content"]  # noqa: E731
         self.assertTrue(is_person(content("0")))
         self.assertIn(content("2"), ("yes", "no"))

@@ -97,7 +97,9 @@ WRONG_FIELD = [
         {"type": "image", "source": {"type": "url", "url": "http://x/"}}]}]), 400, "messages[0].content[0].type"),
     *[(completion(model=name), 404, "model") for name in (
         "../../etc/passwd", "/etc/passwd", "tiny/../tiny", "tiny\0", "..%2ftiny", "file:///etc/passwd", "tiny ")],
-    (("/v1/embeddings", {"input": "x"}), 501, "not_supported"),
+    (("/v1/embeddings", {"input": "x"}), 501, "not_supported"), (("/v1/embeddings", {"input": [""]}), 400, "input[0]"),
+    (("/v1/embeddings", {"input": ["x"] * 2049}), 400, "input"), (("/v1/rerank", {"query": "q", "documents": [3]}), 400, "documents[0]"),
+    (("/v1/rerank", {"query": "q", "documents": ["d"]}), 501, "not_supported"),
     (("/detokenize", {"tokens": [10 ** 6]}), 400, "tokens"), (("/detokenize", {"tokens": "x"}), 400, "tokens"),
     (("/v1/batches", {"input_file_id": "../../etc/passwd", "endpoint": CHAT}), None, "input_file_id"),
 ]

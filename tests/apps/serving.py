@@ -45,14 +45,43 @@ def lacks(test, what):
 needs_model = needs(MODEL.exists(), f"{MODEL} is not there; `make model` fetches it")
 
 
-def tiny_model(folder):
-    """The golden llama with bytes for tokens: a context of 1,024 and thousands of tokens a second."""
-    path = pathlib.Path(folder, "tiny")
+def tiny_model(folder, name="tiny", template=None, context=None):
+    """The golden llama with bytes for tokens: a context of 1,024 and thousands of tokens a second.
+
+    `template` is one of tests/dialog/templates."""
+    path = pathlib.Path(folder, name)
     path.mkdir()
-    for name in ("config.json", "model.safetensors"):
-        shutil.copy(GOLDENS / "llama" / name, path / name)
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(GOLDENS / "llama" / file, path / file)
     shutil.copy(TESTS / "server/byte_tokenizer.json", path / "tokenizer.json")
+    if template:
+        shutil.copy(TESTS / f"dialog/templates/{template}.jinja", path / "chat_template.jinja")
+        (path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}))
+    if context:
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": context}))
     return path
+
+
+def thinking_template():
+    """Calls in Hermes' way, and a prompt that opens a thought unless `enable_thinking` is false."""
+    text = (TESTS / "dialog/templates/hermes.jinja").read_text()
+    closed = "{{- '<think>\\n\\n</think>\\n\\n' }}"
+    assert closed in text
+    return text.replace(closed, closed + "{%- else %}{{- '<think>\\n' }}")
+
+
+def frames(text):
+    """The JSON of a stream's events, each with its type in `event:`; what only keeps it alive is left out."""
+    found = []
+    for frame in text.split("\n\n"):
+        if not frame or frame.startswith((":", "event: ping")):
+            continue
+        name, data = frame.split("\n")
+        assert data.startswith("data: "), frame
+        found.append(json.loads(data[6:]))
+        assert name == f"event: {found[-1]['type']}", frame
+    return found
 
 
 def add_key(state_dir, name, *more):
@@ -241,6 +270,25 @@ class Server:
         self.close()
 
 
+def run_batch(server, url, bodies):
+    """Has the bodies answered as lines of a batch; the rows of its two files by number."""
+    lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": url, "body": body}) for i, body in enumerate(bodies)]
+    boundary = "boundary-of-a-batch"
+    form = (f"--{boundary}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--{boundary}\r\n"
+            f"Content-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" + "\n".join(lines) +
+            f"\r\n--{boundary}--\r\n")
+    connection = server.connect()
+    connection.request("POST", "/v1/files", form, {"Content-Type": f"multipart/form-data; boundary={boundary}"})
+    file = Answer(connection, connection.getresponse()).json()["id"]
+    batch = server.post("/v1/batches", {"input_file_id": file, "endpoint": url, "completion_window": "24h"}).json()["id"]
+    assert server.settle(lambda: server.get(f"/v1/batches/{batch}").json()["status"] == "completed")
+    done, rows = server.get(f"/v1/batches/{batch}").json(), {}
+    for file in filter(None, (done["output_file_id"], done["error_file_id"])):
+        for line in server.get(f"/v1/files/{file}/content").body.decode().splitlines():
+            rows[json.loads(line)["custom_id"]] = json.loads(line)
+    return rows
+
+
 def in_parallel(count, work):
     """work(0..count-1) on a thread each; their results in order, or the first exception."""
     results = [None] * count
@@ -260,3 +308,40 @@ def in_parallel(count, work):
         if isinstance(result, Exception):
             raise result
     return results
+
+
+class FullQueue:
+    """Streams that fill a queue of two until release() is called, and what the client was answered meanwhile."""
+
+    def __init__(self, server, model):
+        self.server, self.model, self.seen = server, model, []
+        self.streams = [server.stream(model=model, max_tokens=4000).read(until_first=True) for _ in range(2)]
+        self.waiting = [server.connect() for _ in range(2)]
+        for connection in self.waiting:
+            connection.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 1}),
+                               {"Authorization": f"Bearer {server.key}"})
+        self.wait_for_queue(2)
+
+    def wait_for_queue(self, length):
+        until = time.monotonic() + PATIENCE_S
+        sample = f'vllm:num_requests_waiting{{model_name="{self.model}"}}'
+        while self.server.metrics()[sample] != length:
+            assert time.monotonic() < until, "the queue does not become as long as expected"
+            time.sleep(0.01)
+
+    def on_response(self, response):
+        """A client's hook: the first refusal makes room for what it tries next."""
+        self.seen.append((response.status_code, response.headers.get("retry-after")))
+        if len(self.seen) == 1:
+            self.release()
+
+    async def on_response_async(self, response):
+        self.on_response(response)
+
+    def release(self):
+        for stream in self.streams:
+            stream.close()
+        for connection in self.waiting:
+            connection.getresponse().read()
+            connection.close()
+        self.streams, self.waiting = [], []

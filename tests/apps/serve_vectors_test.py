@@ -1,0 +1,67 @@
+"""Embeddings: many at once are faster than one at a time, and what the command line says of pooling."""
+import json
+import pathlib
+import tempfile
+import time
+import unittest
+
+import serving
+
+TEXTS = [f"{letter}{number}" for number in range(8) for letter in "abcdefgh"]
+RATIO = 5
+ROUNDS = 5
+
+
+class SpeedTest(unittest.TestCase):
+    def ask(self, connection, texts):
+        body = json.dumps({"input": texts, "encoding_format": "base64"})
+        connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        parsed = json.loads(answer.read())
+        self.assertEqual(answer.status, 200, parsed)
+        return [item["embedding"] for item in parsed["data"]]
+
+    def ratios(self, model):
+        """How many times as fast 64 short texts are in one request as in 64, round by round."""
+        # A last token's vector may share prefixes; a mean computes every row each time.
+        with serving.Server("--pooling", "mean", models=(model,)) as server:
+            connection = server.connect()
+            expected = self.ask(connection, TEXTS)  # and it is warm
+            ratios = []
+            for _ in range(ROUNDS):
+                started = time.monotonic()
+                self.assertEqual([self.ask(connection, [text])[0] for text in TEXTS], expected)
+                between = time.monotonic()
+                self.assertEqual(self.ask(connection, TEXTS), expected)
+                ratios.append((between - started) / (time.monotonic() - between))
+            connection.close()
+        print(f"{model.name}: 64 texts at once are {', '.join(f'{ratio:.1f}' for ratio in sorted(ratios))} times as fast")
+        return sorted(ratios)
+
+    def test_sixty_four_texts_at_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertGreaterEqual(self.ratios(serving.tiny_model(folder))[ROUNDS // 2], RATIO)
+
+    @serving.needs_model
+    def test_a_real_model_is_not_slower(self):
+        # Without AMX a core computes as much as it can from four rows on, so that a batch saves little more than requests.
+        self.assertGreater(self.ratios(serving.MODEL)[ROUNDS // 2], 1)
+
+
+class InspectTest(unittest.TestCase):
+    def test_names_the_pooling_and_who_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = serving.tiny_model(folder)
+            self.assertIn("none (--pooling sets one)", serving.run("inspect", model).stdout)
+            pathlib.Path(model, "1_Pooling").mkdir()
+            config = pathlib.Path(model, "1_Pooling/config.json")
+            config.write_text('{"pooling_mode_lasttoken": true}')
+            self.assertIn("last (1_Pooling/config.json)", serving.run("inspect", model).stdout)
+            said = json.loads(serving.run("inspect", model, "--json").stdout)
+            self.assertEqual(said["pooling"], {"kind": "last", "from": "1_Pooling/config.json"})
+            config.write_text('{"pooling_mode_cls_token": true}')
+            self.assertIn("cannot be used", serving.run("inspect", model).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
