@@ -132,11 +132,14 @@ class LooseBody : public CallBody {
     return Take::kEnded;
   }
 
+  // Of a word; never in the middle of a character, whose rest would be text.
+  bool is_too_long(Unit unit) const { return word_.size() >= kMaxWord && (unit & 0xC0U) != 0x80; }
+
   // A bare key ends with its colon, or in the outermost frame of a function with '='.
   Take step_in_key(Unit unit, CallOutput& out) {
     const Unit end = frames_.size() == 1 && open_ == '(' ? Unit{'='} : Unit{':'};
     if (unit != end) {
-      if (word_.size() == kMaxWord || unit >= kFirstMarker) return Take::kRefused;
+      if (is_too_long(unit) || unit >= kFirstMarker) return Take::kRefused;
       word_.push_back(static_cast<char>(unit));
       return read();
     }
@@ -270,7 +273,7 @@ class LooseBody : public CallBody {
   Take step_word(Unit unit, CallOutput& out) {
     const bool end = unit == ',' || unit == closing() || is_space(unit);
     if (!end) {
-      if (unit >= kFirstMarker || word_.size() == kMaxWord) return Take::kRefused;
+      if (unit >= kFirstMarker || is_too_long(unit)) return Take::kRefused;
       word_.push_back(static_cast<char>(unit));
       return read();
     }

@@ -166,9 +166,11 @@ class TaggedBody : public CallBody {
       return Take::kEnded;
     }
     if (end.fit == Fit::kPart || other.fit == Fit::kPart) return Take::kTaken;
+    // Never in the middle of a character, whose rest would be text.
+    if (key_.size() >= kMaxKey && (held_[0] & 0xC0U) != 0x80) return Take::kRefused;
     markers_.append_spelling(held_[0], key_);
     drop(1);
-    return key_.size() <= kMaxKey ? Take::kEnded : Take::kRefused;
+    return Take::kEnded;
   }
 
   // Whether the value ends at the front of held_, and how many units its end takes. An end counts
