@@ -36,6 +36,7 @@ std::set<std::string_view> required_of(const OrderedJson& parameters) {
 
 void ArgumentsGrammar::write(const Tool& tool, size_t number, Symbols& out) {
   tool_ = number;
+  if (error_) return;
   if (!tool.lark.empty()) return write_text(tool, out);
   const bool any = tool.strict == false || !tool.parameters.is_object() || tool.parameters.empty();
   if (calls_.shape == CallShape::kTagged || calls_.shape == CallShape::kLoose) {
@@ -64,6 +65,7 @@ void ArgumentsGrammar::relax(const std::string& where, const Tool& tool) {
 
 uint32_t ArgumentsGrammar::schema(const OrderedJson& schema, bool strict,
                                   const std::string& where) {
+  if (error_) return 0;  // what is refused takes no more work
   const std::string text = json_text(schema);
   // A tool's questions are its own, so that what is enforced of it depends on no other.
   regex().allow_more_questions();
@@ -125,7 +127,7 @@ uint32_t ArgumentsGrammar::write_pairs(const Tool& tool, bool any) {
   uint32_t next[2] = {rule({{}}), rule({{}})};
   const std::set<std::string_view> required = required_of(tool.parameters);
   const auto& members = listed->get_ref<const OrderedJson::object_t&>();
-  for (size_t i = members.size(); i-- > 0;) {
+  for (size_t i = members.size(); i-- > 0 && !error_;) {
     const auto& [key, property] = *(members.begin() + static_cast<long>(i));
     const Symbol value = Symbol::rule(write_value(tool, key, property));
     uint32_t here[2];

@@ -135,7 +135,9 @@ OrderedJson parse_arguments(std::string_view text) {
   text = trimmed_text(text);
   if (text.empty()) return OrderedJson::object();
   if (text[0] != '{' || !is_whole_json(text)) return none;
-  return OrderedJson::parse(text, nullptr, false);
+  auto parsed = parse_ordered_json(text);
+  auto* value = std::get_if<OrderedJson>(&parsed);
+  return value != nullptr ? std::move(*value) : none;
 }
 
 Pieces write_call_pieces(const CallFormat& format, std::span<const ToolCall> calls) {

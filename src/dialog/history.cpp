@@ -239,6 +239,7 @@ void put_calls(const History& history, jinja::Rendered& prompt) {
   jinja::Rendered out;
   out.steps = prompt.steps;
   const std::string begin = history.word + "n";
+  std::vector<bool> placed(history.written.size());  // each stands once
   for (const jinja::Piece& segment : prompt.pieces) {
     std::string_view rest = segment.text;
     size_t at = segment.from_template ? std::string_view::npos : rest.find(begin);
@@ -249,8 +250,11 @@ void put_calls(const History& history, jinja::Rendered& prompt) {
       const char* end = rest.data() + rest.size();
       const auto read = std::from_chars(rest.data(), end, number);
       if (read.ec != std::errc() || number >= history.written.size() || read.ptr == end ||
-          *read.ptr != 'x')
+          *read.ptr != 'x' || placed[number]) {
+        append_rendered(out, begin, false);
         continue;
+      }
+      placed[number] = true;
       for (const jinja::Piece& part : history.written[number]) {
         append_rendered(out, part.text, part.from_template);
       }

@@ -10,6 +10,8 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/patience.h"
@@ -41,3 +43,20 @@ struct std::allocator<skein::OrderedJson> {
   void deallocate(value_type* values, size_t) { ::operator delete(values); }
   friend bool operator==(const allocator&, const allocator&) { return true; }
 };
+
+namespace skein {
+
+inline constexpr size_t kMaxJsonLevels = 64;
+inline constexpr size_t kMaxJsonValues = 1 << 20;
+
+struct JsonError {
+  size_t offset;  // of the first byte that is wrong
+  std::string_view reason;
+};
+
+// Strict RFC 8259: valid UTF-8, no NaN, infinities or numbers beyond a double. Of members with one
+// name the last counts, at the place of the first. More nesting or values than the limits are
+// refused; the caller has bounded the size of `text`. Time is linear, whatever the names are.
+std::variant<OrderedJson, JsonError> parse_ordered_json(std::string_view text);
+
+}  // namespace skein

@@ -6,8 +6,8 @@
 
 namespace skein {
 
-// `prefix`, which has letters alone, and eight digits. Takes time linear in the text, whatever it
-// says.
+// `prefix` and sixteen random digits: whoever writes the text cannot know it, so it is not in what
+// is decoded from the text later, either. It marks places and never stays.
 std::string unused_word(std::string_view prefix, std::string_view text);
 
 }  // namespace skein

@@ -1,8 +1,10 @@
 #include "dialog/history.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dialog/call_writer.h"
 #include "dialog/dialog_helpers.h"
 
 namespace skein::dialog {
@@ -155,6 +157,29 @@ TEST(CallIds, AreWhatEachDialectWants) {
   EXPECT_NE(id, call_id(8, 0, IdStyle::kOpenAi));
   EXPECT_TRUE(call_id(7, 0, IdStyle::kAnthropic).starts_with("toolu_"));
   EXPECT_EQ(call_id(7, 0, IdStyle::kNine).size(), 9U);
+}
+
+// Arguments are decoded after the word was chosen, so somebody could have spelled out a place.
+TEST(PutCalls, EachStandsOnceWhateverElseSaysItsPlace) {
+  History history;
+  history.word = "word";
+  history.written = {{{"<call>", true}, {"data", false}}};
+  jinja::Rendered prompt;
+  prompt.pieces = {{"a wordn0x b wordn0x wordn7x wordnx", false}, {"wordn0x", true}};
+  put_calls(history, prompt);
+  std::string all;
+  for (const jinja::Piece& piece : prompt.pieces) all += piece.text;
+  EXPECT_EQ(all, "a <call>data b wordn0x wordn7x wordnxwordn0x");
+}
+
+TEST(ParseArguments, ManyNamesTakeLinearTime) {
+  std::string text = "{";
+  for (int i = 0; i < 200'000; ++i) text += fmt::format("{}\"{}\": {}", i > 0 ? "," : "", i, i);
+  text += ", \"7\": true}";
+  const OrderedJson parsed = parse_arguments(text);
+  ASSERT_EQ(parsed.size(), 200'000u);
+  EXPECT_EQ(parsed.items().begin().key(), "0");
+  EXPECT_EQ(parsed["7"], true) << "of members with one name the last counts";
 }
 
 }  // namespace
