@@ -225,6 +225,17 @@ TEST(ResponsesRequest, HostileItems) {
       response_problem);
 }
 
+// An empty thought is no message, and a form is told to the first one.
+TEST(ResponsesRequest, ItemsThatSayNothingAreNoConversation) {
+  for (const std::string_view more :
+       {"", R"(,"text":{"format":{"type":"json_object"}},"describe_form":true)"}) {
+    const Problem problem = problem_of(
+        parse_responses_request(join({R"({"input":[{"type":"reasoning"}])", more, "}"}), false));
+    ASSERT_TRUE(problem) << more;
+    EXPECT_EQ(problem->param, "input");
+  }
+}
+
 TEST(ResponsesRequest, HostileFields) {
   expect_all(
       {{response(R"("previous_response_id":"resp_1")"), "previous_response_id"},

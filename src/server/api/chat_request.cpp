@@ -234,6 +234,7 @@ void set_reasoning_effort(std::string_view effort, ChatRequest& request) {
 void describe_form(const Fields& fields, ChatRequest& request) {
   if (!fields.boolean("describe_form").value_or(false) || fields.problem()) return;
   if (!request.options.form) return fields.fail("describe_form", "It needs a form.");
+  if (request.messages.empty()) return;  // which its reader has refused
   const std::string text = describe(request.options.form->spec);
   json::Value& first = request.messages.front();
   if (first["role"].get_ref<const std::string&>() == "system" && first["content"].is_string()) {

@@ -146,6 +146,9 @@ void read_input(const Fields& fields, ChatRequest& request) {
     if (input->empty()) fields.fail("input", "At least one item is needed.");
   }
   reader.end();
+  if (!fields.problem() && request.messages.empty()) {
+    fields.fail("input", "At least one item that says something is needed.");
+  }
 }
 
 // Those that run elsewhere are left out, for an agent sends them to every server. The result are
@@ -244,7 +247,11 @@ std::shared_ptr<const std::string> echo_of(const Fields& fields, const json::Val
   echo.add_json("service_tier", R"("default")");
   echo.add_json("store", "false");
   json::Value text = {{"format", {{"type", "text"}}}};
-  if (const json::Value* given = fields.object("text")) text.update(*given);
+  if (const json::Value* given = fields.object("text")) {
+    for (const char* name : {"format", "verbosity"}) {
+      if (const auto member = given->find(name); member != given->end()) text[name] = *member;
+    }
+  }
   echo.add_json("text", text.dump());
   echo.add("tool_choice", R"("auto")");
   echo.add_json("tools", tools.dump());

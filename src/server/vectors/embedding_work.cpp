@@ -42,6 +42,15 @@ class EmbeddingWork final : public VectorWork {
     return prompts;
   }
 
+  uint64_t prompt_bytes() const override {
+    constexpr uint64_t kAround = 8;  // what the tokenizer puts around a text
+    uint64_t tokens = request_.inputs.size() * kAround;
+    for (const auto& input : request_.inputs) {
+      tokens += std::visit([](const auto& given) { return given.size(); }, input);
+    }
+    return tokens * sizeof(TokenId);
+  }
+
   uint64_t answer_bytes(const ServedModel& served) const override {
     const uint64_t width = request_.dimensions.value_or(served.model().decoder().spec().hidden);
     return kEnvelopeBytes + count_ * api::embedding_bytes(width, request_.base64);

@@ -9,7 +9,8 @@
 namespace skein {
 namespace {
 
-constexpr uint64_t kResultBytes = 128;  // of a result without its document
+constexpr uint64_t kResultBytes = 128;    // of a result without its document
+constexpr uint64_t kQuestionBytes = 512;  // around query and document
 
 class RerankWork final : public VectorWork {
  public:
@@ -41,9 +42,17 @@ class RerankWork final : public VectorWork {
     return prompts;
   }
 
+  uint64_t prompt_bytes() const override {
+    const uint64_t shared = request_.query.size() + request_.instruction.size() + kQuestionBytes;
+    uint64_t bytes = 0;
+    for (const std::string& document : request_.documents) bytes += shared + document.size();
+    return bytes * sizeof(TokenId);
+  }
+
   uint64_t answer_bytes(const ServedModel&) const override {
     uint64_t bytes = kResultBytes * (request_.top_n + 8);
-    for (const std::string& document : request_.documents) bytes += document.size() * 2;
+    // A control character is written as six bytes.
+    for (const std::string& document : request_.documents) bytes += document.size() * 6;
     return bytes;
   }
 

@@ -94,22 +94,25 @@ void VectorJob::submit(const std::shared_ptr<ModelLease>& lease) try {
 
 // Before anything is queued: the prompts, memory for the answer, and the key's tokens.
 std::optional<api::Error> VectorJob::prepare() {
+  if (auto error = hold_memory(work_->prompt_bytes())) return error;
   api::Parsed<std::vector<std::vector<TokenId>>> prompts = work_->make_prompts(context_, **lease_);
   if (!prompts.ok()) {
     if (prompts.error().code == "context_length_exceeded") account_.reject(Rejection::kTooLarge);
     return prompts.error();
   }
   prompts_ = std::move(*prompts);
-  if (auto error = hold_memory()) return error;
-  vectors_.resize(prompts_.size());
   uint64_t tokens = 0;
   for (const std::vector<TokenId>& prompt : prompts_) tokens += prompt.size();
+  const uint64_t width = (*lease_)->model().decoder().spec().hidden;
+  if (auto error = hold_memory(tokens * sizeof(TokenId) + prompts_.size() * width * sizeof(float) +
+                               work_->answer_bytes(**lease_))) {
+    return error;
+  }
+  vectors_.resize(prompts_.size());
   return account_.reserve(tokens, prompts_.size(), 0);
 }
 
-std::optional<api::Error> VectorJob::hold_memory() {
-  const uint64_t width = (*lease_)->model().decoder().spec().hidden;
-  const uint64_t bytes = prompts_.size() * width * sizeof(float) + work_->answer_bytes(**lease_);
+std::optional<api::Error> VectorJob::hold_memory(uint64_t bytes) {
   if (hold_.resize(bytes)) return std::nullopt;
   const uint64_t limit = context_.memory.account_limit_bytes();
   if (bytes > limit) return api::vectors_too_large(bytes, limit);

@@ -49,6 +49,8 @@ class VectorWork {
   // The ids of each text, all of them within the context; or why this model cannot do it.
   virtual api::Parsed<std::vector<std::vector<TokenId>>> make_prompts(
       const ServerContext& context, const ServedModel& served) = 0;
+  // Of the ids, at most: a text of so many bytes has no more tokens.
+  virtual uint64_t prompt_bytes() const = 0;
   // Of the body, at most.
   virtual uint64_t answer_bytes(const ServedModel& served) const = 0;
   // The body; `vectors` are in the order of the prompts. Fails where one has no direction.
@@ -75,7 +77,7 @@ class VectorJob final : public Deliverable,
   void on_model(Result<ModelLease> lease, bool at_once);
   void submit(const std::shared_ptr<ModelLease>& lease);
   std::optional<api::Error> prepare();
-  std::optional<api::Error> hold_memory();
+  std::optional<api::Error> hold_memory(uint64_t bytes);
   std::optional<api::Error> submit_more();
   GenerationRequest request_of(const std::vector<TokenId>& prompt) const;
   std::optional<api::Error> take_ended();
