@@ -89,7 +89,9 @@ class JsonBody : public CallBody {
   }
   Take take_key(char byte) {
     text_.push_back(byte);
-    if (text_.size() > kMaxToolName + 2) return Take::kRefused;
+    // Never in the middle of a character, whose rest would be text.
+    const bool begins = (static_cast<unsigned char>(byte) & 0xC0U) != 0x80;
+    if (begins && text_.size() > kMaxToolName + 2) return Take::kRefused;
     const JsonScanner::Step step = scanner_.push(byte);
     if (step == JsonScanner::Step::kEnded) state_ = State::kColon;
     return step == JsonScanner::Step::kRefused ? Take::kRefused : Take::kTaken;
