@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "text/jinja/value.h"
 #include "text/jinja/template.h"
+#include "text/jinja/value.h"
 
 namespace skein {
 namespace {
