@@ -15,6 +15,11 @@ if(SKEIN_GOLD)
   add_link_options(-fuse-ld=gold)
 endif()
 
+# GCC would collect its garbage from 128 MiB on, which is a fifth of the time that a test takes to compile.
+if(SKEIN_TESTS AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1048576>)
+endif()
+
 include(CheckPIESupported)
 check_pie_supported() # without it CMake compiles for PIE, but leaves the linking to the compiler
 add_link_options(LINKER:-z,relro,-z,now)
@@ -84,6 +89,15 @@ if(SKEIN_TESTS)
     <thread> <vector>)
 endif()
 
+# What is tested is compiled for speed; what only tests it is compiled for the time that compiling takes.
+function(skein_quickly_compiled target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
+  if(TARGET skein_test_headers)
+    target_precompile_headers(${target} REUSE_FROM skein_test_headers)
+    target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>) # or GCC would not take them
+  endif()
+endfunction()
+
 # skein_test(<name> SOURCES a_test.cpp LINKS kv LABELS threads): one GoogleTest binary, one ctest per
 # TEST(). LABELS: slow (kept out of sanitizer runs), timing (also runs beside no other test), threads (the TSan run).
 # HARDWARE <filter>: the tests that not every machine can run are one ctest, <name>.hardware, which is
@@ -94,9 +108,7 @@ function(skein_test name)
   target_link_libraries(${name} PRIVATE skein_flags GTest::gtest_main GTest::gmock)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE SKEIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  # What is tested is compiled for speed, tests are compiled for the time that compiling takes.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
-  target_precompile_headers(${name} REUSE_FROM skein_test_headers)
+  skein_quickly_compiled(${name})
   if(SKEIN_UNITY)
     _skein_unity(${name})
   endif()
@@ -138,6 +150,29 @@ function(skein_mutants suite variable)
   set(${variable}_dir ${dir} PARENT_SCOPE)
 endfunction()
 
+# skein_mutant_tests(<name> <suite> LINKS dialog): every planted defect of <name>.cpp's subject is caught by a test of <suite>. A library's
+# objects hold several sources each, so the mutated one comes first and counts.
+function(skein_mutant_tests name suite)
+  cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
+  add_library(${name}_main OBJECT ${name}.cpp)
+  set_target_properties(${name}_main PROPERTIES POSITION_INDEPENDENT_CODE OFF) # as executables are, whose headers it shares
+  target_compile_options(${name}_main PRIVATE -fPIE)
+  target_link_libraries(${name}_main PUBLIC skein_flags GTest::gtest_main GTest::gmock)
+  _skein_link(${name}_main ${ARG_LINKS})
+  target_include_directories(${name}_main PRIVATE ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(${name}_main PRIVATE SKEIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  skein_quickly_compiled(${name}_main)
+  skein_mutants(${name} mutants)
+  foreach(mutant IN LISTS mutants)
+    add_executable(mutant_${mutant} ${mutants_dir}/${mutant}.cpp)
+    target_link_libraries(mutant_${mutant} PRIVATE ${name}_main)
+    target_link_options(mutant_${mutant} PRIVATE LINKER:--allow-multiple-definition)
+    skein_quickly_compiled(mutant_${mutant})
+    add_test(NAME mutant.${mutant} COMMAND mutant_${mutant})
+    set_tests_properties(mutant.${mutant} PROPERTIES PASS_REGULAR_EXPRESSION "FAILED  . ${suite}" LABELS slow)
+  endforeach()
+endfunction()
+
 # skein_vectors(<test> a_test.cpp): more sources of a test, over the vectors of other projects, which this tree may not hold:
 # their cases exist only where the folder stands beside the clone.
 function(skein_vectors name)
@@ -166,6 +201,7 @@ function(skein_fuzz name)
       target_link_libraries(fuzz_replay PRIVATE skein_flags)
     endif()
     target_link_libraries(${name}_fuzz PRIVATE fuzz_replay)
+    skein_quickly_compiled(${name}_fuzz)
     add_test(NAME fuzz.${name} COMMAND ${name}_fuzz ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
   endif()
 endfunction()
