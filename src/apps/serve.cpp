@@ -159,8 +159,9 @@ Status Loader::read_environment(const Environment& environment) {
   const auto options = serve_options();
   for (const auto& [name, value] : environment) {
     if (name == kConfigVariable) continue;
-    const auto option = std::find_if(options.begin(), options.end(),
-                                     [&](const ServeOption& o) { return o.variable() == name; });
+    const auto option =
+        std::find_if(options.begin(), options.end(),
+                     [&name = name](const ServeOption& o) { return o.variable() == name; });
     if (option == options.end()) {
       config_.warnings.push_back(fmt::format("the variable {} is no option; ignored", name));
       continue;

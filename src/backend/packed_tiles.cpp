@@ -11,11 +11,11 @@ constexpr uint32_t kGroupsOfTile = kTileInputs / kGroupInputs;
 constexpr uint32_t kPieceBytes = 16;
 
 // Where a group of a block lies among those of all its outputs.
-uint32_t place_of_group(uint32_t row, uint32_t group) {
-  return row * kGroupsOfTile + group;
+size_t place_of_group(uint32_t row, uint32_t group) {
+  return size_t{row} * kGroupsOfTile + group;
 }
 
-void put_codes(std::byte* block, const TileFormat& format, uint32_t place, const uint8_t* codes) {
+void put_codes(std::byte* block, const TileFormat& format, size_t place, const uint8_t* codes) {
   if (format.bits == 4) {
     for (uint32_t i = 0; i < kPieceBytes; ++i) {
       block[place * kPieceBytes + i] = static_cast<std::byte>(codes[2 * i] | codes[2 * i + 1] << 4);
@@ -27,7 +27,7 @@ void put_codes(std::byte* block, const TileFormat& format, uint32_t place, const
   std::memcpy(block + kAfter + place * kPieceBytes, codes + kPieceBytes, kPieceBytes);
 }
 
-uint8_t code_in_tile(const std::byte* block, const TileFormat& format, uint32_t place, uint32_t k) {
+uint8_t code_in_tile(const std::byte* block, const TileFormat& format, size_t place, uint32_t k) {
   if (format.bits == 4) {
     const auto pair = static_cast<uint8_t>(block[place * kPieceBytes + k / 2]);
     return static_cast<uint8_t>(pair >> (k % 2 * 4) & 0xf);
@@ -86,11 +86,11 @@ TileFormat tile_format(std::span<const WeightView> parts) {
 
 uint16_t number_in_tile(const std::byte* block, const TileFormat& format, uint32_t row,
                         uint32_t k) {
-  const uint32_t place = place_of_group(row, k / kGroupInputs);
+  const size_t place = place_of_group(row, k / kGroupInputs);
   const uint8_t code = code_in_tile(block, format, place, k % kGroupInputs);
   const auto value =
       static_cast<float>(format.has_table ? format.table[code] : int32_t{code} - format.offset);
-  const uint32_t index = format.halves ? 2 * place + k % kGroupInputs / 16 : place;
+  const size_t index = format.halves ? 2 * place + k % kGroupInputs / 16 : place;
   const std::byte* const scales = block + format.code_bytes();
   const float scale = float_at(scales, index);
   const float product =
@@ -123,7 +123,7 @@ bool pack_quantized_row(const WeightParts& whole, size_t output, const F16Tiles&
   const float up = arithmetic::power_of_two(exponent);
   for (uint32_t g = 0; g < groups.size(); ++g) {
     std::byte* const block = blocks + size_t{g / kGroupsOfTile} * tile_bytes;
-    const uint32_t place = place_of_group(row, g % kGroupsOfTile);
+    const size_t place = place_of_group(row, g % kGroupsOfTile);
     const bool is_there = size_t{g} * kGroupInputs < whole.inputs() && output < whole.outputs();
     uint8_t codes[kGroupInputs] = {};
     for (uint32_t i = 0; i < kGroupInputs && is_there; ++i) {

@@ -14,6 +14,7 @@ namespace {
 
 // Paragraphs that long prompts quote; any text will do, as long as it is one.
 constexpr std::string_view kParagraphs[] = {
+    // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each takes several lines.
     "Geese that fly in a long V save strength, because each bird rides on the air that the one in "
     "front has lifted. The leader works hardest and changes places when it tires, so that the "
     "flock as a whole covers a distance that none of its birds could fly alone.",

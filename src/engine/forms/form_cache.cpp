@@ -18,7 +18,7 @@ using grammar::Rules;
 uint64_t rules_bytes(const Rules& rules) {
   uint64_t bytes = rules.regex->bytes() + rules.terminals.size() * sizeof(grammar::Terminal);
   for (const auto& productions : rules.rules) {
-    bytes += sizeof(productions);
+    bytes += sizeof(productions);  // NOLINT(bugprone-sizeof-container): and then what it holds
     for (const grammar::Production& production : productions) {
       bytes += sizeof(production) + production.symbols.size() * sizeof(grammar::Symbol);
     }
@@ -176,11 +176,12 @@ std::shared_ptr<const Form> FormCache::find(const std::string& key) {
 }
 
 // Where two have compiled the same at a time, the first one counts.
-std::shared_ptr<const Form> FormCache::keep(std::string key, Compiled compiled, uint64_t tenant) {
+std::shared_ptr<const Form> FormCache::keep(std::string key, const Compiled& compiled,
+                                            uint64_t tenant) {
   const uint64_t bytes = compiled.bytes + key.size();
   live_->add(tenant, bytes);
-  const std::shared_ptr<const Form> form(compiled.form.get(), [held = compiled.form, live = live_,
-                                                               tenant, bytes](const Form*) mutable {
+  std::shared_ptr<const Form> form(compiled.form.get(), [held = compiled.form, live = live_, tenant,
+                                                         bytes](const Form*) mutable {
     held.reset();
     live->remove(tenant, bytes);
   });

@@ -96,7 +96,7 @@ class FormCache {
   };
   grammar::FormResult<Compiled> make(const MakeRules& make_rules) const;
   std::shared_ptr<const Form> find(const std::string& key);
-  std::shared_ptr<const Form> keep(std::string key, Compiled compiled, uint64_t tenant);
+  std::shared_ptr<const Form> keep(std::string key, const Compiled& compiled, uint64_t tenant);
   void drop_oldest();
 
   const Tokenizer& tokenizer_;

@@ -237,7 +237,11 @@ Result<Argmax> RequestSampler::apply_mask(const grammar::TokenMask& mask, bool s
   if (!params_.ignore_eos) {
     for (const TokenId id : params_.stop_ids) {
       const auto at = static_cast<size_t>(id);
-      scratch.masked_[at] = stops ? row[at] : kOut;
+      if (stops) {
+        scratch.masked_[at] = row[at];
+      } else {
+        scratch.masked_[at] = kOut;
+      }
     }
   }
   row = scratch.masked_;

@@ -23,7 +23,7 @@ bool has_tool(const ChatRequest& request, std::string_view name) {
 }
 
 std::string read_name(const Fields& definition, const ChatRequest& request) {
-  const std::string name = definition.required_string("name");
+  std::string name = definition.required_string("name");
   if (definition.problem()) return {};
   if (!dialog::is_tool_name(name)) {
     refuse_tool(definition, "name",
