@@ -93,7 +93,9 @@ class Clients {
     std::vector<std::string> requests;
     std::vector<testing::RawClient> clients;
     for (uint32_t i = 0; i < kStreams; ++i) {
-      requests.push_back(testing::post("/v1/completions", body_of(round, i)));
+      // An answer that is no stream ends the connection, and with it the wait.
+      requests.push_back(testing::post("/v1/completions", body_of(round, i),
+                                       "Content-Type: application/json\r\nConnection: close\r\n"));
       clients.emplace_back(round.port);
     }
     const double begun = now_s();
