@@ -9,12 +9,13 @@ namespace {
 // As G32Tile; rows [row, row + kRows) of the records from x on.
 template <class V, size_t kRows, size_t kBlocks>
 void bf16_tile(const Bf16Multiply& a, const uint8_t* const* blocks, const Bf16Record* x, size_t row,
-               typename V::F* sums) {
+               Ahead& ahead, typename V::F* sums) {
   using F = typename V::F;
   F sum[kBlocks][kRows];
   repeat<kBlocks>([&](auto b) { repeat<kRows>([&](auto r) { sum[b][r] = V::splat(0.0F); }); });
   size_t at = 0;
   for (size_t g = 0; g < a.groups; ++g) {
+    if constexpr (kRows > 1) ahead.fetch();
     F even[kBlocks][kRows], odd[kBlocks][kRows];
     repeat<kBlocks>(
         [&](auto b) { repeat<kRows>([&](auto r) { even[b][r] = odd[b][r] = V::splat(0.0F); }); });

@@ -55,7 +55,8 @@ struct G32Amx {
     const size_t steps = (a.groups + kMostGroups - 1) / kMostGroups;
     for (size_t block = 0, blocks = blocks_of(a); block < blocks; block += kBlocks) {
       const size_t count = blocks - block < kBlocks ? blocks - block : kBlocks;
-      Ahead ahead = ahead_of(a, block + count, count);
+      const size_t dots = (a.rows + kTileRows - 1) / kTileRows * a.groups * kDots * count;
+      Ahead ahead = ahead_of(a, block + count, count, dots);
       for (size_t step = 0; step < steps; ++step) {
         const size_t first = a.groups * step / steps, end = a.groups * (step + 1) / steps;
         for (size_t b = 0; b < count; ++b) {
@@ -78,13 +79,6 @@ struct G32Amx {
   }
 
  private:
-  // `count` row blocks from `block` on, spread over the dots that are made before them.
-  static Ahead ahead_of(const G32Multiply& a, size_t block, size_t count) {
-    const size_t lines = count * a.block_stride / 64;
-    const size_t turns = (a.rows + kTileRows - 1) / kTileRows * a.groups * kDots * count;
-    return {a.weights + block * a.block_stride, (lines + turns - 1) / turns * 64};
-  }
-
   // Adds kRows rows with these groups of a row block to what `out` holds, or to nothing if they are
   // the first. Rows past the last are what the tile's memory holds and are not stored.
   template <size_t kRows>
@@ -119,7 +113,7 @@ struct G32Amx {
     TileDots dots[2];
     const size_t count = groups * kDots;
     Ahead own = ahead;  // in registers
-    ahead.at += count * ahead.bytes_a_group;
+    ahead.at += count * ahead.bytes_a_turn;
     const auto make = [&](auto set, size_t i) __attribute__((always_inline)) {
       make_dots<set>(x + i / kDots * kTileRows, cells[i / kDots], dots[set]);
       own.fetch();

@@ -1,7 +1,7 @@
 // Products of definition G32 for few rows: codes are unpacked as they come from memory.
 #pragma once
 
-#include "backend/cpu/linear_kernels.h"
+#include "backend/cpu/ahead.inl"
 #include "backend/cpu/math.inl"
 
 namespace skein::cpu {
@@ -93,7 +93,8 @@ __attribute__((always_inline)) inline void each_four_columns(const uint8_t* cons
 }
 
 // kBlocks row blocks, each at its address, with kRows rows from x on. All sums stay in registers
-// over all columns. Several blocks share the loads of activations, several rows those of weights.
+// over all columns. Several blocks share the loads of activations, several rows those of weights. A
+// single row asks for weights as fast as they come; several leave time to fetch ahead.
 template <class V, Codes kCodes, bool kHalves, bool kMinimum, size_t kRows, size_t kBlocks>
 struct G32Tile {
   using F = typename V::F;
@@ -104,7 +105,7 @@ struct G32Tile {
   static constexpr size_t kDots = kHalves ? 2 : 1;
 
   static void run(const G32Multiply& a, const uint8_t* const* blocks, const QuantizedRow* x,
-                  F* sums) {
+                  Ahead& ahead, F* sums) {
     const W table = kCodes == Codes::kTable ? V::load_table(a.table) : W();
     const uint8_t* codes[kBlocks];
     const uint8_t* scales[kBlocks];
@@ -115,6 +116,7 @@ struct G32Tile {
       repeat<kRows>([&](auto r) { sum[b][r] = V::splat(0.0F); });
     });
     for (size_t g = 0; g < a.groups; ++g, x += kTileRows) {
+      if constexpr (kRows > 1) ahead.fetch();
       I dots[kBlocks][kDots][kRows];
       start(x, dots);
       add_codes(codes, table, x, dots);

@@ -16,34 +16,34 @@ template <class V, Codes kCodes, bool kHalves, bool kMinimum>
 struct G32Few {
   static constexpr size_t kBlocks = V::kBlocks;
   template <size_t kRows, size_t kBlocks>
-  static void run(const G32Multiply& a, const uint8_t* const* blocks, size_t row,
+  static void run(const G32Multiply& a, const uint8_t* const* blocks, size_t row, Ahead& ahead,
                   typename V::F* sums) {
     const QuantizedRecord* const records = a.x + row / kTileRows * a.groups;
     G32Tile<V, kCodes, kHalves, kMinimum, kRows, kBlocks>::run(
-        a, blocks, records->row + row % kTileRows, sums);
+        a, blocks, records->row + row % kTileRows, ahead, sums);
   }
 };
 template <class V>
 struct Bf16Few {
   static constexpr size_t kBlocks = V::kBf16Blocks;
   template <size_t kRows, size_t kBlocks>
-  static void run(const Bf16Multiply& a, const uint8_t* const* blocks, size_t row,
+  static void run(const Bf16Multiply& a, const uint8_t* const* blocks, size_t row, Ahead& ahead,
                   typename V::F* sums) {
     bf16_tile<V, kRows, kBlocks>(a, blocks, a.x + row / kTileRows * a.groups, row % kTileRows,
-                                 sums);
+                                 ahead, sums);
   }
 };
 
 // Rows [row, row + kRows) with `count` of kBlocks row blocks from `block` on; those past the count
 // repeat the first, and rows past the last are what the tile's memory holds: neither is stored.
 template <class V, class Tile, size_t kRows, size_t kBlocks, class Multiply>
-void multiply_tile(const Multiply& a, size_t block, size_t count, size_t row) {
+void multiply_tile(const Multiply& a, size_t block, size_t count, size_t row, Ahead& ahead) {
   const uint8_t* blocks[kBlocks];
   for (size_t b = 0; b < kBlocks; ++b) {
     blocks[b] = a.weights + (block + (b < count ? b : 0)) * a.block_stride;
   }
   typename V::F sums[kBlocks * kRows];
-  Tile::template run<kRows, kBlocks>(a, blocks, row, sums);
+  Tile::template run<kRows, kBlocks>(a, blocks, row, ahead, sums);
   for (size_t b = 0; b < count; ++b) {
     for (size_t r = 0; r < kRows && row + r < a.rows; ++r) {
       store_sum<V>(a, block + b, row + r, sums[b * kRows + r]);
@@ -60,19 +60,22 @@ void multiply_tiles(const Multiply& a) {
     constexpr size_t kBlocks = V::kBlocksOfOneRow;
     for (size_t block = 0; block < blocks; block += kBlocks) {
       const size_t count = blocks - block < kBlocks ? blocks - block : kBlocks;
-      multiply_tile<V, Tile, 1, kBlocks>(a, block, count, 0);
+      Ahead none = {};
+      multiply_tile<V, Tile, 1, kBlocks>(a, block, count, 0, none);
     }
     return;
   }
   constexpr size_t kBlocks = Tile::kBlocks, kRows = V::kMaxRows;
+  const size_t passes = (a.rows + kRows - 1) / kRows;
   for (size_t block = 0; block < blocks; block += kBlocks) {
     const size_t count = blocks - block < kBlocks ? blocks - block : kBlocks;
+    Ahead ahead = ahead_of(a, block + count, kBlocks, passes * a.groups);
     size_t row = 0;
     for (; row + kRows / 2 < a.rows; row += kRows) {
-      multiply_tile<V, Tile, kRows, kBlocks>(a, block, count, row);
+      multiply_tile<V, Tile, kRows, kBlocks>(a, block, count, row, ahead);
     }
     if constexpr (kRows > 1) {
-      if (row < a.rows) multiply_tile<V, Tile, kRows / 2, kBlocks>(a, block, count, row);
+      if (row < a.rows) multiply_tile<V, Tile, kRows / 2, kBlocks>(a, block, count, row, ahead);
     }
   }
 }

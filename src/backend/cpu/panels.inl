@@ -6,22 +6,11 @@
 // a tile with kBlocks cells a group.
 #pragma once
 
+#include "backend/cpu/ahead.inl"
 #include "backend/cpu/outputs.inl"
 
 namespace skein::cpu {
 namespace {
-
-// Weights that will be wanted after the panel at hand, brought nearer a few lines at a time:
-// reading them and computing shall not take turns.
-struct Ahead {
-  const uint8_t* at;
-  size_t bytes_a_group;
-
-  __attribute__((always_inline)) void fetch() {
-    for (size_t i = 0; i < bytes_a_group; i += 64) __builtin_prefetch(at + i);
-    at += bytes_a_group;
-  }
-};
 
 // Adds kRows rows with the panel of kBlocks row blocks to what `out` holds, or to nothing if these
 // are the first columns.
@@ -52,8 +41,7 @@ void multiply_panel(const Multiply& a, typename Panels::Cell* cells, size_t bloc
   constexpr size_t kRows = V::kMaxRows;
   const size_t steps = (a.groups + Panels::kMost - 1) / Panels::kMost;
   const size_t passes = (a.rows + kRows - 1) / kRows;
-  const size_t lines = kBlocks * a.block_stride / 64, turns = passes * a.groups;
-  Ahead ahead = {a.weights + (block + kBlocks) * a.block_stride, (lines + turns - 1) / turns * 64};
+  Ahead ahead = ahead_of(a, block + kBlocks, kBlocks, passes * a.groups);
   for (size_t step = 0; step < steps; ++step) {
     const size_t first = a.groups * step / steps, end = a.groups * (step + 1) / steps;
     for (size_t b = 0; b < kBlocks; ++b) {
