@@ -147,14 +147,17 @@ void Divergence::add(std::span<const float> reference, std::span<const float> me
                      TokenId next) {
   SKEIN_CHECK(reference.size() == measured.size() && !reference.empty(),
               "{} logits against {} of the reference", measured.size(), reference.size());
-  const double reference_sum = log_sum_exp(reference);
   const double measured_sum = log_sum_exp(measured);
-  double kl = 0;
+  // Both sums over the reference at once, since most of the time goes into exponentials.
+  const double top = *std::max_element(reference.begin(), reference.end());
+  double sum = 0, differences = 0;
   for (size_t i = 0; i < reference.size(); ++i) {
-    const double log_p = reference[i] - reference_sum;
-    const double p = std::exp(log_p);
-    if (p > 0) kl += p * (log_p - (measured[i] - measured_sum));
+    const double p = std::exp(reference[i] - top);
+    sum += p;
+    if (p > 0) differences += p * (double{reference[i]} - double{measured[i]});
   }
+  const double reference_sum = top + std::log(sum);
+  const double kl = differences / sum - reference_sum + measured_sum;
   kl_.push_back(kl);
   same_top_ += top_of(reference) == top_of(measured) ? 1 : 0;
   if (next == kNoToken) return;
