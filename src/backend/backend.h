@@ -100,8 +100,11 @@ class Backend {
     return make_matrix(parts, [](std::span<const std::byte>) {});
   }
   virtual Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) = 0;
-  // The bytes that a part will take in a matrix, by its type and shape; they are not looked at.
-  virtual uint64_t matrix_bytes(const WeightView& part) const = 0;
+  // The bytes that a matrix of these parts will take, by their types and shapes; they are not
+  // looked at. 0 for no parts.
+  virtual uint64_t matrix_bytes(std::span<const WeightView> parts) const = 0;
+  // Those that a table of them takes beside its views; 0 where it goes on reading them.
+  virtual uint64_t table_bytes(std::span<const WeightView> parts) const = 0;
   // Lays the next matrices side by side, up to that many bytes of them: without it each may leave
   // some memory unused. kResourceExhausted with the size when it cannot be had.
   virtual Status reserve(uint64_t matrix_bytes) = 0;

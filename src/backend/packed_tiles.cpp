@@ -100,6 +100,13 @@ uint16_t number_in_tile(const std::byte* block, const TileFormat& format, uint32
   return arithmetic::round_to_f16(product);
 }
 
+uint64_t tiled_bytes(std::span<const WeightView> parts) {
+  if (parts.empty()) return 0;
+  size_t outputs = 0;
+  for (const WeightView& part : parts) outputs += rows_of(part);
+  return F16Tiles::of(outputs, columns_of(parts[0]), tile_format(parts)).bytes();
+}
+
 bool pack_quantized_row(const WeightParts& whole, size_t output, const F16Tiles& tiles,
                         std::byte* blocks, float& power) {
   const TileFormat& format = tiles.format;

@@ -23,6 +23,10 @@ namespace skein {
 // quantized or they have too little in common.
 TileFormat tile_format(std::span<const WeightView> parts);
 
+// What a matrix of these parts takes, by their types and shapes. One whose numbers do not all come
+// out of its codes again takes more: it is kept in 16 bits.
+uint64_t tiled_bytes(std::span<const WeightView> parts);
+
 // Packs one of 64 outputs as pack_f16_row does. False: not all numbers would come out of it again.
 // `power` becomes the power of two that its sums are multiplied with.
 bool pack_quantized_row(const WeightParts& whole, size_t output, const F16Tiles& tiles,

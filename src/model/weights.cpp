@@ -91,21 +91,18 @@ struct PackedBytes {
   const Backend& backend;
 
   uint64_t operator()(std::span<const WeightView> parts) const {
-    uint64_t bytes = 0;
-    for (const WeightView& part : parts) bytes += backend.matrix_bytes(part);
-    return bytes;
+    return backend.matrix_bytes(parts);
   }
-  // Experts that have to be repacked are counted as one matrix of all of them.
   uint64_t operator()(const ExpertTensors& tensors) const {
     uint64_t bytes = 0;
     for (const auto& parts : tensors.experts) bytes += (*this)(parts);
     const Shape& shape = tensors.values.shape;
     if (tensors.packing == ExpertPacking::kMxfp4) {
-      bytes += backend.matrix_bytes(
-          TensorView{ElementType::kMXFP4, {shape[0] * shape[1], shape[2] * 32}, {}});
+      const WeightView one = TensorView{ElementType::kMXFP4, {shape[1], shape[2] * 32}, {}};
+      bytes += shape[0] * backend.matrix_bytes({&one, 1});
     } else if (tensors.packing == ExpertPacking::kTransposed) {
-      bytes += backend.matrix_bytes(
-          TensorView{tensors.values.type, {shape[0] * shape[2], shape[1]}, {}});
+      const WeightView one = TensorView{tensors.values.type, {shape[2], shape[1]}, {}};
+      bytes += shape[0] * backend.matrix_bytes({&one, 1});
     }
     return bytes;
   }
@@ -322,7 +319,9 @@ Result<Weights> make_weights(const ModelTensors& tensors, const ModelDescription
 }
 
 uint64_t memory_for(const ModelTensors& tensors, const Backend& backend) {
-  const uint64_t table = tensors.head.parts.empty() ? 0 : FileBytes()(tensors.embedding.parts);
+  // One that reads the file's own bytes needs them in memory, unless the head has them there.
+  uint64_t table = backend.table_bytes(tensors.embedding.parts);
+  if (table == 0 && !tensors.head.parts.empty()) table = FileBytes()(tensors.embedding.parts);
   return sum_of_matrices(tensors, PackedBytes{backend}) + table;
 }
 

@@ -1,4 +1,4 @@
-// Products with matrices: embedding, linear, experts.
+// Products with matrices: embedding and linear.
 #include <array>
 #include <cmath>
 
@@ -329,31 +329,6 @@ TEST_P(LinearOps, EmbedScalesTheRowsOfTheTable) {
       b->embed(of(b, both), b.begin(std::span(ids).first(count)), 24.0F, out);
     };
     EXPECT_TRUE(same(OwnedRows(count, 96), embed));
-  }
-}
-
-TEST_P(LinearOps, ExpertsGetTheirRows) {
-  std::vector<OwnedTensor> weights;
-  std::vector<std::unique_ptr<Matrix>> mine, theirs;
-  for (size_t e = 0; e < 7; ++e) {
-    weights.push_back(random_tensor(ElementType::kQ8_0, 45, 64, rng_));
-    mine.push_back(backend_.matrix({weights.back().view}));
-    theirs.push_back(reference_.matrix({weights.back().view}));
-  }
-  const std::vector<float> biases = random_floats(7 * 45, rng_);
-  for (const size_t rows : {0, 1, 5, 30}) {
-    for (const uint32_t used : {1U, 3U}) {
-      const OwnedRows logits = OwnedRows::random(rows, 7, rng_);
-      for (const bool expanded : {false, true}) {
-        const OwnedRows x = OwnedRows::random(expanded ? rows * used : rows, 64, rng_);
-        const auto linear = [&](TestBackend& b, Rows out) {
-          const auto routes = b.routes(logits, RouterKind::kTopThenSoftmax, used);
-          b->expert_linear(b.up(x), &b == &backend_ ? mine : theirs,
-                           expanded ? b.up(biases) : nullptr, *routes, out);
-        };
-        EXPECT_TRUE(same(OwnedRows(rows * used, 45), linear)) << rows << " " << used;
-      }
-    }
   }
 }
 

@@ -18,7 +18,8 @@ double bound_for(double bits_per_weight) {
 }
 
 double ratio_of(const Backend& backend, const WeightView& view) {
-  return static_cast<double>(backend.matrix_bytes(view)) / static_cast<double>(bytes_of(view));
+  return static_cast<double>(backend.matrix_bytes({&view, 1})) /
+         static_cast<double>(bytes_of(view));
 }
 
 TEST(PackedSize, OfEveryTypeIsNearTheFiles) {
@@ -62,7 +63,7 @@ TEST(PackedSize, IsWhatAMatrixTakes) {
     const WeightView view = w.view;
     const auto matrix = backend->make_matrix({&view, 1});
     ASSERT_TRUE(matrix.ok()) << matrix.message();
-    EXPECT_EQ((*matrix)->bytes(), backend->matrix_bytes(view)) << info(type).name;
+    EXPECT_EQ((*matrix)->bytes(), backend->matrix_bytes({&view, 1})) << info(type).name;
   }
 }
 

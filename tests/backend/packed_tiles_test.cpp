@@ -90,6 +90,31 @@ TEST(PackedTiles, HaveOneFormatForPartsOfSeveralTypes) {
   EXPECT_EQ(tile_format(mixed).bits, 16U);
 }
 
+// What a budget counts is what is kept: parts of several types together, not each as if alone.
+TEST(PackedTiles, OfSeveralTypesAreCountedAsTheyAreKept) {
+  const auto view = [](ElementType type, uint64_t rows) {
+    return WeightView(TensorView{type, {rows, kInputs}, {}});
+  };
+  const std::vector<std::vector<WeightView>> matrices = {
+      {view(ElementType::kQ4_0, 67)},
+      {view(ElementType::kQ4_K, 64), view(ElementType::kQ4_K, 40), view(ElementType::kQ6_K, 40)},
+      {view(ElementType::kQ4_K, 512), view(ElementType::kBF16, 8)},
+      {view(ElementType::kF16, 100000)}};
+  for (const std::vector<WeightView>& parts : matrices) {
+    size_t outputs = 0;
+    uint64_t alone = 0;
+    for (const WeightView& part : parts) {
+      outputs += rows_of(part);
+      alone += tiled_bytes({&part, 1});
+    }
+    EXPECT_EQ(tiled_bytes(parts), F16Tiles::of(outputs, kInputs, tile_format(parts)).bytes());
+    if (parts.size() > 1) {
+      EXPECT_GT(tiled_bytes(parts), alone * 5 / 4);
+    }
+  }
+  EXPECT_EQ(tiled_bytes({}), 0U);
+}
+
 TEST(PackedTiles, TakeTheBytesOfTheirCodesAndScales) {
   Rng rng(14);
   const auto bytes = [&](ElementType type) {

@@ -83,11 +83,12 @@ class CpuBackend final : public HostBackend {
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
                                               const Consumed& consumed) override;
   Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override;
-  uint64_t matrix_bytes(const WeightView& part) const override {
-    const ProductType product_type = product_type_of(precision_, part);
-    if (product_type == ProductType::kF32) return bytes_of(part);
-    return cpu::PackedPart(part, product_type, 0, linear_kernels_).bytes();
+  uint64_t matrix_bytes(std::span<const WeightView> parts) const override {
+    uint64_t bytes = 0;
+    for (const WeightView& part : parts) bytes += part_bytes(part);
+    return bytes;
   }
+  uint64_t table_bytes(std::span<const WeightView>) const override { return 0; }
   Status reserve(uint64_t bytes) override {
     return precision_ == Precision::kF32 ? ok_status() : arena_.reserve(bytes);
   }
@@ -121,6 +122,11 @@ class CpuBackend final : public HostBackend {
     const Sequence* sequence;
     uint32_t first, count;
   };
+  uint64_t part_bytes(const WeightView& part) const {
+    const ProductType product_type = product_type_of(precision_, part);
+    if (product_type == ProductType::kF32) return bytes_of(part);
+    return cpu::PackedPart(part, product_type, 0, linear_kernels_).bytes();
+  }
   void list_pieces(std::span<const Sequence> sequences);
   void store_piece(const Piece& piece, Rows k, Rows v, const KvLayer& cache) const;
 

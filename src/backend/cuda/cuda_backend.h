@@ -19,6 +19,7 @@
 #include "backend/cuda/step_graphs.h"
 #include "backend/cuda/tensor_attention.h"
 #include "backend/cuda/tile_products.h"
+#include "backend/packed_tiles.h"
 #include "backend/weight_parts.h"
 
 namespace skein::cuda {
@@ -93,9 +94,15 @@ class CudaBackend final : public Backend {
     SKEIN_ASSIGN(const WeightParts whole, WeightParts::of(parts));
     return make_f32(whole, [](std::span<const std::byte>) {});
   }
-  uint64_t matrix_bytes(const WeightView& part) const override {
-    if (f16_) return TileProducts::matrix_bytes(part);
-    return rows_of(part) * CudaMatrix::stride(columns_of(part)) * sizeof(float);
+  uint64_t matrix_bytes(std::span<const WeightView> parts) const override {
+    return f16_ ? tiled_bytes(parts) : table_bytes(parts);
+  }
+  uint64_t table_bytes(std::span<const WeightView> parts) const override {
+    uint64_t bytes = 0;
+    for (const WeightView& part : parts) {
+      bytes += rows_of(part) * CudaMatrix::stride(columns_of(part)) * sizeof(float);
+    }
+    return bytes;
   }
   Status reserve(uint64_t bytes) override {
     const uint64_t left = available();

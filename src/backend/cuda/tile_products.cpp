@@ -32,13 +32,6 @@ TileProducts::TileProducts(uint32_t processors, cudaStream_t stream)
   check(set_up_attention(), "kernels for sm_90a");
 }
 
-uint64_t TileProducts::matrix_bytes(const WeightView& part) {
-  // Few outputs have the most segments.
-  F16Tiles most = F16Tiles::of(1, columns_of(part), tile_format({&part, 1}));
-  most.outputs = static_cast<uint32_t>(rows_of(part));
-  return most.bytes();
-}
-
 void TileProducts::copy_up(std::byte* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload");

@@ -20,8 +20,6 @@ class TileProducts {
   // As Backend::make_matrix; the pool rounds and packs.
   Result<std::unique_ptr<Matrix>> make_matrix(const WeightParts& whole, const Consumed& consumed,
                                               ComputePool& pool);
-  // What a part of a matrix takes where the others are of its type.
-  static uint64_t matrix_bytes(const WeightView& part);
 
   // As Backend::linear and expert_linear; `in` says nothing of an addition before an activation.
   // Where what linear() returns has planes, `out` is what they add up to: they stay until the next

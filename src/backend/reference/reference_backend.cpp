@@ -96,7 +96,12 @@ class ReferenceBackend final : public HostBackend {
   Result<std::unique_ptr<Matrix>> make_table(std::span<const WeightView> parts) override {
     return Backend::make_matrix(parts);
   }
-  uint64_t matrix_bytes(const WeightView& part) const override { return bytes_of(part); }
+  uint64_t matrix_bytes(std::span<const WeightView> parts) const override {
+    uint64_t bytes = 0;
+    for (const WeightView& part : parts) bytes += bytes_of(part);
+    return bytes;
+  }
+  uint64_t table_bytes(std::span<const WeightView>) const override { return 0; }
   Status reserve(uint64_t) override { return ok_status(); }
 
   VocabularyScan scan() const override { return VocabularyScan(cpu::kScalarKernels); }
