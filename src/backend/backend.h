@@ -19,7 +19,8 @@
 // (3) Nothing beyond a context's length influences anything, whatever a block held before.
 // (4) Ops allocate nothing once they have seen their largest shape.
 // Shapes are the caller's business and CHECKed. Not thread-safe: one caller at a time. What a
-// backend made must not outlive it.
+// backend made must not outlive it. A device can be lost: whatever is called then throws
+// BackendLost (compute_device.h).
 #pragma once
 
 #include <cstddef>
@@ -30,6 +31,7 @@
 #include <string_view>
 #include <variant>
 
+#include "backend/compute_device.h"
 #include "backend/kv.h"
 #include "backend/memory.h"
 #include "backend/op_params.h"
@@ -79,6 +81,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;  // "cpu/avx512"
+  // nullptr: the process's own processors.
+  virtual std::shared_ptr<const ComputeDevice> device() const { return nullptr; }
 
   // Memory. What can still be had of it, in bytes.
   virtual uint64_t available() const = 0;

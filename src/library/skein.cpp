@@ -269,7 +269,7 @@ Stream Model::complete(const std::string& prompt, const GenerateOptions& options
 std::vector<std::vector<float>> Model::embed(const std::vector<std::string>& texts,
                                              unsigned dimensions) {
   ModelLease& lease = impl_->lease;
-  const uint32_t width = lease->model().decoder().spec().hidden;
+  const uint32_t width = lease->model().spec().hidden;
   if (dimensions > width) {
     throw Error(
         fmt::format("{} dimensions are asked for; the model's vectors have {}", dimensions, width));

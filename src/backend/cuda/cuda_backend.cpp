@@ -33,9 +33,10 @@ class SetForNow {
 
 }  // namespace
 
-CudaBackend::CudaBackend(const Device& device, bool has_f16, ComputePool& pool,
+CudaBackend::CudaBackend(const Device& device, DeviceSeat seat, bool has_f16, ComputePool& pool,
                          const cpu::KernelTable& host_kernels)
     : device_(device),
+      seat_(std::move(seat)),
       pool_(pool),
       host_kernels_(host_kernels),
       stream_(make_stream()),
@@ -155,11 +156,12 @@ Result<std::unique_ptr<Backend>> make_cuda(const BackendOptions& options, Comput
         device.number, device.name);
   }
   SKEIN_ASSIGN(const CpuIsa isa, choose_isa(options.isa));
+  SKEIN_ASSIGN(cuda::DeviceSeat seat, cuda::DeviceSeat::take(device.context));
   if (const cudaError_t error = cudaSetDevice(device.number); error != cudaSuccess) {
     return unimplemented("CUDA: device {}: {}", device.number, cudaGetErrorString(error));
   }
-  return std::unique_ptr<Backend>(
-      std::make_unique<cuda::CudaBackend>(device, has_f16, pool, cpu::kernels_for(isa)));
+  return std::unique_ptr<Backend>(std::make_unique<cuda::CudaBackend>(
+      device, std::move(seat), has_f16, pool, cpu::kernels_for(isa)));
 }
 
 }  // namespace skein

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -60,11 +61,12 @@ struct Unfinished {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const Device& device, bool has_f16, ComputePool& pool,
+  CudaBackend(const Device& device, DeviceSeat seat, bool has_f16, ComputePool& pool,
               const cpu::KernelTable& host_kernels);
   ~CudaBackend() override;
 
   std::string_view name() const override { return device_.name; }
+  std::shared_ptr<const ComputeDevice> device() const override { return device_.context; }
 
   uint64_t available() const override {
     use();
@@ -192,7 +194,12 @@ class CudaBackend final : public Backend {
 
  private:
   // CUDA has a current device for each thread, and any thread may call.
-  void use() const { check(cudaSetDevice(device_.number), "cudaSetDevice"); }
+  void use() const {
+    if (device_.context->is_lost()) {
+      throw BackendLost(fmt::format("CUDA: device {} was lost", device_.number));
+    }
+    check(cudaSetDevice(device_.number), "cudaSetDevice");
+  }
   // Returns when `from` may go.
   void copy_up(float* to, const float* from, size_t floats) {
     if (floats == 0) return;
@@ -205,6 +212,7 @@ class CudaBackend final : public Backend {
   void upload_rows(const WeightView& part, size_t first, size_t count, float* to);
 
   const Device device_;
+  const DeviceSeat seat_;  // before all that is on the device
   ComputePool& pool_;
   const cpu::KernelTable& host_kernels_;
   const cudaStream_t stream_;

@@ -1,7 +1,9 @@
 #include "backend/cuda/device_memory.h"
 
 #include <fmt/format.h>
+#include <string>
 
+#include "backend/cuda/cuda_device.h"
 #include "backend/host/memory.h"
 
 namespace skein::cuda {
@@ -21,11 +23,37 @@ size_t rounded_up(size_t bytes) {
 
 }  // namespace
 
-void check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());  // what can be recovered from is told once
-    throw CudaError(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(error)));
+bool stays(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorDeviceUninitialized:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoDevice:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
   }
+}
+
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // what can be recovered from is told once
+  std::string words = fmt::format("CUDA: {}: {}", what, cudaGetErrorString(error));
+  if (!stays(error)) throw CudaError(words);
+  set_current_device_lost();
+  throw BackendLost(words);
 }
 
 Result<Buffer> allocate_device(size_t bytes) {

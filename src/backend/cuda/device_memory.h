@@ -1,5 +1,5 @@
 // Memory of a CUDA device, and of the host where the device reaches it. What cannot be had is a
-// Status; what fails later is a CudaError, after which the device is lost to the process.
+// Status; what fails later is a CudaError, or BackendLost where the device is lost by it.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,10 @@ class CudaError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// CudaError with the driver's own words, unless all is well.
+// Whether an error is said again by whatever is called next: the device is lost.
+bool stays(cudaError_t error);
+
+// CudaError or BackendLost with the driver's own words, unless all is well.
 void check(cudaError_t error, const char* what);
 
 // As Backend::allocate, of the current device. kResourceExhausted with the size and what is left.

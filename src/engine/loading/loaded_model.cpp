@@ -21,31 +21,28 @@ std::shared_ptr<const dialog::ChatFormat> find_chat_format(const WeightSource& s
   return std::make_shared<const dialog::ChatFormat>(std::move(*format));
 }
 
+Result<std::unique_ptr<Backend>> backend_for(const ModelOptions& options, ComputePool& pool) {
+  return options.backend_maker ? options.backend_maker(options, pool) : make_backend(options, pool);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
                                                        const ModelOptions& options,
                                                        ComputePool& pool) {
-  SKEIN_ASSIGN(std::unique_ptr<Backend> backend, make_backend(options, pool));
+  SKEIN_ASSIGN(std::unique_ptr<Backend> backend, backend_for(options, pool));
   SKEIN_ASSIGN(WeightSource source, open_model(path));
-  std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(source)));
+  std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(source), options, pool));
   model->backend_ = std::move(backend);
+  model->device_ = model->backend_->device();
   model->precision_ = options.precision;
   model->kv_type_ = options.kv_type.value_or(default_kv_type(options.precision));
   model->load_text();
   model->vectors_ = read_vectors(model->source_, options.vectors);
   model->source_.release();
-  auto decoder = Decoder::load(model->source_, *model->backend_,
-                               {.limits = options.limits,
-                                .max_context = options.max_context,
-                                .admit = options.admit,
-                                .report = options.report});
-  if (!decoder.ok()) {
-    return Status(decoder.status().code(), fmt::format("{}: {}", path, decoder.message()));
-  }
-  model->decoder_ = std::move(*decoder);
-
-  model->vocab_ = model->decoder_->spec().vocab;
+  SKEIN_TRY(model->load_decoder());
+  model->spec_ = model->decoder_->spec();
+  model->vocab_ = model->spec_.vocab;
   if (const LoadedTokenizer* tokenizer = model->tokenizer()) {
     model->vocab_ =
         std::min(model->vocab_, static_cast<uint32_t>(tokenizer->tokenizer.vocab_size()));
@@ -61,11 +58,38 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   return model;
 }
 
+Status LoadedModel::load_decoder() {
+  auto decoder = Decoder::load(source_, *backend_,
+                               {.limits = options_.limits,
+                                .max_context = options_.max_context,
+                                .admit = options_.admit,
+                                .report = options_.report});
+  options_.admit = {};  // the memory was granted
+  options_.report = {};
+  if (!decoder.ok()) {
+    return {decoder.status().code(), fmt::format("{}: {}", source_.path(), decoder.message())};
+  }
+  decoder_ = std::move(*decoder);
+  return ok_status();
+}
+
+void LoadedModel::leave_device() {
+  const std::lock_guard turn(compute_mutex_);
+  decoder_.reset();
+  backend_.reset();
+}
+
+Status LoadedModel::return_to_device() {
+  const std::lock_guard turn(compute_mutex_);
+  if (device_) options_.device = device_->id();  // and no other, which may have other bits
+  SKEIN_ASSIGN(backend_, backend_for(options_, pool_));
+  return load_decoder();
+}
+
 void LoadedModel::load_rank_head() {
   if (vectors_.kind != VectorKind::kRank) return;
-  Result<RankHead> head = tokenizer_
-                              ? read_rank_head(source_, decoder_->spec(), tokenizer_->tokenizer)
-                              : Result<RankHead>(tokenizer_status_);
+  Result<RankHead> head = tokenizer_ ? read_rank_head(source_, spec_, tokenizer_->tokenizer)
+                                     : Result<RankHead>(tokenizer_status_);
   if (head.ok()) {
     rank_head_ = std::move(*head);
   } else {

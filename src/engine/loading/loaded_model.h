@@ -7,9 +7,13 @@
 // Immutable but for the decoder and the backend, which serve one caller at a time (decoder.h), and
 // the cache of forms, which any thread may use; the rest may be read by any thread. Nothing here
 // knows of requests.
+//
+// A device that is lost takes decoder and backend with it, and nothing else: leave_device(), once
+// nobody uses them, and after that return_to_device(), which reads the weights once more.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -37,6 +41,9 @@ struct ModelOptions : BackendOptions {
   std::optional<VectorKind> vectors;  // that a model makes whose files do not say
   Admit admit;                        // as the decoder asks it; may be empty
   LoadReport report;                  // of the progress; may be empty
+  // Where the backend comes from; empty: from the registry.
+  std::function<Result<std::unique_ptr<Backend>>(const BackendOptions& options, ComputePool& pool)>
+      backend_maker;
 };
 
 class LoadedModel {
@@ -46,6 +53,16 @@ class LoadedModel {
                                                    const ModelOptions& options, ComputePool& pool);
 
   const WeightSource& source() const { return source_; }
+  const ModelSpec& spec() const { return spec_; }
+  // What it computes on; nullptr: the process's own processors.
+  const std::shared_ptr<const ComputeDevice>& device() const { return device_; }
+  bool is_lost() const { return device_ != nullptr && device_->is_lost(); }
+  // What the backend made for others is gone before. Until return_to_device() has succeeded there
+  // are no decoder() and no backend().
+  void leave_device();
+  // To the same device. As load() is, it is slow; errors are those of the backend and the decoder.
+  Status return_to_device();
+
   Backend& backend() const { return *backend_; }
   Decoder& decoder() const { return *decoder_; }
   // Held by whoever computes, for one pass at a time: an engine and DirectInference may share a
@@ -91,15 +108,21 @@ class LoadedModel {
   const SamplingParams& sampling_defaults() const { return sampling_defaults_; }
 
  private:
-  explicit LoadedModel(WeightSource source) : source_(std::move(source)) {}
+  LoadedModel(WeightSource source, ModelOptions options, ComputePool& pool)
+      : source_(std::move(source)), options_(std::move(options)), pool_(pool) {}
   void load_text();
+  Status load_decoder();
   void load_rank_head();
 
   WeightSource source_;  // the decoder reads its mapped bytes
+  ModelOptions options_;
+  ComputePool& pool_;
   Precision precision_ = Precision::kDefault;
   KvType kv_type_ = KvType::kF32;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;
+  ModelSpec spec_;
+  std::shared_ptr<const ComputeDevice> device_;
   mutable std::mutex compute_mutex_;
   std::optional<LoadedTokenizer> tokenizer_;
   Status tokenizer_status_;

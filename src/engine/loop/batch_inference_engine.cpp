@@ -62,6 +62,7 @@ void BatchInferenceEngine::serve() {
       for (Message& message : messages_) {
         std::visit([&](auto& m) { apply(m, clock_.now()); }, message);
       }
+      if (loss_) throw RunnerLost(*loss_);
       answer_explanations();
       const TimeUs now = clock_.now();
       while (steps_.may_start() && start_step(clock_.now())) {
@@ -84,6 +85,7 @@ void BatchInferenceEngine::serve() {
       give_up();
     }
   }
+  steps_.end();  // not with the last handle of a request: the device may have to be left
 }
 
 Status BatchInferenceEngine::accept(Submission submission) {

@@ -14,6 +14,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -44,6 +46,9 @@ class BatchInferenceEngine final : public InferenceService {
   using InferenceService::explain;
   void explain(std::vector<RequestId> ids, Explained done) override;
   void drain() override;
+  // What its runner computes on is lost: it fails, as if the next step had found out. Nothing where
+  // it has ended already.
+  void lose(std::string why) { (void)mailbox_.push(Loss{std::move(why)}); }
 
  private:
   BatchInferenceEngine(std::unique_ptr<StepRunner> runner,
@@ -55,7 +60,10 @@ class BatchInferenceEngine final : public InferenceService {
     FinishReason reason;
   };
   struct Drain {};
-  using Message = std::variant<Submission, Cancel, Drain>;
+  struct Loss {
+    std::string why;
+  };
+  using Message = std::variant<Submission, Cancel, Drain, Loss>;
 
   void serve() override;
   Status accept(Submission submission) override;
@@ -65,6 +73,7 @@ class BatchInferenceEngine final : public InferenceService {
   void apply(Submission& message, TimeUs now);
   void apply(Cancel& message, TimeUs now);
   void apply(Drain& message, TimeUs now);
+  void apply(Loss& message, TimeUs) { loss_ = std::move(message.why); }
   void answer_explanations();
   bool start_step(TimeUs now);  // false: there is nothing to run
   void note_plan(const StepPlan& plan, TimeUs now);
@@ -97,6 +106,7 @@ class BatchInferenceEngine final : public InferenceService {
   StepEffects effects_;
   EngineSnapshot counters_;
   uint32_t open_slots_ = 0;  // as the door knows it
+  std::optional<std::string> loss_;
   std::vector<std::pair<std::shared_ptr<TokenStream>, GenerationEnd>> ended_;  // to be told
 };
 

@@ -170,18 +170,20 @@ void InferenceService::Stop::operator()(InferenceService* service) const {
   if (last->thread_.joinable()) (void)last->stop(kNever);
 }
 
+bool InferenceService::wait_for_end(TimeUs timeout_us) {
+  std::unique_lock lock(stopped_mutex_);
+  const auto over = [this] { return stopped_; };
+  if (timeout_us != kNever) {
+    return stopped_changed_.wait_for(lock, std::chrono::microseconds(timeout_us), over);
+  }
+  stopped_changed_.wait(lock, over);
+  return true;
+}
+
 bool InferenceService::stop(TimeUs timeout_us) {
   stopping_ = true;
   wake();
-  std::unique_lock lock(stopped_mutex_);
-  const auto over = [this] { return stopped_; };
-  bool stopped = true;
-  if (timeout_us == kNever) {
-    stopped_changed_.wait(lock, over);
-  } else {
-    stopped = stopped_changed_.wait_for(lock, std::chrono::microseconds(timeout_us), over);
-  }
-  lock.unlock();
+  const bool stopped = wait_for_end(timeout_us);
   watchdog_ = nullptr;
   if (!thread_.joinable()) return stopped;
   if (stopped) {

@@ -132,6 +132,8 @@ class InferenceService : public RequestCanceller,
   // within the time; the service must not be destroyed by static destructors then, but the process
   // may exit.
   bool stop(TimeUs timeout_us);
+  // Waits until the thread has ended by itself, but no longer than that.
+  bool wait_for_end(TimeUs timeout_us);
 
  protected:
   // `slots`: requests that run at a time. Ids are counted from `first_id` on.

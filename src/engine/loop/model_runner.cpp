@@ -25,7 +25,7 @@ void ModelRunner::start(std::span<const Segment> segments,
   samplers_ = samplers;
 }
 
-TimeUs ModelRunner::finish(const StepOutput& output) {
+TimeUs ModelRunner::finish(const StepOutput& output) try {
   build();
   const std::lock_guard turn(model_->compute_mutex());
   const TimeUs started = clock_.now();
@@ -38,6 +38,8 @@ TimeUs ModelRunner::finish(const StepOutput& output) {
   sample(logits, output);
   if (wants_hidden_) copy_hidden(output);
   return ended - started;
+} catch (const BackendLost& lost) {
+  throw RunnerLost(lost.what());
 }
 
 // Before the next pass over the model, which may be another's, overwrites them.

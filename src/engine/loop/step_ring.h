@@ -70,6 +70,9 @@ class StepRing {
   // started.
   StepUnderWay& finish();
 
+  // Lets go of the runner and what it holds; there are no more steps.
+  void end() { runner_.reset(); }
+
   uint64_t reruns() const { return reruns_; }                // steps that were run so
   uint64_t model_time_us() const { return model_time_us_; }  // of all steps, in the model
 

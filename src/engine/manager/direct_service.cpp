@@ -1,6 +1,7 @@
 #include "engine/manager/direct_service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <new>
 #include <utility>
@@ -14,15 +15,39 @@ constexpr uint64_t kFirstId = uint64_t{1} << 62;
 }  // namespace
 
 InferenceService::Owned<DirectService> DirectService::create(
-    std::unique_ptr<DirectInference> inference, const ServiceOptions& options, const Clock& clock) {
-  return start(
-      std::shared_ptr<DirectService>(new DirectService(std::move(inference), options, clock)),
-      "direct");
+    std::unique_ptr<DirectInference> inference, const ServiceOptions& options, const Clock& clock,
+    std::function<void()> on_lost) {
+  return start(std::shared_ptr<DirectService>(
+                   new DirectService(std::move(inference), options, clock, std::move(on_lost))),
+               "direct");
 }
 
 DirectService::DirectService(std::unique_ptr<DirectInference> inference,
-                             const ServiceOptions& options, const Clock& clock)
-    : InferenceService(options, 1, kFirstId, clock), inference_(std::move(inference)) {}
+                             const ServiceOptions& options, const Clock& clock,
+                             std::function<void()> on_lost)
+    : InferenceService(options, 1, kFirstId, clock),
+      on_lost_(std::move(on_lost)),
+      inference_(std::move(inference)) {}
+
+bool DirectService::pause(TimeUs timeout_us) {
+  std::unique_lock lock(mutex_);
+  const bool idle = changed_.wait_for(lock, std::chrono::microseconds(timeout_us),
+                                      [this] { return running_ == nullptr; });
+  if (idle) inference_.reset();
+  return idle;
+}
+
+void DirectService::resume(std::unique_ptr<DirectInference> inference) {
+  const std::lock_guard lock(mutex_);
+  inference_ = std::move(inference);
+  changed_.notify_all();
+}
+
+void DirectService::end_waiting(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  for (const Waiting& waiting : waiting_) end_one(waiting, FinishReason::kError, why);
+  waiting_.clear();
+}
 
 Status DirectService::accept(Submission submission) try {
   const std::lock_guard lock(mutex_);
@@ -63,7 +88,7 @@ void DirectService::cancel(RequestId id, FinishReason reason) {
     stop_reason_ = reason;
     stop_flag_ = true;
   } else if (const auto it = find(id); it != waiting_.end()) {
-    end_waiting(*it, reason);
+    end_one(*it, reason);
     waiting_.erase(it);
   }
 }
@@ -128,29 +153,35 @@ void DirectService::stop_running(FinishReason reason) {
 void DirectService::serve() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping() || !waiting_.empty(); });
+    changed_.wait(lock,
+                  [this] { return stopping() || (inference_ != nullptr && !waiting_.empty()); });
     if (stopping()) break;
     const auto best = std::min_element(waiting_.begin(), waiting_.end(), before);
-    const Waiting next = std::move(*best);
+    Waiting next = std::move(*best);
     waiting_.erase(best);
     if (clock_.now() >= next.deadline) {
-      end_waiting(next, FinishReason::kTimedOut);
+      end_one(next, FinishReason::kTimedOut);
       continue;
     }
-    if (next.at_door) leave_queue(next.request.tenant);
+    if (std::exchange(next.at_door, false)) leave_queue(next.request.tenant);
     set_open_slots(0);
     running_ = &next;
     stop_reason_.reset();
     stop_flag_ = false;
     lock.unlock();
-    serve_one(next);
+    const bool served = serve_one(next);
     lock.lock();
     running_ = nullptr;
-    note_end(clock_.now());
+    changed_.notify_all();
     set_open_slots(1);
     watch_.set_recovered();
+    if (served) {
+      note_end(clock_.now());
+    } else {
+      waiting_.push_back(std::move(next));
+    }
   }
-  for (const Waiting& waiting : waiting_) end_waiting(waiting, FinishReason::kDrained);
+  for (const Waiting& waiting : waiting_) end_one(waiting, FinishReason::kDrained);
   waiting_.clear();
   set_state(EngineState::kStopped);
 }
@@ -159,7 +190,7 @@ void DirectService::serve() {
 // that wait are looked at here alone.
 void DirectService::watch() {
   const std::lock_guard lock(mutex_);
-  watch_.set_step_start(inference_->step_started());
+  watch_.set_step_start(inference_ != nullptr ? inference_->step_started() : kNever);
   InferenceService::watch();
   const TimeUs now = clock_.now();
   const auto reason_for = [&](const Submission& request) {
@@ -168,15 +199,16 @@ void DirectService::watch() {
   if (running_ != nullptr && running_->stream->ended()) stop_running(reason_for(*running_));
   std::erase_if(waiting_, [&](const Waiting& waiting) {
     const bool over = waiting.deadline <= now || waiting.stream->ended();
-    if (over) end_waiting(waiting, reason_for(waiting));
+    if (over) end_one(waiting, reason_for(waiting));
     return over;
   });
 }
 
-void DirectService::end_waiting(const Waiting& waiting, FinishReason reason) {
+void DirectService::end_one(const Waiting& waiting, FinishReason reason, Status status) {
   if (waiting.at_door) leave_queue(waiting.request.tenant);
   GenerationEnd end;
   end.reason = reason;
+  end.status = std::move(status);
   end.queue_us = clock_.now() - waiting.arrived;
   finish(waiting, std::move(end));
 }
@@ -188,9 +220,8 @@ void DirectService::finish(const Waiting& request, GenerationEnd end) {
   request.stream->end(std::move(end));
 }
 
-// `cut`: why it was ended by us; the inference only knows that it was told to end.
-Result<DirectOutcome> DirectService::generate(const Waiting& waiting,
-                                              std::optional<FinishReason>& cut, Status& why) {
+// The inference only knows that it was told to end.
+Result<DirectOutcome> DirectService::generate(const Waiting& waiting, Course& course) {
   const GenerationRequest& request = waiting.request;
   const auto on_token = [&](const SampledToken& token) {
     const TimeUs now = clock_.now();
@@ -199,15 +230,16 @@ Result<DirectOutcome> DirectService::generate(const Waiting& waiting,
     const bool told =
         waiting.stream->push(token.token, {logprobs, count}, now, now - options_.stall_timeout_us);
     const std::lock_guard lock(mutex_);
+    course.has_sent = true;
     if (!told) {
-      cut = FinishReason::kClient;
-      why = resource_exhausted("nobody reads the answer");
+      course.cut = FinishReason::kClient;
+      course.why = resource_exhausted("nobody reads the answer");
       ++counters_.stalled_readers;
     } else if (now >= waiting.deadline) {
-      cut = FinishReason::kTimedOut;
+      course.cut = FinishReason::kTimedOut;
     }
     ++counters_.scheduler.generated_tokens;
-    return !cut;
+    return !course.cut;
   };
   // Whatever goes wrong in one request, the others are served.
   try {
@@ -216,18 +248,27 @@ Result<DirectOutcome> DirectService::generate(const Waiting& waiting,
                                 on_token, &stop_flag_);
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "out of memory");
+  } catch (const BackendLost& error) {
+    course.is_lost = true;
+    return internal_error("{}", error.what());
   } catch (const std::exception& error) {
     return internal_error("{}", error.what());
   }
 }
 
-void DirectService::serve_one(const Waiting& request) {
+bool DirectService::serve_one(const Waiting& request) {
   const TimeUs started = clock_.now();
-  std::optional<FinishReason> cut;
+  Course course;
   GenerationEnd end;
-  Result<DirectOutcome> outcome = generate(request, cut, end.status);
+  Result<DirectOutcome> outcome = generate(request, course);
+  if (course.is_lost && on_lost_) on_lost_();
+  end.status = std::move(course.why);
   end.queue_us = started - request.arrived;
   const std::lock_guard lock(mutex_);
+  if (course.is_lost) {
+    inference_.reset();
+    if (!course.has_sent && on_lost_ && !stop_flag_) return false;
+  }
   if (outcome.ok()) {
     end.reason = outcome->reason;
     end.cached_tokens = outcome->cached_tokens;
@@ -236,14 +277,16 @@ void DirectService::serve_one(const Waiting& request) {
     end.decode_us = outcome->decode_us;
     end.hidden = std::move(outcome->hidden);
     if (end.reason == FinishReason::kClient) end.reason = stop_reason_.value_or(end.reason);
-    if (cut) end.reason = *cut;
+    if (course.cut) end.reason = *course.cut;
   } else {
-    end.reason = FinishReason::kError;
+    end.reason =
+        course.is_lost ? stop_reason_.value_or(FinishReason::kError) : FinishReason::kError;
     end.status = outcome.status();
     ++counters_.faults;
   }
   counters_.scheduler.prompt_tokens += request.request.prompt.size();
   finish(request, std::move(end));
+  return true;
 }
 
 }  // namespace skein

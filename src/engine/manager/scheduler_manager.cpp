@@ -151,6 +151,7 @@ void SchedulerManager::load(const std::string& id) {
     entry.state = ModelState::kReady;
     entry.failure = {};
     entry.served = *served;
+    entry.device = (*served)->device();
     entry.leases += static_cast<uint32_t>(waiters.size());
     entry.last_used = ++uses_;
     ++stats_.loads;
@@ -160,6 +161,8 @@ void SchedulerManager::load(const std::string& id) {
     entry.state = ModelState::kUnloaded;
     entry.failure = served.status();
     ++stats_.failed_loads;
+    // It may have found a device lost, of which the others on it need not know yet.
+    jobs_.push_back([this] { recover(); });
   }
   changed_.notify_all();
   lock.unlock();
@@ -182,8 +185,9 @@ Result<std::shared_ptr<ServedModel>> SchedulerManager::try_load(const Entry& ent
   const AfterLoad after_load(options_, config);
   const auto make_room = [&](uint64_t bytes) { return this->make_room(entry, bytes); };
   SKEIN_ASSIGN(ServedModelParts parts, loader_(config, make_room));
-  return ServedModel::start(config.id, std::move(parts), clock_,
-                            [this](Job job) { post(std::move(job)); });
+  return ServedModel::start(
+      config.id, std::move(parts), clock_,
+      {[this](Job job) { post(std::move(job)); }, [this] { post([this] { recover(); }); }});
 } catch (const std::bad_alloc&) {
   return Status(Code::kResourceExhausted, "out of memory");  // short enough not to allocate
 } catch (const std::exception& error) {
@@ -248,6 +252,47 @@ bool SchedulerManager::unload_locked(Entry& entry, std::unique_lock<std::mutex>&
   return stopped;
 }
 
+// On the loading thread. A device that is lost is lost to every model on it, and can be had again
+// when the last one has left it.
+void SchedulerManager::recover() {
+  std::vector<std::pair<Entry*, std::shared_ptr<ServedModel>>> lost;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] {  // who is on the way out is on the device, too
+      return std::none_of(entries_.begin(), entries_.end(),
+                          [](const auto& entry) { return entry->state == ModelState::kUnloading; });
+    });
+    for (const auto& entry : entries_) {
+      if (entry->served && entry->served->device_is_lost()) {
+        lost.emplace_back(entry.get(), entry->served);
+      }
+    }
+  }
+  std::vector<Status> left;
+  for (const auto& [entry, served] : lost) left.push_back(served->leave_device());
+  for (size_t i = 0; i < lost.size(); ++i) {
+    auto& [entry, served] = lost[i];
+    const TimeUs started = clock_.now();
+    const Status back = left[i].ok() ? served->return_to_device() : left[i];
+    if (back.ok()) {
+      log_info("model {} loaded anew in {} ms", served->id(), (clock_.now() - started) / kUsPerMs);
+    } else {
+      log_error("model {} is gone with its device: {}", served->id(), back.message());
+      served->give_up(back);
+      served.reset();
+      drop(*entry, back);
+    }
+  }
+}
+
+// What can be used no more; who asks for it again has it loaded again.
+void SchedulerManager::drop(Entry& entry, const Status& why) {
+  std::unique_lock lock(mutex_);
+  entry.failure = why;
+  ++stats_.failed_loads;
+  if (entry.state == ModelState::kReady) (void)unload_locked(entry, lock);
+}
+
 Status SchedulerManager::unload(const std::string& id) {
   std::unique_lock lock(mutex_);
   Entry* entry = find(id);
@@ -266,8 +311,8 @@ std::vector<ModelStatus> SchedulerManager::models() const {
   std::vector<ModelStatus> models;
   models.reserve(entries_.size());
   for (const auto& entry : entries_) {
-    models.push_back(
-        {entry->config, entry->state, entry->failure, entry->leases, entry->served, entry->past});
+    models.push_back({entry->config, entry->state, entry->failure, entry->leases, entry->served,
+                      entry->past, entry->device});
   }
   return models;
 }

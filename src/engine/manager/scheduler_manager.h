@@ -7,7 +7,9 @@
 // A model is loaded when it is first asked for; everyone who asks meanwhile waits for that one
 // load. A lease keeps a model in memory. Loaded models fit a budget of bytes and a number: when
 // another one needs room, idle ones that are not pinned go, least recently used first; when all are
-// in use, the newcomer is refused. One thread loads and unloads. Any thread may call any member.
+// in use, the newcomer is refused. One thread loads and unloads. When a device is lost, all models
+// on it leave it and are loaded anew; requests that have sent nothing wait meanwhile. Any thread
+// may call any member.
 #pragma once
 
 #include <condition_variable>
@@ -42,6 +44,8 @@ struct ModelStatus {
   uint32_t leases = 0;
   std::shared_ptr<ServedModel> served;  // while kReady
   EngineSnapshot past;                  // counts of its earlier times in memory
+  // What it computes on, or did; nullptr: the process's own processors.
+  std::shared_ptr<const ComputeDevice> device;
 };
 
 struct ManagerStats {
@@ -133,6 +137,7 @@ class SchedulerManager {
     Status failure;
     std::shared_ptr<ServedModel> served;
     EngineSnapshot past;
+    std::shared_ptr<const ComputeDevice> device;
     uint32_t leases = 0;
     uint64_t last_used = 0;
     std::vector<Acquired> waiters;
@@ -147,6 +152,8 @@ class SchedulerManager {
   Result<std::shared_ptr<ServedModel>> try_load(const Entry& entry);
   Result<uint64_t> make_room(const Entry& newcomer, uint64_t bytes);
   bool unload_locked(Entry& entry, std::unique_lock<std::mutex>& lock);
+  void recover();
+  void drop(Entry& entry, const Status& why);
   uint64_t used_bytes() const;
   uint32_t loaded_models() const;
 

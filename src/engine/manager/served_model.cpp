@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <fmt/format.h>
 #include <utility>
 
 #include "base/log.h"
@@ -9,9 +10,9 @@
 namespace skein {
 
 Result<std::shared_ptr<ServedModel>> ServedModel::start(std::string id, ServedModelParts parts,
-                                                        const Clock& clock, Defer defer) {
+                                                        const Clock& clock, Owner owner) {
   std::shared_ptr<ServedModel> served(
-      new ServedModel(std::move(id), std::move(parts), clock, std::move(defer)));
+      new ServedModel(std::move(id), std::move(parts), clock, std::move(owner)));
   if (!served->parts_.enable_batching) {
     SKEIN_TRY(served->start_direct());
   } else if (const Status started = served->start_engine(); !started.ok()) {
@@ -21,12 +22,16 @@ Result<std::shared_ptr<ServedModel>> ServedModel::start(std::string id, ServedMo
   return served;
 }
 
-ServedModel::ServedModel(std::string id, ServedModelParts parts, const Clock& clock, Defer defer)
-    : id_(std::move(id)), parts_(std::move(parts)), clock_(clock), defer_(std::move(defer)) {}
+ServedModel::ServedModel(std::string id, ServedModelParts parts, const Clock& clock, Owner owner)
+    : id_(std::move(id)), parts_(std::move(parts)), clock_(clock), owner_(std::move(owner)) {}
 
 ServedModel::~ServedModel() = default;
 
 Status ServedModel::start_engine() try {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_away_) return unavailable("its device is lost");
+  }
   SKEIN_ASSIGN(auto runner, parts_.make_runner());
   EngineOptions options = parts_.engine;
   // Weak: the engine belongs to the served model, not the other way round.
@@ -44,11 +49,22 @@ Status ServedModel::start_engine() try {
   return resource_exhausted("the engine of '{}' could not be made: {}", id_, error.what());
 }
 
+// nullptr while there is no device: requests wait.
+Result<std::unique_ptr<DirectInference>> ServedModel::make_direct() const try {
+  if (is_away_ || device_is_lost()) return std::unique_ptr<DirectInference>();
+  return parts_.make_direct();
+} catch (const BackendLost&) {
+  return std::unique_ptr<DirectInference>();
+}
+
 Status ServedModel::start_direct() try {
   const std::lock_guard lock(mutex_);
   if (direct_) return {};
-  SKEIN_ASSIGN(auto inference, parts_.make_direct());
-  direct_ = DirectService::create(std::move(inference), parts_.engine, clock_);
+  SKEIN_ASSIGN(auto inference, make_direct());
+  direct_ = DirectService::create(std::move(inference), parts_.engine, clock_,
+                                  [lost = owner_.on_device_lost] {
+                                    if (lost) lost();
+                                  });
   return {};
 } catch (const std::exception& error) {
   return resource_exhausted("'{}' cannot run requests one at a time: {}", id_, error.what());
@@ -58,8 +74,9 @@ Status ServedModel::start_direct() try {
 // it joined, on another thread.
 std::shared_ptr<RequestCanceller> ServedModel::replace_engine(std::vector<Submission> silent,
                                                               const Status& why) {
-  log_warning("{}: the engine failed and is made anew; {} requests run one at a time meanwhile: {}",
-              id_, silent.size(), why.message());
+  const bool is_lost = device_is_lost();
+  log_warning("{}: the engine failed and is made anew; {} requests {} meanwhile: {}", id_,
+              silent.size(), is_lost ? "wait" : "run one at a time", why.message());
   Status started = start_direct();
   std::shared_ptr<RequestCanceller> successor;
   if (started.ok()) {
@@ -73,23 +90,75 @@ std::shared_ptr<RequestCanceller> ServedModel::replace_engine(std::vector<Submis
       request.stream->end(std::move(end));
     }
   }
-  defer_([self = weak_from_this()] {
-    const std::shared_ptr<ServedModel> served = self.lock();
-    if (!served) return;
-    std::shared_ptr<BatchInferenceEngine> failed;
-    {
-      const std::lock_guard lock(served->mutex_);
-      failed = std::exchange(served->engine_, nullptr);
-      if (failed) add_counts(served->past_, failed->snapshot());
-    }
-    failed.reset();
-    ++served->rebuilds_;
-    if (const Status again = served->start_engine(); !again.ok()) {
-      log_error("{}: the engine could not be made anew, requests run one at a time: {}",
-                served->id_, again.message());
-    }
-  });
+  if (is_lost) {
+    owner_.on_device_lost();
+  } else {
+    owner_.defer([self = weak_from_this()] {
+      if (const std::shared_ptr<ServedModel> served = self.lock()) served->rebuild();
+    });
+  }
   return successor;
+}
+
+void ServedModel::rebuild() {
+  drop_engine();
+  ++rebuilds_;
+  if (const Status again = start_engine(); !again.ok()) {
+    log_error("{}: the engine could not be made anew, requests run one at a time: {}", id_,
+              again.message());
+  }
+}
+
+void ServedModel::drop_engine() {
+  std::shared_ptr<BatchInferenceEngine> failed;
+  {
+    const std::lock_guard lock(mutex_);
+    failed = std::exchange(engine_, nullptr);
+    if (failed) add_counts(past_, failed->snapshot());
+  }
+}
+
+Status ServedModel::leave_device() {
+  constexpr TimeUs kPatienceUs = 10 * kUsPerSecond;
+  {
+    const std::lock_guard lock(mutex_);
+    is_away_ = true;
+  }
+  if (const auto engine = this->engine()) {
+    // One that has not noticed yet; it hands over what it has, and its runner ends with its thread.
+    engine->lose(fmt::format("{} was lost", parts_.model->device()->id()));
+    if (!engine->wait_for_end(kPatienceUs)) return unavailable("'{}' hangs in a step", id_);
+  }
+  drop_engine();
+  if (const auto direct = this->direct(); direct && !direct->pause(kPatienceUs)) {
+    return unavailable("'{}' hangs in a pass", id_);
+  }
+  parts_.model->leave_device();
+  return {};
+}
+
+Status ServedModel::return_to_device() try {
+  SKEIN_TRY(parts_.model->return_to_device());
+  {
+    const std::lock_guard lock(mutex_);
+    is_away_ = false;
+  }
+  if (const auto direct = this->direct()) {
+    SKEIN_ASSIGN(auto inference, parts_.make_direct());
+    direct->resume(std::move(inference));
+  }
+  if (parts_.enable_batching) rebuild();
+  return {};
+} catch (const std::exception& error) {
+  return unavailable("'{}' could not be loaded anew: {}", id_, error.what());
+}
+
+void ServedModel::give_up(const Status& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = why;
+  }
+  if (const auto direct = this->direct()) direct->end_waiting(why);
 }
 
 uint64_t ServedModel::max_request_tokens() const {
@@ -109,6 +178,10 @@ std::shared_ptr<DirectService> ServedModel::direct() const {
 
 Result<RequestHandle> ServedModel::submit(GenerationRequest request,
                                           std::function<void()> on_ready) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!given_up_.ok()) return given_up_;
+  }
   if (const auto engine = this->engine();
       engine && engine->snapshot().state != EngineState::kFailed) {
     return engine->submit(std::move(request), std::move(on_ready));

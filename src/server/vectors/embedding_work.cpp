@@ -23,7 +23,7 @@ class EmbeddingWork final : public VectorWork {
   api::Parsed<std::vector<std::vector<TokenId>>> make_prompts(const ServerContext& context,
                                                               const ServedModel& served) override {
     if (auto none = find_no_vectors(served, false)) return std::move(*none);
-    const uint32_t hidden = served.model().decoder().spec().hidden;
+    const uint32_t hidden = served.model().spec().hidden;
     if (request_.dimensions.value_or(1) > hidden) {
       return api::invalid_field("dimensions",
                                 fmt::format("{} are asked for; this model's vectors have {}.",
@@ -52,7 +52,7 @@ class EmbeddingWork final : public VectorWork {
   }
 
   uint64_t answer_bytes(const ServedModel& served) const override {
-    const uint64_t width = request_.dimensions.value_or(served.model().decoder().spec().hidden);
+    const uint64_t width = request_.dimensions.value_or(served.model().spec().hidden);
     return kEnvelopeBytes + count_ * api::embedding_bytes(width, request_.base64);
   }
 

@@ -103,7 +103,7 @@ std::optional<api::Error> VectorJob::prepare() {
   prompts_ = std::move(*prompts);
   uint64_t tokens = 0;
   for (const std::vector<TokenId>& prompt : prompts_) tokens += prompt.size();
-  const uint64_t width = (*lease_)->model().decoder().spec().hidden;
+  const uint64_t width = (*lease_)->model().spec().hidden;
   if (auto error = hold_memory(tokens * sizeof(TokenId) + prompts_.size() * width * sizeof(float) +
                                work_->answer_bytes(**lease_))) {
     return error;

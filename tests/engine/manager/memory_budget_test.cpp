@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/losable_device.h"
 #include "engine/manager/load_served_model.h"
 #include "format/gguf_writer.h"
 #include "format/test_folder.h"
@@ -83,6 +84,30 @@ TEST_F(MemoryBudget, AModelThatIsLargerWhenPackedDoesNotFit) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("memory budget"));
+}
+
+// A device keeps the embedding beside the output matrix, although the file has it once.
+TEST_F(MemoryBudget, CountsTheTableThatADeviceKeeps) {
+  const auto device = std::make_shared<testing::LosableDevice>();
+  ModelOptions options;
+  options.backend_maker = testing::LosableBackend::maker(device);
+  uint64_t asked = 0;
+  options.admit = [&](uint64_t bytes) {
+    asked = bytes;
+    return ok_status();
+  };
+  ASSERT_TRUE(LoadedModel::load(path_, options, pool_).ok());
+  const uint64_t without = std::exchange(asked, 0);
+  device->tables_bytes = kVocab * kHidden * sizeof(float);
+  ASSERT_TRUE(LoadedModel::load(path_, options, pool_).ok());
+  EXPECT_EQ(asked, without + device->tables_bytes);
+  // One that does not fit is refused with both numbers, before anything is taken.
+  device->tables_bytes = testing::LosableDevice::kTotal;
+  const auto refused = LoadedModel::load(path_, options, pool_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("8192 MB of weights"));
+  EXPECT_THAT(refused.message(), HasSubstr("8192 MB of memory can be had"));
 }
 
 // Before anything is packed, so that there is nothing to pack where it does not fit.

@@ -1,0 +1,202 @@
+// A device is lost under real models: what has sent nothing runs on with its very tokens, the rest
+// ends with the reason, and every model on the device is loaded anew.
+#include <chrono>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "engine/losable_device.h"
+#include "engine/manager_fixture.h"
+#include "engine/two_deep_runner.h"
+
+namespace skein {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using testing::LosableBackend;
+using testing::LosableDevice;
+
+class LostDeviceTest : public ManagerTest {
+ protected:
+  void SetUp() override {
+    ManagerTest::SetUp();
+    serving_.engine.scheduler.max_batch = 1;  // so that one runs and others wait
+    serving_.model.backend_maker = LosableBackend::maker(device_);
+  }
+  void set_depth(int depth) {
+    if (depth == 1) return;
+    change_ = [](ServedModelParts& parts) {
+      parts.make_runner = [real = parts.make_runner]() -> Result<std::unique_ptr<StepRunner>> {
+        SKEIN_ASSIGN(auto runner, real());
+        return std::unique_ptr<StepRunner>(std::make_unique<TwoDeepRunner>(std::move(runner)));
+      };
+    };
+  }
+
+  static GenerationRequest silent() { return request(20, 12, 3); }
+  // As no device was lost.
+  std::vector<TokenId> expected(ModelLease& lease) {
+    RequestHandle handle = lease->submit(silent(), {}).value();
+    return read(handle).tokens;
+  }
+  static void expect_answer(RequestHandle& handle, const std::vector<TokenId>& tokens) {
+    const Answer answer = read(handle);
+    EXPECT_EQ(answer.end.reason, FinishReason::kLength) << answer.end.status.message();
+    EXPECT_EQ(answer.tokens, tokens);
+  }
+  static void expect_lost(RequestHandle& handle) {
+    const Answer answer = read(handle);
+    EXPECT_EQ(answer.end.reason, FinishReason::kError);
+    EXPECT_THAT(answer.end.status.message(), HasSubstr("fell off the bus"));
+  }
+  // Submits one that talks, which means that it has sent a token.
+  static RequestHandle talking(ModelLease& lease) {
+    RequestHandle handle = lease->submit(request(5, 900), {}).value();
+    StreamChunk chunk;
+    EXPECT_TRUE(handle.stream().wait(chunk, 60 * kUsPerSecond));
+    return handle;
+  }
+  static void wait_for_rebuild(ModelLease& lease, uint32_t rebuilds = 1) {
+    const auto until = std::chrono::steady_clock::now() + 60s;
+    while (lease->rebuilds() < rebuilds && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_EQ(lease->rebuilds(), rebuilds);
+  }
+
+  const std::shared_ptr<LosableDevice> device_ = std::make_shared<LosableDevice>();
+};
+
+// By how many steps are under way at a time.
+class LostDevice : public LostDeviceTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(LostDevice, SilentRequestsRunOnAndTheModelsAreLoadedAnew) {
+  set_depth(GetParam());
+  start();
+  ModelLease a = manager_->acquire("a").value();
+  ModelLease b = manager_->acquire("b").value();
+  ModelLease idle = manager_->acquire("c").value();
+  const std::vector<TokenId> tokens = expected(a);
+  uint32_t losses = 0;
+  for (const int passes : {0, 1, 4}) {
+    SCOPED_TRACE(passes);
+    RequestHandle talks = talking(a);
+    RequestHandle waits = a->submit(silent(), {}).value();
+    RequestHandle waits_too = a->submit(silent(), {}).value();
+    RequestHandle elsewhere = talking(b);
+    device_->lose_after(passes);
+    expect_answer(waits, tokens);
+    expect_answer(waits_too, tokens);
+    EXPECT_EQ(read(talks).end.reason, FinishReason::kError);
+    EXPECT_EQ(read(elsewhere).end.reason, FinishReason::kError);
+    ++losses;
+    EXPECT_EQ(device_->times_lost(), losses);
+    EXPECT_EQ(device_->backends, 3U) << "one for each model, and not those that were lost";
+    for (ModelLease* lease : {&a, &b, &idle}) {
+      wait_for_rebuild(*lease, losses);
+      RequestHandle later = (*lease)->submit(silent(), {}).value();
+      expect_answer(later, tokens);
+    }
+  }
+  EXPECT_EQ(loads_, 3) << "they never left the manager";
+  for (const ModelStatus& model : manager_->models()) EXPECT_EQ(model.state, ModelState::kReady);
+}
+
+TEST_P(LostDevice, FirstPassOfARequestMayLoseIt) {
+  set_depth(GetParam());
+  start();
+  ModelLease a = manager_->acquire("a").value();
+  const std::vector<TokenId> tokens = expected(a);
+  device_->lose_after(0);
+  RequestHandle runs = a->submit(silent(), {}).value();
+  expect_answer(runs, tokens);
+  EXPECT_EQ(device_->times_lost(), 1U);
+}
+
+TEST_P(LostDevice, TheRestEndsWithTheReason) {
+  set_depth(GetParam());
+  start();
+  ModelLease a = manager_->acquire("a").value();
+  RequestHandle talks = talking(a);
+  device_->lose_after(2);
+  expect_lost(talks);
+}
+
+TEST_P(LostDevice, ThatStaysAwayEndsWhatWaitedAndIsAskedForAgain) {
+  set_depth(GetParam());
+  start();
+  ModelLease lease = manager_->acquire("a").value();
+  const std::vector<TokenId> tokens = expected(lease);
+  device_->comes_back = false;
+  RequestHandle talks = talking(lease);
+  RequestHandle waits = lease->submit(silent(), {}).value();
+  device_->lose_after(1);
+  const Answer answer = read(waits);
+  EXPECT_EQ(answer.end.reason, FinishReason::kError);
+  EXPECT_THAT(answer.end.status.message(), HasSubstr("stays away"));
+  EXPECT_EQ(device_->backends, 0U);
+  const auto refused = lease->submit(silent(), {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.message(), HasSubstr("stays away"));
+  const auto not_there = manager_->acquire("a");
+  ASSERT_FALSE(not_there.ok());
+  EXPECT_THAT(not_there.message(), HasSubstr("stays away"));
+  device_->comes_back = true;
+  ModelLease again = manager_->acquire("a").value();
+  RequestHandle later = again->submit(silent(), {}).value();
+  expect_answer(later, tokens);
+}
+
+TEST_P(LostDevice, WhoGivesUpMeanwhileIsNotServed) {
+  set_depth(GetParam());
+  start();
+  ModelLease lease = manager_->acquire("a").value();
+  RequestHandle talks = talking(lease);
+  RequestHandle waits = lease->submit(silent(), {}).value();
+  waits.cancel(FinishReason::kClient);
+  device_->lose_after(0);
+  EXPECT_EQ(read(waits).end.reason, FinishReason::kClient);
+  EXPECT_EQ(read(talks).end.reason, FinishReason::kError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Depth, LostDevice, ::testing::Values(1, 2));
+
+TEST_F(LostDeviceTest, WithoutBatchingTheOneThatRunsGoesOnToo) {
+  serving_.enable_batching = false;
+  start();
+  ModelLease lease = manager_->acquire("a").value();
+  const std::vector<TokenId> tokens = expected(lease);
+  device_->lose_after(0);
+  RequestHandle runs = lease->submit(silent(), {}).value();
+  RequestHandle waits = lease->submit(silent(), {}).value();
+  expect_answer(runs, tokens);
+  expect_answer(waits, tokens);
+  RequestHandle talks = talking(lease);
+  device_->lose_after(3);
+  expect_lost(talks);
+  RequestHandle later = lease->submit(silent(), {}).value();
+  expect_answer(later, tokens);
+  EXPECT_EQ(device_->times_lost(), 2U);
+  EXPECT_EQ(device_->backends, 1U);
+}
+
+// The model whose load lost it fails alone; the others hear of it without a request.
+TEST_F(LostDeviceTest, ByALoadIsFoundAgainByTheOthers) {
+  start();
+  ModelLease sound = manager_->acquire("b").value();
+  const std::vector<TokenId> tokens = expected(sound);
+  change_ = [this](ServedModelParts&) {
+    device_->lose();
+    device_->check();
+  };
+  const auto failed = manager_->acquire("a");
+  ASSERT_FALSE(failed.ok());
+  EXPECT_THAT(failed.message(), HasSubstr("fell off the bus"));
+  wait_for_rebuild(sound);
+  RequestHandle later = sound->submit(silent(), {}).value();
+  expect_answer(later, tokens);
+}
+
+}  // namespace
+}  // namespace skein
