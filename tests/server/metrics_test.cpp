@@ -9,7 +9,9 @@
 #include <sstream>
 #include <thread>
 
+#include "engine/answer.h"
 #include "engine/golden_model.h"
+#include "engine/losable_device.h"
 #include "engine/manager/load_served_model.h"
 
 namespace skein {
@@ -261,6 +263,48 @@ TEST_F(EngineMetricsTest, CountersNeverGoBackWhenAModelLeavesAndComesAgain) {
             page.at(R"(skein:step_rows_count{model_name="tiny"})"));
   EXPECT_EQ(page.at(R"(skein:computed_tokens_total{model_name="tiny"})"), 5 * 43);
   EXPECT_EQ(page.at(R"(skein:model_loads_total)"), 5);
+}
+
+// A device is there while models are, or were, on it; what they computed counts when they are gone.
+TEST(DeviceMetrics, AreThoseOfTheDeviceThatModelsAreOn) {
+  const SystemClock clock;
+  ComputePool pool(1);
+  const auto device = std::make_shared<testing::LosableDevice>();
+  ServingOptions serving;
+  serving.engine.scheduler.pool_blocks = 16;
+  serving.model.backend_maker = testing::LosableBackend::maker(device);
+  SchedulerManager models({.memory_bytes = uint64_t{1} << 30},
+                          make_model_loader(serving, pool, clock), clock);
+  Metrics metrics(clock);
+  for (const char* id : {"a", "b"}) {
+    ASSERT_TRUE(models.add({.id = id, .path = golden_model_path()}).ok());
+    ModelLease lease = models.acquire(id).value();
+    GenerationRequest request;
+    request.prompt = {1, 2, 3};
+    request.max_tokens = 4;
+    request.sampling.ignore_eos = true;
+    RequestHandle handle = lease->submit(std::move(request), {}).value();
+    EXPECT_EQ(read(handle).tokens.size(), 4U);
+  }
+  const auto value = [&](const std::string& name, const std::string& more = "") {
+    const std::string labels = R"({device="fake:0",name="A device of tests")" + more + "}";
+    const auto all = samples(metrics.page(models));
+    const auto it = all.find(name + labels);
+    return it == all.end() ? -1 : it->second;
+  };
+  constexpr auto kTotal = static_cast<double>(testing::LosableDevice::kTotal);
+  EXPECT_EQ(value("skein:device_memory_bytes", R"(,kind="total")"), kTotal);
+  EXPECT_EQ(value("skein:device_memory_bytes", R"(,kind="used")"), 2000);
+  EXPECT_EQ(value("skein:device_memory_bytes", R"(,kind="free")"), kTotal - 2000);
+  EXPECT_EQ(value("skein:device_steps_total"), 8);
+  EXPECT_GT(value("skein:device_busy_seconds_total"), 0);
+  EXPECT_EQ(value("skein:device_up"), 1);
+  device->lose();
+  EXPECT_EQ(value("skein:device_up"), 0);
+  EXPECT_EQ(value("skein:device_lost_total"), 1);
+  ASSERT_TRUE(models.unload("a").ok());
+  EXPECT_EQ(value("skein:device_steps_total"), 8);
+  EXPECT_EQ(value("skein:device_memory_bytes", R"(,kind="used")"), 1000);
 }
 
 }  // namespace

@@ -22,8 +22,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
-#include "base/time.h"
-#include "engine/manager/scheduler_manager.h"
+#include "server/observe/device_metrics.h"
 #include "server/router.h"
 
 namespace skein {
@@ -639,6 +638,7 @@ std::string Metrics::page(const SchedulerManager& models, const ShowsModel& show
     families.push_back(std::move(family));
   }
   if (shows) keep_shown(families, shows);
+  add_device_families(models, families);
   families.push_back(parts_->answers.family());
   families.push_back(dropped_lines());
   // A stream that cannot grow goes silent, which would make half a page; this one throws.
