@@ -2,11 +2,15 @@
 # Everything that needs a GPU, on a machine that need have nothing but the driver:
 #   tools/gpu_check.sh pack   where skein is built: leaves binaries, their libraries and the tiny models in build/gpu
 #   tools/gpu_check.sh run [PART ...]   where the GPU is, from a folder with this script and build/gpu: runs all of it, or the parts
-#                              named (tests, layers, ops, invariance, serve, bench, sanitize, profile), prints what came of it
+#                              named (tests, lost, model, layers, ops, invariance, serve, bench, sanitize, profile), prints what came of it
+#   tools/gpu_check.sh keep    where the GPU is: takes model.gguf, or pieces of it called model.part1, model.part2, ... (one or more at a
+#                              time), out of build/gpu into build/gpu-model, where `run` finds the default model for the part `model`
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=build/gpu
-tests="tests/backend/backend_conformance_test tests/model/model_cuda_test"
+tests="tests/backend/backend_conformance_test tests/model/model_cuda_test tests/engine/engine_cuda_test"
+kept=build/gpu-model
+model=$kept/cache/skein/models/SmolLM2-135M-Instruct.Q4_1.gguf # where tests look for it
 
 pack() {
   rm -rf "$out"
@@ -21,12 +25,32 @@ pack() {
   du -sh "$out"
 }
 
-# What a test binary says, shortened to what matters.
+# The default model, once all of it is there; its reference prompts say what it has to be.
+keep() {
+  mkdir -p "${model%/*}"
+  for piece in "$out"/model.gguf "$out"/model.part* build/gpu-parts/model.part*; do
+    [ -e "$piece" ] && mv "$piece" "$kept/"
+  done
+  [ -e "$kept/model.gguf" ] && mv "$kept/model.gguf" "$model"
+  [ -e "$model" ] && return
+  local wanted
+  wanted=$(grep -o '"sha256": *"[0-9a-f]*"' build/goldens/smollm2.json 2>/dev/null | head -1 | grep -o '[0-9a-f]\{64\}')
+  cat "$kept"/model.part* >"$model.joined" 2>/dev/null
+  if [ "$(sha256sum <"$model.joined" | cut -d' ' -f1)" = "$wanted" ]; then
+    mv "$model.joined" "$model"
+  else
+    rm -f "$model.joined"
+    echo "model: kept $(ls -s "$kept"/model.part* 2>/dev/null | tr '\n' ' ')"
+  fi
+}
+
+# What a test binary says, shortened to what matters; lines of a pattern, too.
 suite() {
   local name=$1 filter=$2 started=$SECONDS
   [ -x "$out/$name" ] || { echo "$name: not there"; failed=1; return; }
   timeout 220 "$out/$name" --gtest_filter="$filter" --gtest_color=no >"$out/$name.log" 2>&1
   local status=$?
+  [ -z "${3:-}" ] || grep -E "$3" "$out/$name.log"
   grep -E '^\[  (FAILED|SKIPPED) |[Ff]ailure|CUDA:|is .*, not |error while loading' "$out/$name.log" | head -40
   grep -E '^\[ +OK ' "$out/$name.log" | sort -t'(' -k2 -rn | head -5
   echo "$name: exit $status, $(grep -c '^\[       OK ' "$out/$name.log") passed, $(grep -cE '^\[  FAILED  \].*\(' "$out/$name.log") failed, $((SECONDS - started)) s"
@@ -98,7 +122,7 @@ END
 
 run() {
   failed=0
-  local parts=" ${*:-tests layers ops invariance serve bench sanitize profile} "
+  local parts=" ${*:-tests lost model layers ops invariance serve bench sanitize profile} "
   wanted() { [[ "$parts" == *" $1 "* ]]; }
   nvidia-smi 2>&1 | head -20
   export LD_LIBRARY_PATH=$PWD/$out/lib
@@ -120,6 +144,16 @@ run() {
     SKEIN_RECORD=products timeout 60 "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
     [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
     suite model_cuda_test '*'
+  fi
+  if wanted lost; then # a device that is lost is lost to the process: one for each
+    for case in ByAWriteToNowhereComesBack ByATrapComesBack MoreMemoryThanThereIsIsRefusedWithBothNumbersAndNothingIsLost; do
+      suite engine_cuda_test "CudaLost.$case" '^(provoked|ended with)|was lost|loaded anew|is gone'
+    done
+  fi
+  if wanted model; then
+    keep
+    [ -e "$model" ] || { echo "model: the default model is not there"; failed=1; }
+    XDG_CACHE_HOME=$PWD/$kept/cache suite engine_cuda_test 'CudaDefaultModel.*' 'mean KL|float32 run'
   fi
   if wanted layers && [ -x "$out/skein_device_ops" ]; then
     timeout 120 "$out/skein_device_ops" cuda layers 2>&1 | tee "$out/device_layers.log"
@@ -146,6 +180,6 @@ run() {
 }
 
 case ${1:-} in
-  pack | run) "$@" ;;
-  *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  pack | run | keep) "$@" ;;
+  *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
