@@ -159,6 +159,9 @@ class Completion {
 
   void cancel();
 
+  // Of the prompt, found computed; known with the first token.
+  uint32_t cached_tokens() const { return chunk_.cached_tokens; }
+
   RequestId id() const { return request_.id(); }
 
  private:

@@ -273,6 +273,7 @@ void BatchInferenceEngine::deliver_token(EngineRequest& live, const TokenEvent& 
   if (live.first_token == kNever) {
     live.first_token = now;
     live.request.prompt = {};
+    live.stream->set_cached(live.end.cached_tokens);
   }
   live.sampler.accept(event.token);
   live.last_token = event.token;

@@ -43,6 +43,11 @@ void TokenStream::progress(uint32_t computed_tokens) {
   }
 }
 
+void TokenStream::set_cached(uint32_t cached_tokens) {
+  const std::lock_guard lock(mutex_);
+  pending_.cached_tokens = cached_tokens;
+}
+
 void TokenStream::end(GenerationEnd end) {
   std::unique_lock lock(mutex_);
   if (std::exchange(ended_, true)) return;
@@ -94,6 +99,7 @@ bool TokenStream::take_locked(StreamChunk& chunk) {
   chunk.end.reset();
   if (!std::exchange(news_, false)) return false;
   chunk.computed_tokens = pending_.computed_tokens;
+  chunk.cached_tokens = pending_.cached_tokens;
   std::swap(chunk.tokens, pending_.tokens);
   std::swap(chunk.logprobs, pending_.logprobs);
   std::swap(chunk.end, pending_.end);

@@ -28,6 +28,7 @@ struct StreamChunk {
   // were asked for.
   std::vector<TokenLogprob> logprobs;
   uint32_t computed_tokens = 0;  // of the prompt, so far
+  uint32_t cached_tokens = 0;    // of the prompt, found computed; known with the first token
   std::optional<GenerationEnd> end;
 };
 
@@ -43,6 +44,7 @@ class TokenStream {
   [[nodiscard]] bool push(TokenId token, std::span<const TokenLogprob> logprobs, TimeUs now,
                           TimeUs stalled_before);
   void progress(uint32_t computed_tokens);
+  void set_cached(uint32_t cached_tokens);  // before the first token
   void end(GenerationEnd end);
   bool ended() const;
 

@@ -47,7 +47,7 @@ Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
   DirectOutcome outcome;
   outcome.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   const TimeUs started = clock_->now();
-  outcome.cached_tokens = reuse(request);
+  outcome.cached_tokens = cached_tokens_ = reuse(request);
   const auto rest = request.prompt.subspan(outcome.cached_tokens);
   if (!prefill(rest, request.pooling, cancel)) {
     outcome.reason = FinishReason::kClient;

@@ -65,6 +65,10 @@ class DirectInference {
   Result<DirectOutcome> generate(const DirectRequest& request, const OnToken& on_token,
                                  const std::atomic<bool>* cancel = nullptr);
 
+  // Of the prompt that was asked for last: found computed. For the thread that generates, also
+  // while it does.
+  uint32_t cached_tokens() const { return cached_tokens_; }
+
   // When the pass over the model began that is under way; kNever between two. Any thread may ask.
   TimeUs step_started() const { return step_started_.load(std::memory_order_relaxed); }
 
@@ -84,6 +88,7 @@ class DirectInference {
   std::vector<BlockId> blocks_;  // all of the cache's, in order
   std::vector<TokenId> cached_;  // the tokens whose keys and values the cache holds
   Hash128 cached_salt_;          // whose they are
+  uint32_t cached_tokens_ = 0;
   std::vector<float> logits_;
   Pooler pooler_;
   SamplerScratch scratch_;

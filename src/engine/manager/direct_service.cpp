@@ -223,8 +223,10 @@ void DirectService::finish(const Waiting& request, GenerationEnd end) {
 // The inference only knows that it was told to end.
 Result<DirectOutcome> DirectService::generate(const Waiting& waiting, Course& course) {
   const GenerationRequest& request = waiting.request;
+  bool is_first = true;
   const auto on_token = [&](const SampledToken& token) {
     const TimeUs now = clock_.now();
+    if (std::exchange(is_first, false)) waiting.stream->set_cached(inference_->cached_tokens());
     TokenLogprob logprobs[1 + kMaxTopLogprobs];
     const size_t count = request.sampling.logprobs ? token.write_logprobs(logprobs) : 0;
     const bool told =

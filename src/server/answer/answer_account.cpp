@@ -54,6 +54,12 @@ std::optional<api::Error> AnswerAccount::reserve(uint64_t prompt_tokens, uint64_
   return std::nullopt;
 }
 
+void AnswerAccount::set_cached(uint32_t choice, uint64_t tokens) {
+  if (cached_.size() <= choice) cached_.resize(size_t{choice} + 1);
+  usage_.cached_tokens += tokens;
+  usage_.cached_tokens -= std::exchange(cached_[choice], tokens);
+}
+
 void AnswerAccount::add_tokens(uint32_t choice, uint64_t tokens) {
   if (tokens == 0) return;
   usage_.completion_tokens += tokens;
@@ -68,7 +74,7 @@ void AnswerAccount::add_tokens(uint32_t choice, uint64_t tokens) {
 }
 
 void AnswerAccount::end_choice(uint32_t choice, const GenerationEnd& end, bool counts_prompt) {
-  if (counts_prompt) usage_.cached_tokens += end.cached_tokens;
+  if (counts_prompt) set_cached(choice, end.cached_tokens);
   if (choice == 0) first_choice_end_ = end;
   about_.preemptions += end.preemptions;
   about_.queue_us = std::max(about_.queue_us, end.queue_us);

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "engine/loop/generation.h"
@@ -52,6 +53,8 @@ class AnswerAccount {
 
   void set_model(std::string model) { about_.model = std::move(model); }
   void begin_choice() { ++about_.choices; }
+  // Of the choice's prompt, found computed; the latest word counts.
+  void set_cached(uint32_t choice, uint64_t tokens);
   void add_tokens(uint32_t choice, uint64_t tokens);
   void add_reasoning_tokens(uint64_t tokens) { usage_.reasoning_tokens += tokens; }  // of those
   void add_call(std::string_view format) { books_.metrics.on_tool_call(about_.model, format); }
@@ -72,6 +75,7 @@ class AnswerAccount {
   const TimeUs arrived_us_;
   FinishedRequest about_;
   Usage usage_;
+  std::vector<uint64_t> cached_;  // by choice; usage_ has the sum
   uint64_t reserved_tokens_ = 0;
   std::optional<uint32_t> answer_tokens_;
   TimeUs first_token_us_ = 0;  // 0: none came

@@ -238,6 +238,7 @@ void AnswerJob::advance() {
 // False when the whole answer has ended with this.
 bool AnswerJob::advance_choice(Choice& choice) {
   while (!choice.has_finished && choice.completion->take(events_)) {
+    if (choice.counts_prompt) account_.set_cached(choice.index, choice.completion->cached_tokens());
     // Its figures are known from here on, also for the content that comes with it.
     const auto* end = events_.empty() ? nullptr : std::get_if<AnswerEnd>(&events_.back());
     if (end != nullptr) account_.end_choice(choice.index, end->how, choice.counts_prompt);

@@ -99,7 +99,7 @@ class MessageStream final : public AnswerWriter {
     out.append("event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
     append_stop(out, stop_reason(end), end.stop);
     out.append("},\"usage\":{");
-    append_input_usage(out, now.usage);  // what was cached is known only now
+    append_input_usage(out, now.usage);
     append_member(out, "output_tokens", now.usage.completion_tokens);
     out.append("}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
   }
