@@ -17,6 +17,14 @@ std::unique_ptr<FileClaim> FileBudget::claim_output(const std::string& owner) {
   return std::make_unique<FileClaim>(*this, owner, FileClaim::Kind::kOutput);
 }
 
+Status FileBudget::take_bytes(const std::string& owner, uint64_t bytes) {
+  if (space_.is_low()) {
+    return resource_exhausted("state folder: {} bytes are free, which is below the floor",
+                              space_.free_bytes());
+  }
+  return take(owner, {0, bytes});
+}
+
 Status FileBudget::check(const std::string& owner) {
   SKEIN_TRY(space_.admit(0));
   const std::lock_guard lock(mutex_);
@@ -44,12 +52,14 @@ Status FileBudget::check_locked(const std::string& owner, const FileUse& more) c
                             limits_.files_per_key);
   }
   if (exceeds(limits_.bytes_per_key, use.bytes, more.bytes)) {
-    return invalid_argument("The files of this key have {} bytes, and {} is the most; delete some.",
-                            use.bytes, limits_.bytes_per_key);
+    return invalid_argument(
+        "The files and responses of this key have {} bytes, and {} is the most; delete some.",
+        use.bytes, limits_.bytes_per_key);
   }
   if (exceeds(limits_.bytes, bytes_, more.bytes)) {
-    return resource_exhausted("the files of all keys have {} bytes, and {} is the most", bytes_,
-                              limits_.bytes);
+    return resource_exhausted(
+        "the files and responses of all keys have {} bytes, and {} is the most", bytes_,
+        limits_.bytes);
   }
   return {};
 }
@@ -71,7 +81,7 @@ void FileBudget::remove(const std::string& owner, const FileUse& use) {
   found->second.files -= use.files;
   found->second.bytes -= use.bytes;
   bytes_ -= use.bytes;
-  if (found->second.files == 0) by_owner_.erase(found);
+  if (found->second.files == 0 && found->second.bytes == 0) by_owner_.erase(found);
 }
 
 FileUse FileBudget::use_of(const std::string& owner) const {

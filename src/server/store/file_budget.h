@@ -1,9 +1,9 @@
-// What each key, and all of them together, may keep in files.
+// What each key, and all of them together, may keep in files and in responses.
 //
 // The counts are those of the table of files, read when the server starts (it is alone on its
 // folder), plus what is being written now: an upload takes its room before its bytes go to the disk
 // and gives it back unless it is kept. Outputs of batches are counted like uploads but never
-// refused: a result is not lost to a limit.
+// refused: a result is not lost to a limit. Responses are bytes without a file.
 //
 // Thread-safety: FileBudget any thread; a FileClaim belongs to one thread at a time.
 #pragma once
@@ -44,6 +44,10 @@ class FileBudget {
   Result<std::unique_ptr<FileClaim>> claim(const std::string& owner);
   // Whatever the limits are.
   std::unique_ptr<FileClaim> claim_output(const std::string& owner);
+
+  // For bytes that are no file; remove() gives them back. As claim(), by the latest look at the
+  // disk.
+  Status take_bytes(const std::string& owner, uint64_t bytes);
 
   // Whether the key may begin a batch, whose output will need room: as claim().
   Status check(const std::string& owner);

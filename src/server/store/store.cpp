@@ -163,8 +163,12 @@ Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
   std::unique_ptr<Store> store(
       new Store(options, std::move(*opened), std::move(space), std::move(lock)));
   SKEIN_TRY(await_status([&store](DoneStatus done) {
-    store->thread_.read([&store](Database& db) { return count_files(db, store->budget_); },
-                        std::move(done));
+    store->thread_.read(
+        [&store](Database& db) {
+          SKEIN_TRY(count_files(db, store->budget_));
+          return store->responses_.count(db);
+        },
+        std::move(done));
   }));
   return store;
 }
@@ -205,6 +209,7 @@ Store::Store(const StoreOptions& options, Opened opened, std::unique_ptr<StateSp
       keys_(thread_, key_watch_, unix_time_s_),
       files_(thread_, folder_, budget_, unix_time_s_),
       batches_(thread_, unix_time_s_),
+      responses_(thread_, budget_, options.response_limits, unix_time_s_),
       quarantine_(thread_),
       thread_(std::move(opened.db), thread_options(options)) {}
 
@@ -217,11 +222,16 @@ bool Store::make_room(Database& db) {
   return true;
 }
 
+void Store::keys_changed(Database& db) {
+  key_watch_.keys_changed(db);
+  responses_.look_for_revoked();
+}
+
 StoreThread::Options Store::thread_options(const StoreOptions& options) {
   StoreThread::Options thread;
   thread.group_window_us = options.group_window_us;
   thread.on_commit = [this](Database& db) {
-    if (db.take_touched("keys")) key_watch_.keys_changed(db);
+    if (db.take_touched("keys")) keys_changed(db);
     if (db.take_touched("batches")) batches_.tell();
   };
   thread.admit_writes = [this]() -> Status {
@@ -234,13 +244,13 @@ StoreThread::Options Store::thread_options(const StoreOptions& options) {
   thread.make_room = [this](Database& db) { return make_room(db); };
   thread.on_tick = [this, is_server = options.is_server, failing = false](Database& db) mutable {
     if (const auto elsewhere = db.changed_elsewhere(); elsewhere.ok() && *elsewhere) {
-      key_watch_.keys_changed(db);
+      keys_changed(db);
       batches_.tell();
     } else {
       key_watch_.try_again(db);
     }
     if (keys_.retry_revokes(db)) {
-      key_watch_.keys_changed(db);
+      keys_changed(db);
       batches_.tell();
     }
     quarantine_.remove_left_notes(db);
@@ -248,6 +258,9 @@ StoreThread::Options Store::thread_options(const StoreOptions& options) {
     if (is_server) space_->restore_ballast();
     // A log is cut back after a thousand pages, which a small disk may not have.
     if (is_server && space_->is_low()) db.shrink();
+    if (const Status swept = is_server ? responses_.sweep(db) : Status{}; !swept.ok()) {
+      log_debug("store: old responses cannot be removed for now: {}", swept.message());
+    }
     const Status status = space_->is_reserved() ? Status{} : usage_.flush(db);
     if (!status.ok() && !failing) {  // once, not at every tick of a full disk
       log_warning("store: usage cannot be written for now: {}", status.message());

@@ -1,4 +1,4 @@
-// The server's durable state: keys, usage, files and batches, all of it in one folder.
+// The server's durable state: keys, usage, files, batches and responses, all of it in one folder.
 //
 //   state_dir/            0700
 //     skein.db            0600, SQLite (WAL)
@@ -21,6 +21,7 @@
 #include "server/store/file_store.h"
 #include "server/store/key_store.h"
 #include "server/store/model_quarantine.h"
+#include "server/store/response_store.h"
 #include "server/store/state_space.h"
 #include "server/store/store_thread.h"
 #include "server/store/usage_meter.h"
@@ -36,6 +37,7 @@ struct StoreOptions {
   int busy_timeout_ms = 5'000;
   uint64_t min_free_bytes = uint64_t{64} << 20;  // uploads and new batches are refused below
   FileLimits file_limits{};
+  ResponseLimits response_limits{};
   // The calendar's time; tests put theirs in. Empty: the system's.
   std::function<int64_t()> unix_time_s{};
 };
@@ -58,6 +60,7 @@ class Store {
   KeyStore& keys() { return keys_; }
   FileStore& files() { return files_; }
   BatchStore& batches() { return batches_; }
+  ResponseStore& responses() { return responses_; }
   UsageMeter& usage() { return usage_; }
   ModelQuarantine& quarantine() { return quarantine_; }
   StateSpace& space() { return *space_; }
@@ -84,6 +87,7 @@ class Store {
         OwnedFd lock);
   StoreThread::Options thread_options(const StoreOptions& options);
   bool make_room(Database& db);
+  void keys_changed(Database& db);
 
   const OwnedFd lock_;
   const HashKey salt_key_;
@@ -97,6 +101,7 @@ class Store {
   KeyStore keys_;
   FileStore files_;
   BatchStore batches_;
+  ResponseStore responses_;
   ModelQuarantine quarantine_;
   StoreThread thread_;  // last: it ends first, and its last jobs still use the others
 };

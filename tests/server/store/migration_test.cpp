@@ -25,7 +25,7 @@ using testing::integer_of;
 using testing::open_state;
 using testing::upload;
 
-constexpr int kVersion = 5;
+constexpr int kVersion = 6;
 constexpr const char* kOwner = "0123456789abcdef";
 constexpr const char* kFile = "file-000102030405060708090a0b";
 constexpr const char* kBatch = "batch_00112233445566778899aabbccddeeff";
@@ -115,6 +115,25 @@ TEST_F(MigrationTest, WhatRanWhenAServerOfVersion3DiedIsStillKnown) {
   EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM batch_lines WHERE epoch IS NOT NULL"), 0);
   run_all_lines(*store);
   EXPECT_EQ(batch_of(*store, kBatch, {kOwner})->completed_lines, 4U);
+}
+
+// Version 5 kept no responses.
+TEST_F(MigrationTest, AFolderOfVersion5KeepsResponsesFromNowOn) {
+  write_old_state();
+  {
+    const auto db = SqliteDatabase::open(state() + "/skein.db", 1000);
+    ASSERT_TRUE(migrate(**db, 5).ok());
+    EXPECT_FALSE((*db)->integer("SELECT count(*) FROM responses").ok());
+  }
+  const auto store = open_state(state());
+  EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), kVersion);
+  EXPECT_EQ(batch_of(*store, kBatch, {kOwner})->completed_lines, 1U);
+  const uint64_t files = store->file_budget().use_of(kOwner).bytes;
+  const Status added = await_status([&](DoneStatus done) {
+    store->responses().add({"resp_1", kOwner, "", "[]", "[]", "{", "}"}, std::move(done));
+  });
+  EXPECT_TRUE(added.ok()) << added.message();
+  EXPECT_EQ(store->file_budget().use_of(kOwner).bytes, files + 6);
 }
 
 TEST_F(MigrationTest, AToolLeavesTheFolderOfAnOlderServerThatRunsAlone) {

@@ -117,7 +117,7 @@ TEST_F(StoreTest, MigratesFromOlderVersionsAndRefusesNewerOnes) {
   }
   {
     const auto store = open_state(state());
-    EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), 5);
+    EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), 6);
     EXPECT_EQ(integer_of(*store, "SELECT created_at FROM keys WHERE name = 'kept'"), 7);
     EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM batches"), 0);
     ASSERT_TRUE(sql(*store, "PRAGMA user_version = 99").ok());

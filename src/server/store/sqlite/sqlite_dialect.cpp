@@ -131,6 +131,34 @@ DROP INDEX free_lines;
 CREATE INDEX free_lines ON batch_lines (batch, line, model)
   WHERE status_code IS NULL AND epoch IS NULL AND deaths = 0;
 )sql",
+    // 6: responses
+    R"sql(
+CREATE TABLE responses (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  owner TEXT NOT NULL,
+  previous INTEGER REFERENCES responses (seq),  -- the one that it continues
+  hidden INTEGER NOT NULL DEFAULT 0,   -- 1: it is there for those that continue it alone
+  created_at INTEGER NOT NULL,
+  turns INTEGER NOT NULL,              -- up to this one
+  bytes INTEGER NOT NULL,              -- of the texts below
+  chain_bytes INTEGER NOT NULL,        -- the same up to this one
+  conversation_bytes INTEGER NOT NULL,  -- input and output up to this one
+  input TEXT NOT NULL,
+  output TEXT NOT NULL,
+  head TEXT NOT NULL,                  -- head, output and tail are the response
+  tail TEXT NOT NULL
+) STRICT;
+CREATE INDEX responses_by_owner ON responses (owner, seq) WHERE hidden = 0;
+CREATE INDEX responses_by_age ON responses (created_at) WHERE hidden = 0;
+CREATE INDEX responses_by_previous ON responses (previous) WHERE previous IS NOT NULL;
+CREATE INDEX hidden_responses ON responses (seq) WHERE hidden = 1;
+CREATE TABLE response_use (
+  owner TEXT PRIMARY KEY,
+  kept INTEGER NOT NULL,               -- that are not hidden
+  bytes INTEGER NOT NULL               -- of all
+) STRICT;
+)sql",
 };
 
 }  // namespace
