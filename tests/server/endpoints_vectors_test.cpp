@@ -351,6 +351,31 @@ TEST(VectorEndpoints, DocumentsComeInTheOrderOfTheirScores) {
   EXPECT_EQ(longer.param(), "\"documents[1]\"");
 }
 
+// A thousand prompts hold a thousand copies of the query: the key has the memory before they are
+// made, or none is.
+TEST(VectorEndpoints, TheMemoryOfAllPromptsIsHeldBeforeOneIsMade) {
+  LiveServer live;
+  make_ranking_model(live);
+  constexpr uint64_t kDocuments = 100, kQuery = 300, kAround = 512;
+  // Each prompt may have as many tokens as bytes.
+  constexpr uint64_t kPrompts = kDocuments * (kQuery + 1 + kAround) * sizeof(TokenId);
+  live.settings.request_memory_bytes = 2 * (kPrompts - 1);  // a key may hold half of it
+  live.start();
+  Json documents = Json::array();
+  for (uint64_t i = 0; i < kDocuments; ++i) documents.push_back("x");
+  const auto ask = [&](const Json& of) {
+    return live.post("/v1/rerank", {{"query", std::string(kQuery, 'q')}, {"documents", of}});
+  };
+  const HttpAnswer beyond = ask(documents);
+  EXPECT_EQ(beyond.status, 400) << beyond.text;
+  EXPECT_EQ(beyond.error_code(), "\"answer_too_large\"");
+  EXPECT_NE(beyond.text.find(std::to_string(kPrompts)), std::string::npos) << beyond.text;
+  EXPECT_NE(beyond.text.find(std::to_string(kPrompts - 1)), std::string::npos) << beyond.text;
+  EXPECT_EQ(live.models().models()[0].served->snapshot().scheduler.computed_tokens, 0U);
+  for (int i = 0; i < 2; ++i) documents.erase(0);  // the body of the request has its own share
+  EXPECT_EQ(ask(documents).status, 200);
+}
+
 TEST(VectorEndpoints, RankingNeedsTheTokensOfItsAnswer) {
   LiveServer live;
   live.serving().model.vectors = VectorKind::kRank;
