@@ -44,11 +44,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(std::move(chat));
   check(parse_completion_request(body));
   check(parse_messages_request(body, true));
-  auto response = parse_responses_request(body, false);
+  auto response = parse_responses_request(body, {.can_keep = true});
   if (response.ok()) {
     SKEIN_CHECK(!response->messages.empty(), "no messages");
     const std::string echo = "{" + *response->options.echo + "}";
     SKEIN_CHECK(json::parse(echo).index() == 0, "an answer that is not JSON");
+    if (response->options.kept != nullptr) {
+      auto kept = read_kept_items(response->options.kept->input);
+      SKEIN_CHECK(kept.ok(), "kept items that are no list");
+      for (size_t i = 0; i < kept->size(); ++i) {
+        SKEIN_CHECK(shown_item((*kept)[i], "resp_1", i).contains("id"), "an item without an id");
+      }
+    }
   }
   check(std::move(response));
   check(parse_tokenize_request(body));

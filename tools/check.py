@@ -24,7 +24,7 @@ FIRST = "16423c8"  # what is compared with while there is no release
 FUZZ_INPUTS = 3000  # to each target: its corpus, and what libFuzzer makes of it
 FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
-              "server/server_vectors_test", "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
+              "server/server_responses_test", "server/server_vectors_test", "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
               "server/auth/auth_test", "grammar/grammar_test", "dialog/dialog_test", "generate/generate_test", "engine/form_test"]
 TSAN_TESTS = ["base/threads_test", "engine/engine_test", "engine/form_test", "server/http_server_test", "server/metrics_test",
               "server/server_endpoints_test", "server/server_vectors_test", "server/answer/server_answer_test",

@@ -70,6 +70,10 @@ class Server::Impl {
                 OriginGuard(probe_guard_options(settings_))),
         http_(settings_.http, router_, workers_, memory_),
         executor_(context_, settings_.batch_lines) {}
+  // Answers that the store is keeping tell the delivery.
+  ~Impl() { store_->responses().close(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   Status check_exposure() {
     SKEIN_TRY(keys_.follow(store_->keys()));

@@ -75,6 +75,9 @@ class DiskTest(unittest.TestCase):
         return self.with_key(server, key, lambda: server.post(
             URL, {"prompt": "x", "max_tokens": 2}, {"Content-Type": "application/json"})).status
 
+    def respond(self, server, key):
+        return self.with_key(server, key, lambda: server.post("/v1/responses", {"input": "Hi", "max_output_tokens": 2, "seed": 1}))
+
     def check_full(self, answer):
         self.assertEqual(answer.status, 507, answer.body)
         error = answer.json()["error"]
@@ -92,6 +95,8 @@ class DiskTest(unittest.TestCase):
             self.assertEqual(server.get("/health").json()["status"], "ok")
             self.assertGreater(server.gauge("skein:state_free_bytes"), 256 << 10)
             kept = upload(server, lines(3)).json()["id"]
+            response = self.respond(server, users["u"]).json()
+            self.assertTrue(response["store"])
             big = []
             while (answer := upload(server, "x" * 200_000)).status == 200:
                 big.append(answer.json()["id"])
@@ -106,6 +111,11 @@ class DiskTest(unittest.TestCase):
             self.check_full(create_batch(server, kept))
             self.check_full(server.post("/admin/keys", {"name": "w"}, {"Content-Type": "application/json"}))
             self.assertEqual(self.complete(server, users["u"]), 200)
+            # An answer that cannot be kept is whole, and says so.
+            unkept = self.respond(server, users["u"]).json()
+            self.assertEqual((unkept["store"], len(unkept["output"])), (False, 1))
+            self.assertEqual(server.get(f"/v1/responses/{unkept['id']}").status, 404)
+            self.assertEqual(delete(server, f"/v1/responses/{response['id']}").status, 200)
             # What frees room works, from the server and from beside it.
             self.assertEqual(delete(server, "/admin/keys/u").status, 200)
             self.assertEqual(self.complete(server, users["u"]), 401)
@@ -119,6 +129,7 @@ class DiskTest(unittest.TestCase):
                 self.assertEqual(delete(server, f"/v1/files/{file}").status, 200)
             self.assertTrue(server.settle(lambda: server.get("/health").json()["status"] == "ok", 20))
             self.assertTrue(server.settle(lambda: (state / "ballast").exists(), 20))
+            self.assertTrue(self.respond(server, root).json()["store"])
             batch = create_batch(server, kept)
             self.assertEqual(batch.status, 200, batch.body)
             path = f"/v1/batches/{batch.json()['id']}"

@@ -183,7 +183,7 @@ std::string items(std::string_view list) {
   return join({R"({"input":[)", list, "]}"});
 }
 Problem response_problem(const std::string& body) {
-  return problem_of(parse_responses_request(body, false));
+  return problem_of(parse_responses_request(body, {}));
 }
 
 TEST(ResponsesRequest, HostileItems) {
@@ -230,7 +230,7 @@ TEST(ResponsesRequest, ItemsThatSayNothingAreNoConversation) {
   for (const std::string_view more :
        {"", R"(,"text":{"format":{"type":"json_object"}},"describe_form":true)"}) {
     const Problem problem = problem_of(
-        parse_responses_request(join({R"({"input":[{"type":"reasoning"}])", more, "}"}), false));
+        parse_responses_request(join({R"({"input":[{"type":"reasoning"}])", more, "}"}), {}));
     ASSERT_TRUE(problem) << more;
     EXPECT_EQ(problem->param, "input");
   }
@@ -293,7 +293,7 @@ TEST(ResponsesRequest, ItemsBecomeMessages) {
       {"type":"function_call","call_id":"c3","name":"f","arguments":"not JSON"},
       {"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},
       {"role":"user","content":"go on"}]})",
-                                         false);
+                                         {});
   ASSERT_TRUE(request.ok()) << request.error().param << request.error().message;
   EXPECT_EQ(
       request->messages.dump(),
@@ -308,15 +308,14 @@ TEST(ResponsesRequest, ItemsBecomeMessages) {
       R"({"type":"function","id":"c3","function":{"name":"f","arguments":"not JSON"}}]},)"
       R"({"role":"assistant","content":"no"},{"role":"user","content":"go on"}])");
   EXPECT_TRUE(request->add_generation_prompt);
-  EXPECT_EQ(parse_responses_request(response(""), false)->messages.dump(),
+  EXPECT_EQ(parse_responses_request(response(""), {})->messages.dump(),
             R"([{"role":"user","content":"hi"}])");
 }
 
 TEST(ResponsesRequest, ThoughtsComeBackAsTheyWere) {
   const auto thought_in = [](std::string_view fields) {
     auto request = parse_responses_request(
-        items(join({R"({"type":"reasoning",)", fields, R"(},{"role":"user","content":"x"})"})),
-        false);
+        items(join({R"({"type":"reasoning",)", fields, R"(},{"role":"user","content":"x"})"})), {});
     EXPECT_TRUE(request.ok());
     return request->messages[0].value("reasoning_content", "");
   };
@@ -345,7 +344,7 @@ TEST(ResponsesRequest, EveryFieldArrives) {
           {"type":"custom","name":"c","format":{"type":"text"}}],
         "tool_choice":{"type":"allowed_tools","mode":"required","tools":[
           {"type":"function","name":"f"}]})"),
-      false);
+      {});
   ASSERT_TRUE(request.ok()) << request.error().param;
   const AnswerOptions& options = request->options;
   EXPECT_EQ(options.model, "m");
@@ -365,7 +364,6 @@ TEST(ResponsesRequest, EveryFieldArrives) {
   EXPECT_FALSE(request->parallel_tool_calls);
   EXPECT_EQ(request->template_kwargs["reasoning_effort"], "high");
   const json::Value echo = json::Value::parse("{" + *options.echo + "}");
-  EXPECT_EQ(echo["store"], false);
   EXPECT_EQ(echo["metadata"]["who"], "me");
   EXPECT_EQ(echo["max_output_tokens"], 9);
   EXPECT_EQ(echo["tools"].size(), 2U);
@@ -377,16 +375,16 @@ TEST(ResponsesRequest, EveryFieldArrives) {
 }
 
 TEST(ResponsesRequest, WhatIsNotSaidIsEchoedAsItIsMeant) {
-  auto request = parse_responses_request(response(R"("instructions":"é\n\"")"), false);
+  auto request = parse_responses_request(response(R"("instructions":"é\n\"")"), {});
   ASSERT_TRUE(request.ok());
   EXPECT_EQ(json::Value::parse("{" + *request->options.echo + "}").dump(),
             R"({"instructions":"é\n\"","max_output_tokens":null,"max_tool_calls":null,)"
             R"("metadata":{},"parallel_tool_calls":true,"previous_response_id":null,)"
             R"("prompt_cache_key":null,"reasoning":{"effort":null,"summary":null},)"
-            R"("safety_identifier":null,"service_tier":"default","store":false,)"
+            R"("safety_identifier":null,"service_tier":"default",)"
             R"("text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],)"
             R"("top_logprobs":0,"truncation":"disabled","user":null})");
-  EXPECT_EQ(parse_responses_request(response(""), true)->options.echo, nullptr);
+  EXPECT_EQ(parse_responses_request(response(""), {.counting = true})->options.echo, nullptr);
 }
 
 }  // namespace

@@ -77,11 +77,11 @@ const std::string kResponseTail =
 
 TEST(ResponseItems, Whole) {
   AnswerOptions wanted;
-  wanted.echo = std::make_shared<const std::string>(R"("store":false,"tools":[])");
+  wanted.echo = std::make_shared<const std::string>(R"("tools":[])");
   EXPECT_EQ(
       written(AnswerKind::kResponse, false, kAnswers.at("thought and text"), wanted),
       R"({"id":"resp_f00d","object":"response","created_at":17,"status":"completed","background":false,"error":null,)"
-      R"("incomplete_details":null,"store":false,"tools":[],"model":"org/model","output":[)"
+      R"("incomplete_details":null,"tools":[],"store":false,"model":"org/model","output":[)"
       R"({"id":"rs_f00d0","type":"reasoning","status":"completed","summary":[],"content":[{"type":"reasoning_text",)"
       R"("text":"I wonder"}],"encrypted_content":null},)"
       R"({"id":"msg_f00d1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text",)"
@@ -95,6 +95,40 @@ TEST(ResponseItems, Whole) {
   EXPECT_EQ(cut["output"][1].dump(),
             R"({"id":"fc_f00d1","type":"function_call","status":"incomplete","call_id":"id0",)"
             R"("name":"f","arguments":"{\"a\": \"x"})");
+}
+
+// What is kept is the answer as it is sent, and that says what became of it.
+TEST(ResponseItems, WhatIsKeptIsWhatIsSent) {
+  AnswerOptions wanted;
+  wanted.kept = std::make_shared<const KeptTurn>(KeptTurn{"[]", ""});
+  for (const auto& [name, events] : kAnswers) {
+    for (const bool stream : {false, true}) {
+      SCOPED_TRACE(name);
+      const Figures figures{{10, 4, 8, 3}, {}};
+      Told told(AnswerKind::kResponse, stream, wanted);
+      told.tell({events.begin(), events.end() - 1});
+      told.writer->finish(told.out, 0, std::get<AnswerEnd>(events.back()), figures);
+      const KeptAnswer kept = told.writer->kept(figures);
+      told.writer->set_kept(true);
+      told.writer->end(told.out, figures);
+      const std::string whole = kept.head + kept.output + kept.tail;
+      EXPECT_EQ(stream ? JoinedResponse(told.out).last.dump() : told.out, whole);
+      EXPECT_EQ(Json::parse(kept.output), Json::parse(whole)["output"]);
+      EXPECT_EQ(Json::parse(whole)["store"], true);
+    }
+  }
+  Told refused(AnswerKind::kResponse, true, wanted);
+  refused.tell({text("Hel")});
+  const std::string begun = refused.out;
+  refused.writer->finish(refused.out, 0, std::get<AnswerEnd>(ended(FinishReason::kStop)), {});
+  refused.writer->set_kept(false);
+  refused.writer->end(refused.out, {});
+  EXPECT_EQ(frames_of(begun)[0]["response"]["store"], true);
+  EXPECT_EQ(JoinedResponse(refused.out).last["store"], false);
+  Told failed(AnswerKind::kResponse, true, wanted);
+  EXPECT_EQ(frames_of(failed.writer->failure(internal_failure())).back()["response"]["store"],
+            false);
+  EXPECT_GE(failed.writer->held_bytes(), 2 * wanted.kept->input.size());
 }
 
 TEST(ResponseItems, AStreamedText) {

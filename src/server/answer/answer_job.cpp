@@ -301,7 +301,30 @@ api::Error AnswerJob::submit_error(const Status& status) {
   return engine_error(context_, **lease_, account_, tenant(), wanted_choices_, status);
 }
 
+// False: the store has the answer, and the delivery comes again when it has said what became of it.
+// An answer that cannot be kept is none the worse: it says so in `store`.
+bool AnswerJob::keep() {
+  if (wanted_.kept == nullptr || store_has_answered_) return true;
+  if (std::exchange(is_being_kept_, true)) return false;
+  output_.flush();  // all but the end
+  api::KeptAnswer answer = output_.kept({account_.usage(), account_.timings()});
+  context_.store.responses().add(
+      {identity_.id, call_.principal->key_id, wanted_.kept->previous, wanted_.kept->input,
+       std::move(answer.output), std::move(answer.head), std::move(answer.tail)},
+      [self = shared_from_this()](const Status& status) { self->on_kept(status); });
+  return store_has_answered_;
+}
+
+void AnswerJob::on_kept(const Status& status) {
+  if (!status.ok()) log_warning("{} is not kept: {}", identity_.id, status.message());
+  was_kept_ = status.ok();
+  store_has_answered_ = true;
+  context_.delivery.post(shared_from_this());
+}
+
 void AnswerJob::complete() {
+  if (!keep()) return;
+  if (wanted_.kept != nullptr) output_.set_kept(was_kept_);
   output_.end({account_.usage(), account_.timings()});
   account_.settle(choices_.front().reason);
   if (!output_.flush()) {  // the rest goes when the reader has caught up

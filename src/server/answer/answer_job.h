@@ -4,6 +4,8 @@
 //              once where it is loaded
 //   submit     on a worker: the prompts are made, one engine request per choice is submitted
 //   advance    on the delivery thread: events become bytes, until all choices have ended
+//   keep       on the delivery thread, where the answer is to be kept: the store gets it, and the
+//              answer ends when the store has said whether it has it
 //
 // What an answer costs is its AnswerAccount's business, what is sent its AnswerOutput's. A job
 // keeps itself alive while it is live: the engine's streams hold it until the end, which always
@@ -65,6 +67,8 @@ class AnswerJob final : public Deliverable,
   std::optional<api::Error> failure(const GenerationEnd& end);
   api::Error submit_error(const Status& status);
   uint64_t tenant() const;
+  bool keep();
+  void on_kept(const Status& status);
   void complete();
   void fail(const api::Error& error);
   void close(int status);
@@ -93,6 +97,10 @@ class AnswerJob final : public Deliverable,
   uint32_t wanted_choices_ = 0;
   size_t unfinished_ = 0;
   bool used_up_ = false;  // a choice has come to the end of its share
+  // Whether the answer was given to the store, and what became of it.
+  bool is_being_kept_ = false;
+  std::atomic<bool> store_has_answered_{false};
+  bool was_kept_ = false;  // once the store has answered
   bool closed_ = false;
 };
 

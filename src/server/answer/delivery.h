@@ -123,7 +123,10 @@ class AnswerOutput {
     account();
   }
   void finish(uint32_t choice, const AnswerEnd& end, const api::Figures& now);
-  // After the last choice. Only the first call counts.
+  // After the last choice: what is kept of the answer, and whether it was.
+  api::KeptAnswer kept(const api::Figures& all) { return writer_->kept(all); }
+  void set_kept(bool was_kept) { writer_->set_kept(was_kept); }
+  // After that. Only the first call counts.
   void end(const api::Figures& all);
 
   // Hands over the frames that were written, in the middle of an answer only when they are many;

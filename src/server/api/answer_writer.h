@@ -44,6 +44,13 @@ struct Figures {
   std::optional<Timings> timings = {};  // where they are to be written
 };
 
+// An answer as it is kept: JSON text in three parts, of which `output` is a list of items.
+struct KeptAnswer {
+  std::string head;
+  std::string output;
+  std::string tail;
+};
+
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
@@ -63,6 +70,10 @@ class AnswerWriter {
                     const Figures& /*now*/) {}
   virtual void finish(std::string& out, uint32_t choice, const AnswerEnd& end,
                       const Figures& now) = 0;
+  // Between the last finish() and end(), where AnswerOptions::kept asks for it: what is to be kept,
+  // and whether it was.
+  virtual KeptAnswer kept(const Figures& /*all*/) { return {}; }
+  virtual void set_kept(bool /*was_kept*/) {}
   virtual void end(std::string& out, const Figures& all) = 0;
   // The last frames of a stream that ends badly, where they tell of the answer so far; empty: those
   // of its kind.

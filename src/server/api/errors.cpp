@@ -239,6 +239,15 @@ Error storage_full() {
       .code = "storage_full"};
 }
 
+Error storage_failed(const Status& status) {
+  if (status.code() == Code::kResourceExhausted) return storage_full();
+  if (status.code() != Code::kUnavailable) return from_status(status);
+  return {.status = 503,
+          .message = "The server's storage does not answer; try again later.",
+          .code = "storage_unavailable",
+          .retry_after_s = 1};
+}
+
 Error internal_failure() {
   return {.status = 500, .message = "The server failed.", .code = "internal_error"};
 }

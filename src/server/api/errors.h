@@ -89,6 +89,9 @@ Error engine_hung(uint64_t retry_after_s);  // a step does not come back; not th
 Error answer_too_large(uint64_t bytes, uint64_t limit_bytes);
 Error overloaded(uint64_t retry_after_s);  // no room for it in a queue or in memory
 Error storage_full();                      // 507
+// What the store could not do, in words about storage: what from_status() says of a server that is
+// not ready would be wrong here.
+Error storage_failed(const Status& status);
 Error internal_failure();
 
 // Turns a Status from below into an error. Only messages about the caller's own input are passed

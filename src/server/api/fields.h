@@ -85,6 +85,12 @@ struct AskedForm {
   std::string field;
 };
 
+// What is kept beside an answer: the turn that it ends.
+struct KeptTurn {
+  std::string input;     // a list of items, as JSON text
+  std::string previous;  // the id of the response that it continues; empty: none
+};
+
 // What a request asks of its answer, whatever its prompt is.
 struct AnswerOptions {
   std::string model;  // empty: the first
@@ -103,8 +109,9 @@ struct AnswerOptions {
   bool seal_reasoning = false;    // thoughts come once more, for clients to send back
   // Members of the request that the answer repeats, as JSON; nullptr: it repeats none.
   std::shared_ptr<const std::string> echo;
-  std::optional<TimeUs> timeout_us;  // for the whole request
-  std::optional<uint64_t> seed;      // without one it is drawn
+  std::shared_ptr<const KeptTurn> kept;  // nullptr: nothing of the answer is kept
+  std::optional<TimeUs> timeout_us;      // for the whole request
+  std::optional<uint64_t> seed;          // without one it is drawn
 
   std::optional<AskedForm> form;  // what the answer must look like
 

@@ -92,11 +92,15 @@ class ResponseWriter final : public AnswerWriter {
         seals_thoughts_(start.wanted.seal_reasoning),
         identity_(start.identity),
         echo_(start.wanted.echo),
+        kept_(start.wanted.kept),
         temperature_(start.sampling.temperature),
         top_p_(start.sampling.top_p),
         tokenizer_(start.tokenizer),
-        waiting_{Kind::kMessage, {}} {
+        waiting_{Kind::kMessage, {}},
+        is_kept_(kept_ != nullptr),
+        copies_(2 + (is_kept_ ? 1 : 0)) {
     held_bytes_ = echo_ != nullptr ? echo_->size() : 0;
+    if (is_kept_) held_bytes_ += held_bytes_ + 2 * kept_->input.size();
   }
 
   void progress(std::string&, uint64_t, uint64_t) override {}
@@ -118,7 +122,7 @@ class ResponseWriter final : public AnswerWriter {
   }
   void write(std::string& out, uint32_t, const AnswerCallBegin& call, const Figures& now) override {
     usage_ = now.usage;
-    held_bytes_ += 2 * (call.id.size() + call.name.size());
+    held_bytes_ += copies_ * (call.id.size() + call.name.size());
     open(out, {call.custom ? Kind::kCustom : Kind::kFunction,
                {},
                std::string(call.id),
@@ -138,18 +142,29 @@ class ResponseWriter final : public AnswerWriter {
     begin(out);
     if (is_open_) close(out, is_cut_ || items_.back().is_call() ? "incomplete" : "completed");
   }
+  KeptAnswer kept(const Figures& all) override {
+    std::string text;
+    append_head(text, status(), nullptr);
+    const size_t output = text.size();
+    append_output(text);
+    const size_t tail = text.size();
+    append_tail(text, &all.usage);
+    return {text.substr(0, output), text.substr(output, tail - output), text.substr(tail)};
+  }
+  void set_kept(bool was_kept) override { is_kept_ = was_kept; }
   void end(std::string& out, const Figures& all) override {
-    const std::string_view status = is_cut_ ? "incomplete" : "completed";
-    if (!stream_) return append_response(out, status, nullptr, &all.usage);
+    if (!stream_) return append_response(out, status(), nullptr, &all.usage);
     begin_event(out, is_cut_ ? "response.incomplete" : "response.completed");
     append_name(out, "response");
-    append_response(out, status, nullptr, &all.usage);
+    append_response(out, status(), nullptr, &all.usage);
     end_event(out);
   }
-  // Without the items: the client has them, and they may be why there is no room for more.
+  // Without the items: the client has them, and they may be why there is no room for more. What
+  // fails is not kept.
   std::string failure(const Error& error) override {
     std::string out;
     begin(out);
+    is_kept_ = false;
     items_.clear();
     begin_event(out, "response.failed");
     append_name(out, "response");
@@ -162,6 +177,7 @@ class ResponseWriter final : public AnswerWriter {
  private:
   using Kind = Item::Kind;
 
+  std::string_view status() const { return is_cut_ ? "incomplete" : "completed"; }
   bool is_open(Kind kind) const { return is_open_ && items_.back().kind == kind; }
 
   void begin(std::string& out) {
@@ -194,7 +210,7 @@ class ResponseWriter final : public AnswerWriter {
   void add_text(std::string& out, std::string_view text) {
     Item& item = items_.back();
     item.text.append(text);
-    held_bytes_ += (seals_thoughts_ ? 3 : 2) * text.size();
+    held_bytes_ += (copies_ + (seals_thoughts_ ? 1 : 0)) * text.size();
     if (stream_) {
       begin_item_event(out, words_of(item.kind).delta);
       append_member(out, "delta", text);
@@ -298,6 +314,11 @@ class ResponseWriter final : public AnswerWriter {
   }
   void append_response(std::string& out, std::string_view status, const Error* error,
                        const Usage* usage) const {
+    append_head(out, status, error);
+    append_output(out);
+    append_tail(out, usage);
+  }
+  void append_head(std::string& out, std::string_view status, const Error* error) const {
     out.push_back('{');
     append_member(out, "id", identity_.id);
     append_member(out, "object", "response");
@@ -312,9 +333,14 @@ class ResponseWriter final : public AnswerWriter {
     append_name(out, "incomplete_details");
     out.append(status == "incomplete" ? R"({"reason":"max_output_tokens"})" : "null");
     if (echo_ != nullptr) out.append(",").append(*echo_);
+    append_member(out, "store", is_kept_);
     append_member(out, "model", identity_.model);
     append_name(out, "output");
+  }
+  void append_output(std::string& out) const {
     append_list(out, items_, [&](const Item& item) { append_item(out, item); });
+  }
+  void append_tail(std::string& out, const Usage* usage) const {
     append_setting(out, "temperature", temperature_);
     append_setting(out, "top_p", top_p_);
     if (usage != nullptr) {
@@ -330,12 +356,15 @@ class ResponseWriter final : public AnswerWriter {
   const bool seals_thoughts_;
   const Identity identity_;
   const std::shared_ptr<const std::string> echo_;
+  const std::shared_ptr<const KeptTurn> kept_;
   const float temperature_;
   const float top_p_;
   const Tokenizer& tokenizer_;
   std::vector<Item> items_;
-  bool is_open_ = false;  // the last of them goes on
-  Item waiting_;          // logprobs of tokens whose text is still to come
+  bool is_open_ = false;   // the last of them goes on
+  Item waiting_;           // logprobs of tokens whose text is still to come
+  bool is_kept_;           // or is going to be
+  const uint64_t copies_;  // of a text that are held: as it is, as JSON, and that for the store
   Usage usage_;
   uint64_t held_bytes_ = 0;
   uint64_t sequence_ = 0;

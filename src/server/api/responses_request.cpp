@@ -117,10 +117,12 @@ class InputReader {
   Problem& problem_;
 };
 
-// What only a server that stores responses can do, or that goes on when the client has left.
+constexpr const char* kNotKept = "This server keeps no responses: send the whole input.";
+
+// What is not kept here, or that goes on when the client has left.
 void refuse_state(const Fields& fields) {
-  for (const char* name : {"previous_response_id", "conversation", "prompt"}) {
-    if (fields.has(name)) fields.fail(name, "Responses are not stored: send the whole input.");
+  for (const char* name : {"conversation", "prompt"}) {
+    if (fields.has(name)) fields.fail(name, "It is not kept here: send the whole input.");
   }
   if (fields.boolean("background").value_or(false)) {
     fields.fail("background", "An answer is not made in the background.");
@@ -131,24 +133,65 @@ void refuse_state(const Fields& fields) {
   }
 }
 
-void read_input(const Fields& fields, ChatRequest& request) {
+// What came before, as the store has it; how many items it has.
+size_t read_before(const Fields& fields, const std::vector<std::string>& before,
+                   InputReader& reader) {
+  size_t items = 0;
+  for (const std::string& text : before) {
+    auto list = read_kept_items(text);
+    if (!list.ok()) fields.problem() = list.error();
+    if (fields.problem()) break;
+    for (const json::Value& item : list.value()) {
+      reader.read(item, "previous_response_id");
+      ++items;
+    }
+  }
+  return items;
+}
+
+void read_input(const Fields& fields, const std::vector<std::string>& before,
+                ChatRequest& request) {
   request.messages = json::Value::array();
   InputReader reader(request.messages, fields.problem());
   if (auto text = fields.string("instructions")) reader.add_system(std::move(*text));
   const json::Value* input = fields.find("input");
   if (input == nullptr) return fields.missing("input");
+  size_t items = read_before(fields, before, reader);
   if (input->is_string()) {
     reader.add_user(input->get_ref<const std::string&>());
   } else {
+    items += input->size();
     fields.for_each("input", kMaxMessages, [&](const json::Value& item, const std::string& path) {
       reader.read(item, path);
     });
     if (input->empty()) fields.fail("input", "At least one item is needed.");
   }
   reader.end();
+  if (items > kMaxMessages) {
+    fields.fail("input", fmt::format("The conversation has {} items, and {} is the most.", items,
+                                     kMaxMessages));
+  }
   if (!fields.problem() && request.messages.empty()) {
     fields.fail("input", "At least one item that says something is needed.");
   }
+}
+
+// A text stands for one message.
+json::Value message_of(const json::Value& text) {
+  return {{"type", "message"},
+          {"role", "user"},
+          {"content", json::Value::array({{{"type", "input_text"}, {"text", text}}})}};
+}
+
+// What the store gets of the request, where it is to be kept.
+std::shared_ptr<const KeptTurn> turn_to_keep(const Fields& fields, const ResponsesTerms& terms) {
+  const bool wanted = fields.boolean("store").value_or(terms.keeps_by_default);
+  if (fields.problem() || !wanted || !terms.can_keep || terms.counting) return nullptr;
+  const json::Value& input = *fields.find("input");
+  KeptTurn turn;
+  turn.input = input.is_string() ? json::Value::array({message_of(input)}).dump() : input.dump();
+  turn.previous = fields.string("previous_response_id").value_or("");
+  return std::make_shared<const KeptTurn>(std::move(turn));
 }
 
 // Those that run elsewhere are left out, for an agent sends them to every server. The result are
@@ -240,12 +283,11 @@ std::shared_ptr<const std::string> echo_of(const Fields& fields, const json::Val
   echo.add("max_tool_calls");
   echo.add("metadata", "{}");
   echo.add("parallel_tool_calls", "true");
-  echo.add_json("previous_response_id", "null");
+  echo.add("previous_response_id");
   echo.add("prompt_cache_key");
   echo.add("reasoning", R"({"effort":null,"summary":null})");
   echo.add("safety_identifier");
   echo.add_json("service_tier", R"("default")");
-  echo.add_json("store", "false");
   json::Value text = {{"format", {{"type", "text"}}}};
   if (const json::Value* given = fields.object("text")) {
     for (const char* name : {"format", "verbosity"}) {
@@ -263,36 +305,52 @@ std::shared_ptr<const std::string> echo_of(const Fields& fields, const json::Val
 
 }  // namespace
 
-Parsed<ChatRequest> parse_responses_request(std::string_view body, bool counting) {
+Parsed<ChatRequest> parse_responses_request(std::string_view body, const ResponsesTerms& terms) {
   auto parsed = parse_body(body);
   if (!parsed.ok()) return parsed.error();
-  return read_responses_request(*parsed, counting);
+  return read_responses_request(*parsed, terms);
 }
 
-Parsed<ChatRequest> read_responses_request(const json::Value& body, bool counting) {
+Parsed<ChatRequest> read_responses_request(const json::Value& body, const ResponsesTerms& terms) {
   Problem problem;
   const Fields fields(body, "", problem);
   ChatRequest request;
   AnswerOptions& options = request.options;
   refuse_state(fields);
+  if (auto previous = read_previous_response(body, terms.can_keep); !previous.ok()) {
+    return previous.error();
+  }
   read_answer_options(fields, options);
   options.n = 1;  // not a field of this dialect
   options.max_tokens = read_max_tokens(fields, "max_output_tokens");
-  read_input(fields, request);
+  read_input(fields, terms.before, request);
   const json::Value tools = read_response_tools(fields, request);
   read_effort(fields, request);
   read_text(fields, options);
   describe_form(fields, request);
   read_include(fields, options);
-  fields.boolean("store");
+  options.kept = turn_to_keep(fields, terms);
   read_metadata(fields);
   for (const char* name : {"prompt_cache_key", "safety_identifier"}) {
     fields.string(name, kMaxNameBytes);
   }
   fields.integer("max_tool_calls", 0, INT32_MAX);
-  if (!problem && !counting) options.echo = echo_of(fields, tools);
+  if (!problem && !terms.counting) options.echo = echo_of(fields, tools);
   if (problem) return *problem;
   return request;
+}
+
+Parsed<std::string> read_previous_response(const json::Value& body, bool can_keep) {
+  Problem problem;
+  const Fields fields(body, "", problem);
+  std::string id = fields.string("previous_response_id", kMaxNameBytes).value_or("");
+  if (fields.has("previous_response_id") && !can_keep)
+    fields.fail("previous_response_id", kNotKept);
+  if (fields.has("previous_response_id") && id.empty()) {
+    fields.fail("previous_response_id", "The id of a response is expected here.");
+  }
+  if (problem) return *problem;
+  return id;
 }
 
 }  // namespace skein::api

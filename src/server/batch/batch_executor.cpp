@@ -1,12 +1,14 @@
 #include "server/batch/batch_executor.h"
 
 #include <algorithm>
+#include <future>
 #include <pthread.h>
 #include <utility>
 
 #include "base/log.h"
 #include "base/patience.h"
 #include "server/answer/answer_job.h"
+#include "server/answer/recall.h"
 #include "server/api/fields.h"
 #include "server/api/responses_request.h"
 #include "server/batch/batch_request.h"
@@ -78,6 +80,26 @@ class LineSink final : public AnswerSink {
   const LineId id_;
   const std::string batch_;
 };
+
+// Lines are many, and nobody waits to continue them: they are kept where they ask for it.
+api::Parsed<api::ChatRequest> read_response(ServerContext& context, const json::Value& body,
+                                            Call& call) {
+  api::ResponsesTerms terms{.can_keep = keeps_responses(context), .keeps_by_default = false};
+  auto previous = api::read_previous_response(body, terms.can_keep);
+  if (!previous.ok()) return previous.error();
+  if (!previous->empty()) {
+    const std::string& key = call.principal->key_id;
+    auto promise = std::make_shared<std::promise<api::Parsed<Recalled>>>();
+    auto answer = promise->get_future();
+    recall(context, *previous, {key}, key, kPreviousResponse,
+           [promise](api::Parsed<Recalled> recalled) { promise->set_value(std::move(recalled)); });
+    auto recalled = answer.get();
+    if (!recalled.ok()) return recalled.error();
+    call.request.memory = std::move(recalled->memory);
+    terms.before = std::move(*recalled).lists();
+  }
+  return api::read_responses_request(body, terms);
+}
 
 }  // namespace
 
@@ -152,7 +174,11 @@ void BatchExecutor::begin(const BatchLine& line) {
   if (line.endpoint == kBatchChatUrl) {
     answer(api::AnswerKind::kChat, api::read_chat_request(parsed.body));
   } else if (line.endpoint == kBatchResponsesUrl) {
-    answer(api::AnswerKind::kResponse, api::read_responses_request(parsed.body, false));
+    auto request = read_response(context_, parsed.body, call);
+    if (!request.ok() && may_pass(request.error())) {
+      return runner_->return_line(line.id, rest_us(request.error()));
+    }
+    answer(api::AnswerKind::kResponse, std::move(request));
   } else if (line.endpoint == kBatchEmbeddingsUrl) {
     auto request = api::read_embedding_request(parsed.body);
     if (!request.ok()) return refuse(failed_line(request.error()));

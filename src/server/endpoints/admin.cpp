@@ -124,7 +124,7 @@ Done<KeyRecord> shows_key(const Call& call, const http::Responder& responder, st
 // Answers about a key that this server refuses already although the store did not take it.
 void send_unwritten(const Call& call, const http::Responder& responder, const Status& status,
                     std::string_view what, std::string_view next) {
-  api::Error error = store_error(status);
+  api::Error error = api::storage_failed(status);
   if (error.status < 500) return send_error(call, responder, error);
   log_error("{} {}: {}", call.route->method, call.route->pattern, status.message());
   error.message = fmt::format(

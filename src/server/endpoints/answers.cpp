@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "server/answer/answer_job.h"
-#include "server/api/responses_request.h"
+#include "server/endpoints/continued.h"
 #include "server/endpoints/http_sink.h"
 #include "server/endpoints/reply.h"
 
@@ -14,7 +14,7 @@ namespace {
 // silent.
 template <class Request>
 void begin_answer(ServerContext& context, Call& call, const http::Responder& responder,
-                  const api::AnswerKind& kind, api::Parsed<Request> request) {
+                  const api::AnswerKind& kind, api::Parsed<Request>&& request) {
   if (!request.ok()) return send_error(call, responder, request.error());
   std::optional<TimeUs>& timeout_us = request->options.timeout_us;
   if (!timeout_us) timeout_us = header_timeout_us(call.request.head);
@@ -36,8 +36,11 @@ void messages(ServerContext& context, Call& call, const http::Responder& respond
 }
 
 void responses(ServerContext& context, Call& call, const http::Responder& responder) {
-  begin_answer(context, call, responder, api::AnswerKind::kResponse,
-               api::parse_responses_request(call.request.body, false));
+  with_conversation(context, call, responder, false,
+                    [&context, responder](Call& whole, api::Parsed<api::ChatRequest>&& request) {
+                      begin_answer(context, whole, responder, api::AnswerKind::kResponse,
+                                   std::move(request));
+                    });
 }
 
 void completions(ServerContext& context, Call& call, const http::Responder& responder) {

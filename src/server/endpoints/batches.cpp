@@ -92,7 +92,7 @@ api::Error creation_error(const Status& status) {
               .code = "too_many_batches",
               .retry_after_s = kBatchRetryS};
     default:
-      return store_error(status);
+      return api::storage_failed(status);
   }
 }
 

@@ -16,7 +16,7 @@ constexpr std::string_view kNoPurpose = "The purpose must be 'batch'.";
 }  // namespace
 
 api::Error room_error(const Status& status) {
-  if (status.code() != Code::kInvalidArgument) return store_error(status);
+  if (status.code() != Code::kInvalidArgument) return api::storage_failed(status);
   return {.status = 403, .message = status.message(), .code = "file_quota_exceeded"};
 }
 

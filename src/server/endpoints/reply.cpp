@@ -11,8 +11,6 @@
 namespace skein {
 namespace {
 
-constexpr uint64_t kRetryAfterS = 1;
-
 std::optional<uint32_t> number_of(std::string_view text) {
   uint32_t number = 0;
   const char* end = text.data() + text.size();
@@ -31,17 +29,8 @@ void send_json(const http::Responder& responder, std::string body) {
   responder.send({.body = std::move(body)});
 }
 
-api::Error store_error(const Status& status) {
-  if (status.code() == Code::kResourceExhausted) return api::storage_full();
-  if (status.code() != Code::kUnavailable) return api::from_status(status);
-  return {.status = 503,
-          .message = "The server's storage does not answer; try again later.",
-          .code = "storage_unavailable",
-          .retry_after_s = kRetryAfterS};
-}
-
 void send_store_error(const Call& call, const http::Responder& responder, const Status& status) {
-  const api::Error error = store_error(status);
+  const api::Error error = api::storage_failed(status);
   if (error.status >= 500)
     log_error("{} {}: {}", call.route->method, call.route->pattern, status.message());
   send_error(call, responder, error);

@@ -16,10 +16,7 @@ namespace skein {
 
 void send_error(const Call& call, const http::Responder& responder, const api::Error& error);
 void send_json(const http::Responder& responder, std::string body);
-// Tells what the store could not do in words about storage: what api::from_status() says of a
-// server that is not ready would be wrong here.
-api::Error store_error(const Status& status);
-// Sends it; a failure of the server itself is also logged.
+// Tells what the store could not do; a failure of the server itself is also logged.
 void send_store_error(const Call& call, const http::Responder& responder, const Status& status);
 
 // What a list takes from the query: after, limit (1 to `max_limit`; `default_limit` where it is

@@ -6,8 +6,8 @@
 
 #include "server/answer/answer_account.h"
 #include "server/answer/prompts.h"
-#include "server/api/responses_request.h"
 #include "server/api/text_requests.h"
+#include "server/endpoints/continued.h"
 #include "server/endpoints/reply.h"
 
 namespace skein::endpoints {
@@ -110,12 +110,10 @@ Needs needs_of(const api::ChatRequest& request) {
 // Takes the model that the request names, and answers with what `answer` makes of both. A failure
 // of `answer` is about `field` of the body.
 template <class Request>
-void answer_text(ServerContext& context, Call& call, const http::Responder& responder,
-                 api::Parsed<Request> (*parse)(std::string_view body),
-                 Result<TextAnswer> (*answer)(const TextModel& model, const Request& request),
-                 const char* field) {
-  if (!enter(context, call, responder)) return;
-  auto request = parse(call.request.body);
+void answer_parsed(ServerContext& context, Call& call, const http::Responder& responder,
+                   api::Parsed<Request>&& request,
+                   Result<TextAnswer> (*answer)(const TextModel& model, const Request& request),
+                   const char* field) {
   if (!request.ok()) return send_error(call, responder, request.error());
   // Its text is in the parsed request; the call may wait for a model.
   auto memory = std::move(call.request.memory);
@@ -135,12 +133,17 @@ void answer_text(ServerContext& context, Call& call, const http::Responder& resp
       });
 }
 
-api::Parsed<api::ChatRequest> parse_count(std::string_view body) {
-  return api::parse_messages_request(body, true);
+template <class Request>
+void answer_text(ServerContext& context, Call& call, const http::Responder& responder,
+                 api::Parsed<Request> (*parse)(std::string_view body),
+                 Result<TextAnswer> (*answer)(const TextModel& model, const Request& request),
+                 const char* field) {
+  if (!enter(context, call, responder)) return;
+  answer_parsed(context, call, responder, parse(call.request.body), answer, field);
 }
 
-api::Parsed<api::ChatRequest> parse_input(std::string_view body) {
-  return api::parse_responses_request(body, true);
+api::Parsed<api::ChatRequest> parse_count(std::string_view body) {
+  return api::parse_messages_request(body, true);
 }
 
 }  // namespace
@@ -163,7 +166,12 @@ void count_tokens(ServerContext& context, Call& call, const http::Responder& res
 }
 
 void input_tokens(ServerContext& context, Call& call, const http::Responder& responder) {
-  answer_text(context, call, responder, parse_input, count_of<api::input_tokens_answer>, "input");
+  if (!enter(context, call, responder)) return;
+  with_conversation(context, call, responder, true,
+                    [&context, responder](Call& whole, api::Parsed<api::ChatRequest>&& request) {
+                      answer_parsed(context, whole, responder, std::move(request),
+                                    count_of<api::input_tokens_answer>, "input");
+                    });
 }
 
 }  // namespace skein::endpoints

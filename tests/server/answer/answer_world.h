@@ -164,21 +164,22 @@ class AnswerWorld {
   // Loads the model, so that the next answers find it.
   void load() { EXPECT_TRUE(models->acquire("tiny").ok()); }
 
-  std::shared_ptr<AnswerJob> job(const api::AnswerOptions& wanted,
-                                 std::unique_ptr<AnswerSink> sink) {
+  std::shared_ptr<AnswerJob> job(const api::AnswerOptions& wanted, std::unique_ptr<AnswerSink> sink,
+                                 const api::AnswerKind& kind = api::AnswerKind::kCompletion) {
     api::CompletionRequest request;
     request.options = wanted;
     request.prompts = {std::string("Say")};
     Call call{
         .route = match_route("POST", "/v1/completions").route, .id = {}, .principal = principal};
     call.request.request_id = "r-1";
-    return std::make_shared<AnswerJob>(*context, std::move(call), api::AnswerKind::kCompletion,
-                                       std::move(request), std::move(sink));
+    return std::make_shared<AnswerJob>(*context, std::move(call), kind, std::move(request),
+                                       std::move(sink));
   }
   // Begins an answer and waits for its end.
-  std::shared_ptr<Told> ask(const api::AnswerOptions& wanted) {
+  std::shared_ptr<Told> ask(const api::AnswerOptions& wanted,
+                            const api::AnswerKind& kind = api::AnswerKind::kCompletion) {
     auto told = std::make_shared<Told>();
-    job(wanted, std::make_unique<FakeSink>(told))->begin();
+    job(wanted, std::make_unique<FakeSink>(told), kind)->begin();
     told->end.acquire();
     return told;
   }

@@ -1,0 +1,34 @@
+// What a request of /v1/responses continues, from the store.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/api/errors.h"
+#include "server/context.h"
+
+namespace skein {
+
+struct Recalled {
+  std::vector<ConversationTurn> turns;  // the oldest first
+  std::shared_ptr<void> memory;         // of the account, for what is made of them
+
+  // Inputs and outputs, as ResponsesTerms::before has them.
+  std::vector<std::string> lists() &&;
+};
+
+// The conversation that a response ends. `account`: who pays for its memory. `field`: of the
+// request that names the response, for errors; empty: its path does. `done` is called on the
+// store's thread.
+void recall(ServerContext& context, const std::string& id, const Scope& scope,
+            const std::string& account, const std::string& field,
+            std::function<void(api::Parsed<Recalled>)> done);
+
+inline constexpr const char* kPreviousResponse = "previous_response_id";
+
+// Whether the server keeps responses at all.
+bool keeps_responses(const ServerContext& context);
+
+}  // namespace skein
