@@ -191,10 +191,11 @@ class AgentTest(unittest.TestCase):
         self.assertTrue(patch["output"][0]["input"].startswith("*** Begin Patch\n"), patch["output"])
 
     def test_refusals_name_what_they_refuse(self):
-        for fields, param in (({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"),
-                              ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type")):
+        for fields, status, param in (({"previous_response_id": "resp_1"}, 404, "previous_response_id"),
+                                      ({"background": True}, 400, "background"),
+                                      ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "input[0].type")):
             answer = self.server.post(RESPONSES, agents.codex(**fields))
-            self.assertEqual((answer.status, answer.json()["error"]["param"]), (400, param))
+            self.assertEqual((answer.status, answer.json()["error"]["param"]), (status, param))
         answer = self.server.post(MESSAGES, agents.claude_code(tools=0) | {
             "tools": [{"type": "web_search_20250305", "name": "web_search"}]})
         self.assertEqual(answer.status, 400)
