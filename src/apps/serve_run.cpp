@@ -271,9 +271,11 @@ void ServeRun::serve() {
   }
 }
 
-// A service manager that hears nothing starts the server again, which is what a hung step needs.
+// A service manager that hears nothing starts the server again, which is what a hung step needs,
+// and a device that this process does not get back.
 void ServeRun::stay_alive() const {
   for (const ModelStatus& model : manager_->models()) {
+    if (model.device && model.device->is_lost()) return;
     if (model.served && model.served->snapshot().state == EngineState::kHung) return;
   }
   notifier_.alive();

@@ -39,12 +39,19 @@ bool stays(cudaError_t error) {
     case cudaErrorContextIsDestroyed:
     case cudaErrorDeviceUninitialized:
     case cudaErrorDevicesUnavailable:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorExternalDevice:
     case cudaErrorNoDevice:
     case cudaErrorUnknown:
       return true;
     default:
-      return false;
+      break;
   }
+  // Toolkits before 13 have no names for these: an error that was contained to this process, and
+  // memory of tensor cores that leaked.
+  constexpr int kContained = 226, kTensorMemoryLeak = 721;
+  return error == kContained || error == kTensorMemoryLeak;
 }
 
 void check(cudaError_t error, const char* what) {
