@@ -20,7 +20,7 @@ struct ServeEvent {
   enum class Kind : uint8_t { kStop, kReload, kLoaded };
   Kind kind;
   size_t model = 0;  // of kLoaded: which of those that load at the start
-  Status status;     // of kLoaded
+  Status status;     // of kLoaded; of kStop, why it has to: not ok is an error
 };
 
 // Any thread may push.

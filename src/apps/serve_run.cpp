@@ -141,7 +141,7 @@ class ServeRun {
   void announce() const;
   void begin_loading();
   std::optional<CommandResult> load();
-  void serve();
+  Status serve();
   void reload();
   void stay_alive() const;
   CommandResult stop(CommandResult result);
@@ -171,6 +171,10 @@ Status ServeRun::start() {
   if (manager.memory_bytes == 0) manager.memory_bytes = backend->available();
   manager.before_load = [this](const ModelConfig& config) { return before_load(config); };
   manager.after_load = [this](const ModelConfig& config) { server_->end_load(config); };
+  // There is nothing left to serve with; a service manager starts the next process.
+  manager.on_device_gone = [this](const Status& why) {
+    events_.push({ServeEvent::Kind::kStop, 0, why});
+  };
   manager_ = std::make_unique<SchedulerManager>(manager, model_loader(), clock_);
   for (const ModelConfig& config : files_.known) SKEIN_TRY(manager_->add(config));
   SKEIN_TRY(start_server());
@@ -239,7 +243,7 @@ std::optional<CommandResult> ServeRun::load() {
     const std::optional<ServeEvent> event = events_.pop(kRedraw);
     if (!event) continue;
     progress.clear();
-    if (event->kind == ServeEvent::Kind::kStop) return stop({});
+    if (event->kind == ServeEvent::Kind::kStop) return stop(event->status);
     if (event->kind == ServeEvent::Kind::kReload) {
       reload();
       continue;
@@ -255,14 +259,15 @@ std::optional<CommandResult> ServeRun::load() {
   return std::nullopt;
 }
 
-void ServeRun::serve() {
+// Why it has to end; ok: because it was told to.
+Status ServeRun::serve() {
   const milliseconds patience = notifier_.watchdog_interval().value_or(kForEver);
   while (true) {
     const std::optional<ServeEvent> event = events_.pop(patience);
     if (!event) {
       stay_alive();
     } else if (event->kind == ServeEvent::Kind::kStop) {
-      return;
+      return event->status;
     } else if (event->kind == ServeEvent::Kind::kReload) {
       notifier_.reloading();
       reload();
@@ -271,11 +276,9 @@ void ServeRun::serve() {
   }
 }
 
-// A service manager that hears nothing starts the server again, which is what a hung step needs,
-// and a device that this process does not get back.
+// A service manager that hears nothing starts the server again, which is what a hung step needs.
 void ServeRun::stay_alive() const {
   for (const ModelStatus& model : manager_->models()) {
-    if (model.device && model.device->is_lost()) return;
     if (model.served && model.served->snapshot().state == EngineState::kHung) return;
   }
   notifier_.alive();
@@ -331,8 +334,7 @@ CommandResult ServeRun::run() {
   notifier_.ready();
   log_info("ready: {} models loaded, {} more in the folder", files_.first.size(),
            files_.known.size() - files_.first.size());
-  serve();
-  return stop({});
+  return stop(serve());
 }
 
 }  // namespace

@@ -38,6 +38,13 @@ class LosableDevice final : public ComputeDevice {
   }
 
   static constexpr uint64_t kTotal = uint64_t{8} << 30;
+  // Held by whoever has something there that a backend made.
+  static std::shared_ptr<void> hold(const std::shared_ptr<LosableDevice>& device) {
+    ++device->holders_;
+    return {nullptr, [device](void*) { --device->holders_; }};
+  }
+  uint64_t users() const { return backends + holders_; }
+
   std::atomic<uint64_t> backends{0};
   std::atomic<uint64_t> tables_bytes{0};  // that a table takes
   std::atomic<bool> comes_back{true};
@@ -47,6 +54,7 @@ class LosableDevice final : public ComputeDevice {
   std::atomic<bool> lost_{false};
   std::atomic<uint64_t> times_{0};
   std::atomic<int64_t> passes_left_{-1};
+  std::atomic<uint64_t> holders_{0};
 };
 
 class LosableBackend final : public Backend {
@@ -62,7 +70,7 @@ class LosableBackend final : public Backend {
     return [device](const BackendOptions& options,
                     ComputePool& pool) -> Result<std::unique_ptr<Backend>> {
       if (device->is_lost()) {
-        if (device->backends > 0) return unavailable("{} are still there", device->backends.load());
+        if (device->users() > 0) return unavailable("{} are still there", device->users());
         if (!device->comes_back) return unavailable("the device stays away");
         device->find();
       }

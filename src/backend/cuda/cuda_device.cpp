@@ -83,19 +83,33 @@ Status DeviceContext::renew(std::unique_lock<std::mutex>& lock) {
     return unavailable("CUDA: device {} was lost, and {} backends still have memory there", number_,
                        backends_);
   }
+  // What the driver still has to clear away takes it a while.
+  constexpr int kTries = 16;
+  constexpr std::chrono::milliseconds kBetween{250};
+  auto error = cudaErrorUnknown;
+  for (int i = 0; lost_ && i < kTries; ++i) {
+    if (i > 0) left_.wait_for(lock, kBetween, [this] { return !lost_; });
+    error = static_cast<cudaError_t>(make_context());
+    if (error != cudaSuccess) continue;
+    lost_ = false;
+    log_warning("CUDA: device {} was lost and is there again", number_);
+  }
+  if (!lost_) return ok_status();
+  return unavailable(
+      "CUDA: device {} was lost and does not come back to this process ({}); it has to be started "
+      "anew",
+      number_, cudaGetErrorString(error));
+}
+
+int DeviceContext::make_context() const {
   static_cast<void>(cudaSetDevice(number_));
   static_cast<void>(cudaDeviceReset());  // both say again what went wrong
   static_cast<void>(cudaGetLastError());
   cudaError_t error = cudaSetDevice(number_);
-  if (error == cudaSuccess) error = cudaFree(nullptr);  // makes a context
+  if (error == cudaSuccess) error = cudaFree(nullptr);  // makes one
   if (error == cudaSuccess) error = cudaDeviceSynchronize();
-  if (error != cudaSuccess) {
-    return unavailable("CUDA: device {} was lost and does not come back to this process: {}",
-                       number_, cudaGetErrorString(error));
-  }
-  lost_ = false;
-  log_warning("CUDA: device {} was lost and is there again", number_);
-  return ok_status();
+  static_cast<void>(cudaGetLastError());
+  return error;
 }
 
 void DeviceContext::leave() {

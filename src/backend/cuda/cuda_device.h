@@ -2,7 +2,9 @@
 //
 // A kernel that faults, or memory that does, takes the process's whole context on the device with
 // it: every backend there, whichever of them asked for it. Nothing of the context can be used
-// again, and only when all who were in it are gone can the process have another one.
+// again. When all who were in it are gone the process asks for another one. Whether it gets one is
+// the driver's decision: after a fault on an H200 that of CUDA 13.0 said no, and the device was
+// there for the next process alone.
 #pragma once
 
 #include <atomic>
@@ -38,6 +40,7 @@ class DeviceContext final : public ComputeDevice {
 
  private:
   Status renew(std::unique_lock<std::mutex>& lock);
+  int make_context() const;  // a cudaError_t
 
   const int number_;
   const std::string id_, name_;

@@ -268,29 +268,37 @@ void SchedulerManager::recover() {
       }
     }
   }
+  Status gone;
   std::vector<Status> left;
   for (const auto& [entry, served] : lost) left.push_back(served->leave_device());
   for (size_t i = 0; i < lost.size(); ++i) {
     auto& [entry, served] = lost[i];
     const TimeUs started = clock_.now();
-    const Status back = left[i].ok() ? served->return_to_device() : left[i];
+    Status back = left[i];
+    if (back.ok() && !gone.ok() && served->device_is_lost()) back = gone;  // it has just been tried
+    if (back.ok()) back = served->return_to_device();
     if (back.ok()) {
       log_info("model {} loaded anew in {} ms", served->id(), (clock_.now() - started) / kUsPerMs);
     } else {
       log_error("model {} is gone with its device: {}", served->id(), back.message());
-      served->give_up(back);
-      served.reset();
-      drop(*entry, back);
+      drop(*entry, std::move(served), back);
+      gone = back;
     }
   }
+  if (!gone.ok() && options_.on_device_gone) options_.on_device_gone(gone);
 }
 
-// What can be used no more; who asks for it again has it loaded again.
-void SchedulerManager::drop(Entry& entry, const Status& why) {
+// What can be used no more. Whoever is told, and asks again, has it loaded again.
+void SchedulerManager::drop(Entry& entry, std::shared_ptr<ServedModel> served, const Status& why) {
   std::unique_lock lock(mutex_);
   entry.failure = why;
   ++stats_.failed_loads;
-  if (entry.state == ModelState::kReady) (void)unload_locked(entry, lock);
+  if (entry.served) entry.state = ModelState::kUnloading;
+  lock.unlock();
+  served->give_up(why);
+  served.reset();
+  lock.lock();
+  if (entry.served) (void)unload_locked(entry, lock);
 }
 
 Status SchedulerManager::unload(const std::string& id) {

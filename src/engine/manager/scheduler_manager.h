@@ -101,6 +101,9 @@ class SchedulerManager {
     // On the loading thread, around every load; what the first refuses is not loaded. May be empty.
     std::function<Status(const ModelConfig&)> before_load = {};
     std::function<void(const ModelConfig&)> after_load = {};
+    // On the loading thread: a device was lost, and models on it could not be loaded anew. May be
+    // empty.
+    std::function<void(const Status& why)> on_device_gone = {};
   };
 
   // `clock` must outlive the manager. Leases must be gone when it is destroyed.
@@ -153,7 +156,7 @@ class SchedulerManager {
   Result<uint64_t> make_room(const Entry& newcomer, uint64_t bytes);
   bool unload_locked(Entry& entry, std::unique_lock<std::mutex>& lock);
   void recover();
-  void drop(Entry& entry, const Status& why);
+  void drop(Entry& entry, std::shared_ptr<ServedModel> served, const Status& why);
   uint64_t used_bytes() const;
   uint32_t loaded_models() const;
 

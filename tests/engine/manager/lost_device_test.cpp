@@ -1,13 +1,14 @@
 // A device is lost under real models: what has sent nothing runs on with its very tokens, the rest
 // ends with the reason, and every model on the device is loaded anew.
 #include <chrono>
+#include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <thread>
 
+#include "engine/deep_runner.h"
 #include "engine/losable_device.h"
 #include "engine/manager_fixture.h"
-#include "engine/two_deep_runner.h"
 
 namespace skein {
 namespace {
@@ -24,12 +25,13 @@ class LostDeviceTest : public ManagerTest {
     serving_.engine.scheduler.max_batch = 1;  // so that one runs and others wait
     serving_.model.backend_maker = LosableBackend::maker(device_);
   }
-  void set_depth(int depth) {
-    if (depth == 1) return;
-    change_ = [](ServedModelParts& parts) {
-      parts.make_runner = [real = parts.make_runner]() -> Result<std::unique_ptr<StepRunner>> {
+  void set_depth(uint32_t depth) {
+    change_ = [depth, device = device_](ServedModelParts& parts) {
+      parts.make_runner = [depth, device,
+                           real = parts.make_runner]() -> Result<std::unique_ptr<StepRunner>> {
         SKEIN_ASSIGN(auto runner, real());
-        return std::unique_ptr<StepRunner>(std::make_unique<TwoDeepRunner>(std::move(runner)));
+        return std::unique_ptr<StepRunner>(
+            std::make_unique<DeepRunner>(std::move(runner), depth, LosableDevice::hold(device)));
       };
     };
   }
@@ -69,7 +71,7 @@ class LostDeviceTest : public ManagerTest {
 };
 
 // By how many steps are under way at a time.
-class LostDevice : public LostDeviceTest, public ::testing::WithParamInterface<int> {};
+class LostDevice : public LostDeviceTest, public ::testing::WithParamInterface<uint32_t> {};
 
 TEST_P(LostDevice, SilentRequestsRunOnAndTheModelsAreLoadedAnew) {
   set_depth(GetParam());
@@ -125,7 +127,9 @@ TEST_P(LostDevice, TheRestEndsWithTheReason) {
 
 TEST_P(LostDevice, ThatStaysAwayEndsWhatWaitedAndIsAskedForAgain) {
   set_depth(GetParam());
-  start();
+  std::promise<std::string> gone;
+  start({.memory_bytes = uint64_t{4} << 30,
+         .on_device_gone = [&](const Status& why) { gone.set_value(why.message()); }});
   ModelLease lease = manager_->acquire("a").value();
   const std::vector<TokenId> tokens = expected(lease);
   device_->comes_back = false;
@@ -135,10 +139,11 @@ TEST_P(LostDevice, ThatStaysAwayEndsWhatWaitedAndIsAskedForAgain) {
   const Answer answer = read(waits);
   EXPECT_EQ(answer.end.reason, FinishReason::kError);
   EXPECT_THAT(answer.end.status.message(), HasSubstr("stays away"));
-  EXPECT_EQ(device_->backends, 0U);
+  EXPECT_EQ(device_->users(), 0U);
   const auto refused = lease->submit(silent(), {});
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.message(), HasSubstr("stays away"));
+  EXPECT_THAT(gone.get_future().get(), HasSubstr("stays away"));
   const auto not_there = manager_->acquire("a");
   ASSERT_FALSE(not_there.ok());
   EXPECT_THAT(not_there.message(), HasSubstr("stays away"));
@@ -160,7 +165,7 @@ TEST_P(LostDevice, WhoGivesUpMeanwhileIsNotServed) {
   EXPECT_EQ(read(talks).end.reason, FinishReason::kError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Depth, LostDevice, ::testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Depth, LostDevice, ::testing::Values(1U, 2U));
 
 TEST_F(LostDeviceTest, WithoutBatchingTheOneThatRunsGoesOnToo) {
   serving_.enable_batching = false;

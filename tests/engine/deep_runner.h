@@ -1,5 +1,5 @@
-// A real runner behind which a second step can be started, as behind a device's: what that one
-// takes from the step before is filled in when its turn comes.
+// A real runner behind whose steps others can be started, as behind a device's: what one takes from
+// the step before is filled in when its turn comes.
 #pragma once
 
 #include <deque>
@@ -12,11 +12,13 @@
 
 namespace skein {
 
-class TwoDeepRunner final : public StepRunner {
+class DeepRunner final : public StepRunner {
  public:
-  explicit TwoDeepRunner(std::unique_ptr<StepRunner> real) : real_(std::move(real)) {}
+  // `held` goes with it.
+  DeepRunner(std::unique_ptr<StepRunner> real, uint32_t depth, std::shared_ptr<void> held)
+      : real_(std::move(real)), depth_(depth), held_(std::move(held)) {}
 
-  uint32_t depth() const override { return 2; }
+  uint32_t depth() const override { return depth_; }
   void start(std::span<const Segment> segments,
              std::span<const RequestSampler* const> samplers) override {
     started_.push_back({segments, samplers});
@@ -44,6 +46,8 @@ class TwoDeepRunner final : public StepRunner {
     std::span<const RequestSampler* const> samplers;
   };
   std::unique_ptr<StepRunner> real_;
+  const uint32_t depth_;
+  const std::shared_ptr<void> held_;
   std::deque<Started> started_;
   std::map<uint64_t, TokenId> latest_;  // by request
 };
