@@ -15,7 +15,8 @@ model=$kept/cache/skein/models/SmolLM2-135M-Instruct.Q4_1.gguf # where tests loo
 pack() {
   rm -rf "$out"
   mkdir -p "$out/lib" && tar -C build/goldens -cJf "$out/goldens.tar.xz" . || exit 1
-  for binary in build/skein build/release/microbench/skein_device_ops build/release/tests/engine/skein_invariance ${tests//tests\//build/release/tests/}; do
+  for binary in build/skein build/release/microbench/skein_device_ops build/release/tests/engine/skein_invariance \
+    build/release/tests/apps/libskein_lose_device.so ${tests//tests\//build/release/tests/}; do
     [ -x "$binary" ] || { echo "gpu_check: $binary is not built, left out" >&2; continue; }
     cp "$binary" "$out" && strip "$out/${binary##*/}"
     ldd "$binary" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libpthread|libdl|librt)\.so' | xargs -r cp -n -L -t "$out/lib"
@@ -161,7 +162,8 @@ run() {
   fi
   if wanted invariance && [ -x "$out/skein_invariance" ]; then timeout 200 "$out/skein_invariance" 2>&1 | tail -6; [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1; fi
   if wanted serve && [ -x "$out/skein" ]; then # the server in its sandbox
-    SKEIN_TEST_BINARY=$out/skein timeout 120 python3 -B tests/apps/serve_device_test.py 2>&1 | tail -6
+    SKEIN_TEST_BINARY=$out/skein SKEIN_TEST_LOSER=$PWD/$out/libskein_lose_device.so timeout 150 \
+      python3 -B tests/apps/serve_device_test.py 2>&1 | tail -12
     [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
   fi
   if wanted ops && [ -x "$out/skein_device_ops" ]; then timeout 120 "$out/skein_device_ops" cuda ops 2>&1 | tee "$out/device_ops.log" || failed=1; fi

@@ -1,4 +1,5 @@
 """`skein serve --device`: what computes, what the log says of it, and what is refused."""
+import os
 import pathlib
 import tempfile
 import unittest
@@ -7,6 +8,7 @@ import serving
 from serving import Server
 
 HAS_GPU = pathlib.Path("/dev/nvidiactl").exists()
+LOSER = os.environ.get("SKEIN_TEST_LOSER")  # what tests/apps/lose_device.cpp became
 
 
 class DeviceTest(unittest.TestCase):
@@ -62,6 +64,30 @@ class DeviceTest(unittest.TestCase):
         self.assertEqual(inside, self.answer("--device", "cuda", "--no-sandbox")[0])
         in_float32 = self.answer("--device", "cuda", "--sandbox", "--precision", "f32")[0]
         self.assertEqual(in_float32, self.answer("--device", "cpu", "--precision", "f32")[0])
+
+    @unittest.skipUnless(HAS_GPU and LOSER, "no NVIDIA device, or nothing to lose it with")
+    def test_a_device_that_is_lost_comes_back_or_ends_the_server(self):
+        lose = self.folder / "lose"
+        long = serving.tiny_model(self.folder, name="long", context=16384)
+        options = ("--device", "cuda", "--no-sandbox", "--batch-max-batch-size", "1")
+        with Server(*options, models=(long,), env={"LD_PRELOAD": LOSER, "LOSE_DEVICE_WHEN": str(lose)}) as server:
+            self.assertEqual(server.gauge("skein:device_up"), 1)
+            self.assertGreater(server.gauge("skein:device_memory_bytes"), 1e9)
+            talks = server.stream(model="long", max_tokens=16000).read(until_first=True)
+            lose.touch()
+            talks.read()
+            self.assertIsNotNone(talks.error, server.messages())
+            server.settle(lambda: server.process.poll() is not None or "loaded anew" in server.messages(), 30)
+            self.assertRegex(server.messages(), "the engine cannot go on: CUDA: ")
+            if server.process.poll() is None:
+                self.assertEqual(server.complete(model="long", max_tokens=4).status, 200)
+                self.assertEqual(server.gauge("skein:device_lost_total"), 1)
+            else:
+                self.assertEqual(server.process.returncode, 1, server.messages())
+                self.assertIn("does not come back to this process", server.messages())
+            print("the server", "went on" if server.process.poll() is None else "ended, for the next one")
+        with Server(*options, models=(long,)) as server:  # the next process has it
+            self.assertEqual(server.complete(model="long", max_tokens=4).status, 200)
 
 
 if __name__ == "__main__":
