@@ -1,15 +1,11 @@
 #include "server/answer/answer_job.h"
 
 #include <algorithm>
-#include <ctime>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "base/log.h"
-#include "base/patience.h"
 #include "base/rng.h"
-#include "server/answer/job_parts.h"
 #include "server/api/form_fields.h"
 #include "server/store/random.h"
 
@@ -20,32 +16,20 @@ api::AnswerOptions take_options(AnswerRequest& request) {
   return std::visit([](auto& of_kind) { return std::move(of_kind.options); }, request);
 }
 
-FinishedRequest describe(const Call& call, const std::string& id, bool stream) {
-  FinishedRequest about = describe_call(call, id);
-  about.streamed = stream;
-  return about;
+bool streams(const AnswerRequest& request) {
+  return std::visit([](const auto& of_kind) { return of_kind.options.stream; }, request);
 }
 
 }  // namespace
 
 AnswerJob::AnswerJob(ServerContext& context, Call call, const api::AnswerKind& kind,
                      AnswerRequest request, std::unique_ptr<AnswerSink> sink)
-    : context_(context),
-      call_(std::move(call)),
+    : Job(context, std::move(call), kind.id_prefix, sink->is_background(),
+          {.streamed = streams(request)}),
       kind_(kind),
-      is_background_(sink->is_background()),
       wanted_(take_options(request)),
       request_(std::move(request)),
-      memory_(std::move(call_.request.memory)),
-      identity_{std::string(kind.id_prefix) + random_hex(16),
-                static_cast<int64_t>(std::time(nullptr)),
-                {}},
-      arrived_us_(context.clock.now()),
-      account_({context.clock, context.limiter, context.metrics, context.store.usage(),
-                context.settings.log_request},
-               call_.principal, describe(call_, identity_.id, wanted_.stream)),
       output_(std::move(sink), kind, wanted_.stream, context.memory, call_.principal->key_id) {
-  call_.request = {};
   if (wanted_.seed) {
     seed_ = *wanted_.seed;
   } else {
@@ -53,85 +37,36 @@ AnswerJob::AnswerJob(ServerContext& context, Call call, const api::AnswerKind& k
   }
 }
 
-void AnswerJob::begin() try {
-  api::Parsed<std::string> model = model_for(context_, *call_.principal, wanted_.model);
-  if (!model.ok()) return fail(model.error());
-  identity_.model = std::move(*model);
-  account_.set_model(identity_.model);
-  // The sink outlives its callbacks, and this must not outlive itself through them.
-  output_.open(
-      context_.settings.keepalive_interval,
-      [self = weak_from_this()] {
-        if (auto job = self.lock()) job->cancel();
-      },
-      [self = weak_from_this()] {
-        if (auto job = self.lock()) job->context_.delivery.post(job);
-      });
-  context_.live.add(identity_.id, call_.principal->key_id, weak_from_this());
-  const auto here = std::this_thread::get_id();
-  context_.models.acquire(identity_.model,
-                          [self = shared_from_this(), here](Result<ModelLease> lease) {
-                            self->on_model(std::move(lease), std::this_thread::get_id() == here);
-                          });
-} catch (const std::exception& error) {  // memory is short
-  log_error("{}: {}", identity_.id, error.what());
-  give_up();
+void AnswerJob::open(std::function<void()> hung_up) {
+  output_.open(context_.settings.keepalive_interval, std::move(hung_up),
+               [self = weak_from_this(), &delivery = context_.delivery] {
+                 if (auto job = self.lock()) delivery.post(std::move(job));
+               });
 }
 
-void AnswerJob::on_model(Result<ModelLease> lease, bool at_once) try {
-  if (!lease.ok()) {
-    account_.reject(Rejection::kUnavailable);
-    return fail(api::model_load_failed(identity_.model, lease.status()));
-  }
-  auto held = std::make_shared<ModelLease>(std::move(*lease));
-  if (at_once && !is_background_) return submit(held);
-  // The threads that load models and that run batches have other work: text goes elsewhere.
-  const auto drop = [self = shared_from_this()] { self->fail(self->context_.no_worker()); };
-  const auto run = [self = shared_from_this(), held] { self->submit(held); };
-  if (!context_.workers.post(call_.priority, run, drop)) drop();
-} catch (const std::exception& error) {  // memory is short
-  log_error("{}: {}", identity_.id, error.what());
-  give_up();
-}
-
-void AnswerJob::submit(const std::shared_ptr<ModelLease>& lease) try {
-  bool cancelled = false;
-  {
-    const std::lock_guard lock(mutex_);
-    lease_ = std::move(*lease);
-    cancelled = cancelled_;
-  }
-  if (cancelled) return fail(cancelled_error());
+std::optional<api::Error> AnswerJob::start() {
   const ServedModel& served = **lease_;
   auto prompts = make_prompts(context_, served, request_, kind_.prompt_field);
-  if (!prompts.ok()) return fail(prompts.error());
-  if (const auto error = take_shape(prompts->front())) return fail(*error);
-  wanted_choices_ = static_cast<uint32_t>(prompts->size() * wanted_.n);
-  if (const auto error = check(*prompts)) return fail(*error);
+  if (!prompts.ok()) return prompts.error();
+  if (auto error = take_shape(prompts->front())) return error;
+  at_once_ = static_cast<uint32_t>(prompts->size() * wanted_.n);
+  if (auto error = check(*prompts)) return error;
   output_.set_writer(kind_.make_writer(
       {.identity = identity_,
        .wanted = wanted_,
        .tokenizer = served.model().tokenizer()->tokenizer,
-       .choices = wanted_choices_,
+       .choices = at_once_,
        .prompt_ids = prompts->front().ids,
        .sampling = wanted_.sampling_params(served.model().sampling_defaults(), seed_)}));
-  if (const Status status = submit_choices(*prompts); !status.ok()) {
-    return fail(submit_error(status));
-  }
+  if (const Status status = submit_choices(*prompts); !status.ok()) return engine_error(status);
   request_ = {};
   memory_.reset();
-  submitted_ = true;
-  context_.delivery.post(shared_from_this());
-} catch (const std::exception& error) {  // memory is short
-  log_error("{}: {}", identity_.id, error.what());
-  give_up();
+  return std::nullopt;
 }
 
 // Compiles what the answer must look like, and says what of it cannot be enforced.
 std::optional<api::Error> AnswerJob::take_shape(const PromptTokens& prompt) {
-  if (wanted_.timeout_us && context_.clock.now() - arrived_us_ >= *wanted_.timeout_us) {
-    return api::deadline_exceeded();
-  }
+  if (is_late()) return api::deadline_exceeded();
   auto shape = make_shape(**lease_, request_, wanted_, prompt, tenant());
   if (!shape.ok()) return shape.error();
   const std::lock_guard lock(mutex_);
@@ -160,7 +95,7 @@ std::optional<api::Error> AnswerJob::check(const std::vector<PromptTokens>& prom
     error.param = kind_.prompt_field;
     return error;
   }
-  return account_.reserve(prompt_tokens, wanted_choices_, wanted_.max_tokens);
+  return account_.reserve(prompt_tokens, at_once_, wanted_.max_tokens);
 }
 
 Status AnswerJob::submit_choices(const std::vector<PromptTokens>& prompts) {
@@ -168,14 +103,12 @@ Status AnswerJob::submit_choices(const std::vector<PromptTokens>& prompts) {
   const SamplingParams sampling =
       wanted_.sampling_params(served.model().sampling_defaults(), seed_);
   const std::optional<uint32_t> share = account_.answer_tokens();
-  for (uint32_t index = 0; index < wanted_choices_; ++index) {
+  for (uint32_t index = 0; index < at_once_; ++index) {
     const PromptTokens& prompt = prompts[index / wanted_.n];
     const bool on_account = share && prompt.ids.size() + *share < served.max_request_tokens();
-    SKEIN_ASSIGN(
-        auto completion,
-        Completion::start(served, request_of(prompt, index, sampling, on_account),
-                          reading(shape_, wanted_, prompt, mix64(seed_ ^ index)),
-                          [self = shared_from_this()] { self->context_.delivery.post(self); }));
+    SKEIN_ASSIGN(auto completion,
+                 Completion::start(served, request_of(prompt, index, sampling, on_account),
+                                   reading(shape_, wanted_, prompt, mix64(seed_ ^ index)), news()));
     const std::lock_guard lock(mutex_);
     Choice& choice = choices_.emplace_back();
     choice.completion = std::move(completion);
@@ -191,28 +124,16 @@ Status AnswerJob::submit_choices(const std::vector<PromptTokens>& prompts) {
 
 GenerationRequest AnswerJob::request_of(const PromptTokens& prompt, uint32_t index,
                                         const SamplingParams& sampling, bool on_account) const {
-  GenerationRequest request;
-  request.prompt = prompt.ids;
+  GenerationRequest request = engine_request(prompt.ids);
   request.sampling = sampling;
   request.sampling.choice = index;
   request.max_tokens = on_account ? account_.answer_tokens() : wanted_.max_tokens;
-  request.priority = call_.priority;
-  if (!context_.settings.share_prefixes) request.salt = call_.principal->salt;
-  request.tenant = tenant();
-  request.background = is_background_;
   request.sibling = index;
-  request.siblings = wanted_choices_;
-  if (wanted_.timeout_us) {
-    request.timeout_us = *wanted_.timeout_us - (context_.clock.now() - arrived_us_);
-  }
+  request.siblings = at_once_;
   request.form = shape_.form;
   request.thought_budget = shape_.thought_budget;
   request.reports_progress = wanted_.return_progress && wanted_.stream;
   return request;
-}
-
-uint64_t AnswerJob::tenant() const {
-  return tenant_of(*call_.principal, is_background_);
 }
 
 void AnswerJob::advance() {
@@ -270,7 +191,7 @@ void AnswerJob::write_part(const Choice& choice, const Part& part) {
 
 // False when it did not end well, and with it the whole answer.
 bool AnswerJob::finish_choice(Choice& choice, const AnswerEnd& end) {
-  if (const auto error = failure(end.how)) return fail(*error), false;
+  if (const auto error = choice_failure(end.how)) return fail(*error), false;
   choice.has_finished = true;
   choice.reason = end.how.reason;
   --unfinished_;
@@ -283,22 +204,16 @@ bool AnswerJob::finish_choice(Choice& choice, const AnswerEnd& end) {
 }
 
 // Why a choice did not end well; nothing when it did.
-std::optional<api::Error> AnswerJob::failure(const GenerationEnd& end) {
-  if (auto early = early_end(end.reason)) return early;
-  if (end.reason != FinishReason::kError) return std::nullopt;
-  if (shape_.form && end.status.code() == Code::kInvalidArgument) {
-    return api::constraint_conflict(shape_.form_field);
+std::optional<api::Error> AnswerJob::choice_failure(const GenerationEnd& end) {
+  if (shape_.form && end.reason == FinishReason::kError) {
+    if (end.status.code() == Code::kInvalidArgument) {
+      return api::constraint_conflict(shape_.form_field);
+    }
+    if (end.status.code() == Code::kOutOfRange) {
+      return api::form_too_complex(shape_.form_field, end.status.message());
+    }
   }
-  if (shape_.form && end.status.code() == Code::kOutOfRange) {
-    return api::form_too_complex(shape_.form_field, end.status.message());
-  }
-  log_error("{} failed: {}", identity_.id, end.status.message());
-  return submit_error(end.status);
-}
-
-// Tells the client why the engine refused the request, or failed.
-api::Error AnswerJob::submit_error(const Status& status) {
-  return engine_error(context_, **lease_, account_, tenant(), wanted_choices_, status);
+  return failure(end);
 }
 
 // False: the store has the answer, and the delivery comes again when it has said what became of it.
@@ -311,7 +226,7 @@ bool AnswerJob::keep() {
   context_.store.responses().add(
       {identity_.id, call_.principal->key_id, wanted_.kept->previous, wanted_.kept->input,
        std::move(answer.output), std::move(answer.head), std::move(answer.tail)},
-      [self = shared_from_this()](const Status& status) { self->on_kept(status); });
+      [self = shared_from_this(), this](const Status& status) { on_kept(status); });
   return store_has_answered_;
 }
 
@@ -335,48 +250,26 @@ void AnswerJob::complete() {
   close(200);
 }
 
-// The end of the whole answer, badly: a plain error while nothing has left, else a last frame.
-void AnswerJob::fail(const api::Error& error) {
-  if (closed_) return;
-  cancel();
-  FinishReason reason = FinishReason::kError;
-  if (error.status == 408) reason = FinishReason::kTimedOut;
-  if (error.status == 499) reason = FinishReason::kClient;
-  account_.settle(reason);
-  const bool in_stream = output_.fail(identity_.id, error);
-  close(in_stream ? 200 : error.status);
+bool AnswerJob::send_error(const api::Error& error) {
+  return output_.fail(identity_.id, error);
 }
 
-void AnswerJob::give_up() noexcept {
-  const PatientScope patient;  // a line of a batch waits for its end
-  try {
-    fail(api::overloaded(1));
-  } catch (const std::exception&) {
-    output_.abandon();  // not even that can be said
-    try {
-      close(500);
-    } catch (const std::exception&) {  // everything was released, and could not be logged
-    }
-  }
-}
-
-void AnswerJob::close(int status) {
-  if (std::exchange(closed_, true)) return;
-  context_.live.remove(identity_.id);
+void AnswerJob::release() {
   output_.release();
-  memory_.reset();
-  {
-    const std::lock_guard lock(mutex_);
-    choices_.clear();  // and with them the streams that hold this
-    lease_.reset();
-  }
-  account_.log(status);
+  const std::lock_guard lock(mutex_);
+  choices_.clear();
 }
 
-void AnswerJob::cancel() {
-  const std::lock_guard lock(mutex_);
-  cancelled_ = true;
+void AnswerJob::cancel_running() {
   for (Choice& choice : choices_) choice.completion->cancel();
+}
+
+void AnswerJob::describe(RequestExplanation& explanation, std::vector<Running>& running) const {
+  explanation.seed = seed_;
+  if (shape_.form) explanation.relaxed = shape_.form->relaxed;
+  explanation.has_form = shape_.form != nullptr;
+  explanation.call_format = shape_.call_format;
+  for (const Choice& choice : choices_) running.push_back({choice.index, choice.completion->id()});
 }
 
 }  // namespace skein

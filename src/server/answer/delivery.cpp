@@ -111,8 +111,9 @@ bool AnswerOutput::flush_many() {
 api::Error AnswerOutput::memory_error() const {
   const uint64_t limit = budget_.account_limit_bytes();
   // An answer that alone comes near the limit will not fit later either.
-  return memory_.bytes() > limit / 2 ? api::answer_too_large(memory_.bytes(), limit)
-                                     : api::overloaded(1);
+  return memory_.bytes() > limit / 2
+             ? api::answer_too_large(api::TooLarge::kAnswer, memory_.bytes(), limit)
+             : api::overloaded(1);
 }
 
 void AnswerOutput::complete(const std::string& id) {

@@ -215,13 +215,16 @@ Error engine_hung(uint64_t retry_after_s) {
           .retry_after_s = retry_after_s};
 }
 
-Error answer_too_large(uint64_t bytes, uint64_t limit_bytes) {
-  return {
-      .status = 400,
-      .message = fmt::format("The answer holds {} bytes and is not complete; a key may hold {}. "
-                             "Ask for fewer choices, tokens or logprobs, or for a stream.",
-                             bytes, limit_bytes),
-      .code = "answer_too_large"};
+Error answer_too_large(TooLarge what, uint64_t bytes, uint64_t limit_bytes) {
+  const bool vectors = what == TooLarge::kVectors;
+  return {.status = 400,
+          .message =
+              fmt::format("{} {} bytes{}; a key may hold {}. {}",
+                          vectors ? "The vectors of this request take" : "The answer holds", bytes,
+                          vectors ? "" : " and is not complete", limit_bytes,
+                          vectors ? "Send fewer inputs, or ask for fewer dimensions or for base64."
+                                  : "Ask for fewer choices, tokens or logprobs, or for a stream."),
+          .code = "answer_too_large"};
 }
 
 Error overloaded(uint64_t retry_after_s) {

@@ -86,7 +86,9 @@ Error rate_limit_too_small(uint64_t tokens, uint64_t tokens_per_minute);
 Error rate_limit_used_up(Error::Used used);
 Error draining(uint64_t retry_after_s);
 Error engine_hung(uint64_t retry_after_s);  // a step does not come back; not the client's fault
-Error answer_too_large(uint64_t bytes, uint64_t limit_bytes);
+// More than a key may hold: of an answer as far as it has come, or of vectors that were asked for.
+enum class TooLarge : uint8_t { kAnswer, kVectors };
+Error answer_too_large(TooLarge what, uint64_t bytes, uint64_t limit_bytes);
 Error overloaded(uint64_t retry_after_s);  // no room for it in a queue or in memory
 Error storage_full();                      // 507
 // What the store could not do, in words about storage: what from_status() says of a server that is

@@ -3,16 +3,9 @@
 
 #include "server/api/answer_writer.h"
 #include "server/api/openai_words.h"
-#include "server/json.h"
 
 namespace skein::api {
 namespace {
-
-using json::append_int;
-using json::append_list;
-using json::append_member;
-using json::append_name;
-using json::append_string;
 
 // What stays the same in all chunks is written once; a token's chunk is that, the escaped text and
 // the end.

@@ -3,17 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/json.h"
-
 namespace skein::api {
 namespace {
-
-using json::append_int;
-using json::append_list;
-using json::append_member;
-using json::append_name;
-using json::append_number;
-using json::append_string;
 
 // Microseconds are as fine as these figures are.
 void append_figure(std::string& out, std::string_view name, double value) {

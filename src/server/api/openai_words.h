@@ -10,9 +10,18 @@
 #include "base/ids.h"
 #include "generate/events.h"
 #include "server/api/answer_writer.h"
+#include "server/json.h"
 #include "text/tokenizer.h"
 
 namespace skein::api {
+
+// What every line of a writer is made of.
+using json::append_int;
+using json::append_list;
+using json::append_member;
+using json::append_name;
+using json::append_number;
+using json::append_string;
 
 // `old_words`: of those who asked with functions instead of tools.
 std::string_view finish_reason(FinishReason reason, bool old_words);

@@ -156,13 +156,4 @@ std::string rerank_answer(std::string_view id, std::string_view model, const Rer
   return out.append("}");
 }
 
-Error vectors_too_large(uint64_t bytes, uint64_t limit_bytes) {
-  return {
-      .status = 400,
-      .message = fmt::format("The vectors of this request take {} bytes; a key may hold {}. Send "
-                             "fewer inputs, or ask for fewer dimensions or for base64.",
-                             bytes, limit_bytes),
-      .code = "answer_too_large"};
-}
-
 }  // namespace skein::api

@@ -57,7 +57,4 @@ std::string rerank_answer(std::string_view id, std::string_view model, const Rer
 // "usage":{"prompt_tokens":2,"total_tokens":2}, after a comma unless it is the first member.
 void append_prompt_usage(std::string& out, uint64_t prompt_tokens);
 
-// The vectors would take more memory than a key may hold.
-Error vectors_too_large(uint64_t bytes, uint64_t limit_bytes);
-
 }  // namespace skein::api

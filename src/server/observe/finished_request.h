@@ -10,11 +10,11 @@
 namespace skein {
 
 struct FinishedRequest {
-  std::string id;          // ours: chatcmpl-..., cmpl-..., msg_...
-  std::string request_id;  // X-Request-Id
-  std::string route;       // the pattern: /v1/chat/completions
-  std::string key_name;    // "anonymous" without a key
-  std::string model;
+  std::string id = {};          // ours: chatcmpl-..., cmpl-..., msg_...
+  std::string request_id = {};  // X-Request-Id
+  std::string route = {};       // the pattern: /v1/chat/completions
+  std::string key_name = {};    // "anonymous" without a key
+  std::string model = {};
   Priority priority = Priority::NORMAL;
   int64_t start_priority_milli = 0;  // effective priority when it first ran
   FinishReason reason = FinishReason::kStop;
