@@ -49,10 +49,11 @@ void AnswerParser::push_text(std::string_view bytes, std::vector<DialogEvent>& e
   hand_out(events);
 }
 
-void AnswerParser::finish(std::vector<DialogEvent>& events) {
+void AnswerParser::finish(std::vector<DialogEvent>& events, bool cut) {
   shown_.clear();
   pieces_.clear();
   partial_.clear();
+  if (cut) drop_undecided();
   while (true) {
     while (step(true)) {
     }
@@ -67,6 +68,24 @@ void AnswerParser::finish(std::vector<DialogEvent>& events) {
     refuse_body();
   }
   hand_out(events);
+}
+
+// All that waits is the beginning of a marker, white space before one, or a call without a name.
+void AnswerParser::drop_undecided() {
+  const auto behind_space = std::find_if_not(pending_.begin(), pending_.end(), is_space);
+  if (state_ == State::kBody && !in_call_) {
+    const auto begin = std::find_if_not(undecided_.begin(), undecided_.end(), is_space);
+    const std::span<const Unit> body(begin, undecided_.end());
+    // Nothing but JSON tells it from text: JSON that does not begin as a call does is text.
+    if (syntax_->bare && fit(syntax_->bare_call, body).fit == Fit::kNo) return;
+    undecided_.clear();
+    body_.reset();
+    state_ = State::kText;
+  } else if (state_ == State::kHeader) {
+    if (begun_ || is_header_part()) pending_.clear();
+  } else if (behind_space != pending_.end()) {
+    pending_.clear();
+  }
 }
 
 void AnswerParser::take_bytes(std::string_view bytes) {

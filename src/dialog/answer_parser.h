@@ -8,6 +8,8 @@
 // Thoughts, text and calls may follow each other in any order. Joined, the events are the same for
 // any chunking: a marker that is split over tokens is held back, and what turns out to be none is
 // text. White space around thoughts and before calls is none of theirs. What is held is bounded.
+// Where an answer was cut, what might have become a marker or a call has not turned out to be
+// anything, and is not shown.
 //
 // A call has a begin as soon as its name is known, then its arguments, which joined are the text of
 // a JSON object, and an end if that object is whole. A call that ends without one (the answer was
@@ -50,9 +52,10 @@ struct AnswerSyntax {
   Pattern reasoning_begin, reasoning_end, text_begin, text_end;
   Pattern trigger;    // the first call of a section
   Pattern next_call;  // another one
+  Pattern bare_call;  // as far as its name, where it is bare
   Pattern close;      // behind a body that does not read its own end
   Pattern section_end;
-  Pattern channel, message;           // kHarmony
+  Pattern start, channel, message;    // kHarmony
   std::vector<Pattern> message_ends;  // likewise
 };
 
@@ -71,7 +74,8 @@ class AnswerParser {
   void push(TokenId token, std::string_view bytes, bool control, std::vector<DialogEvent>& events);
   // Bytes that came without tokens: markers are told by their letters.
   void push_text(std::string_view bytes, std::vector<DialogEvent>& events);
-  void finish(std::vector<DialogEvent>& events);
+  // `cut`: the model would have gone on.
+  void finish(std::vector<DialogEvent>& events, bool cut = false);
 
   // What came last is not decided yet: a marker or a call may become of it.
   bool holds() const {
@@ -108,12 +112,14 @@ class AnswerParser {
   bool step_after_call();
   bool step_close();
   bool step_body();
+  void drop_undecided();
   void act(int which);
   void begin_body(size_t marker_units);
   void refuse_body();
   void note_call(const CallOutput& out);
   void end_call();
   bool step_header(bool last);
+  bool is_header_part() const;
   bool step_message(bool last);
   bool step_call_message(bool last);
   void begin_message(std::string_view header);

@@ -16,6 +16,7 @@ AnswerSyntax::AnswerSyntax(std::shared_ptr<const ChatFormat> chat_format, Marker
   text_end = markers.pattern(format->text_end);
   const CallFormat& call = format->calls;
   if (call.shape == CallShape::kHarmony) {
+    start = markers.pattern("<|start|>");
     channel = markers.pattern("<|channel|>");
     message = markers.pattern("<|message|>");
     for (const char* end : {"<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"}) {
@@ -36,6 +37,7 @@ AnswerSyntax::AnswerSyntax(std::shared_ptr<const ChatFormat> chat_format, Marker
     close = markers.pattern(call.body.substr(arguments + 1) + call.call_end);
   }
   bare = trigger.empty();
+  if (bare) bare_call = markers.pattern(call.body.substr(0, name));
 }
 
 std::unique_ptr<CallBody> AnswerSyntax::body() const {

@@ -42,7 +42,14 @@ bool AnswerParser::step_header(bool last) {
   return true;
 }
 
+// What waits begins as a header does, at the beginning of an answer.
+bool AnswerParser::is_header_part() const {
+  return fit(syntax_->channel, pending_).fit != Fit::kNo ||
+         fit(syntax_->start, pending_).fit != Fit::kNo;
+}
+
 void AnswerParser::begin_message(std::string_view header) {
+  begun_ = true;
   const size_t to = header.find("to="), channel = header.find("<|channel|>");
   const std::string_view recipient =
       to == std::string_view::npos ? std::string_view() : word_at(header, to + 3);

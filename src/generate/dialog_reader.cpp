@@ -57,7 +57,7 @@ Status DialogReader::read(const StreamChunk& chunk, std::vector<AnswerEvent>& ev
   }
   if ((chunk.end || !pushed.ok()) && !stopped()) {
     const bool was_thinking = parser_.in_reasoning();
-    parser_.finish(parsed_);
+    parser_.finish(parsed_, !chunk.end || chunk.end->reason != FinishReason::kStop);
     take(was_thinking);
     if (!stopped()) flush_content();
   }

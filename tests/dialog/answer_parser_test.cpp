@@ -93,6 +93,37 @@ TEST(AnswerParser, ACallThatIsCutKeepsItsArguments) {
   }
 }
 
+TEST(AnswerParser, WhatIsUndecidedWhenAnAnswerIsCutIsNotShown) {
+  const auto cut = [](const char* name, std::string_view text, bool in_reasoning = false) {
+    const Syntax syntax = syntax_of(own_format(name), {tool_named("get", "{}")});
+    AnswerParser parser(syntax, in_reasoning);
+    Parsed parsed;
+    std::vector<DialogEvent> events;
+    parser.push_text(text, events);
+    parsed.take(events);
+    parser.finish(events, true);
+    parsed.take(events);
+    return parsed.summary();
+  };
+  EXPECT_EQ(cut("hermes", "Hi <tool_ca"), "[][Hi]");
+  EXPECT_EQ(cut("hermes", "Hi <tool_call>\n{\"name\": \"ge"), "[][Hi]");
+  EXPECT_EQ(cut("hermes", "Hi <tool_call>\n{\"name\": \"get\""), "[][Hi] get...");
+  EXPECT_EQ(cut("hermes", "Hi <too many"), "[][Hi <too many]") << "that is no marker";
+  EXPECT_EQ(cut("hermes", "Hi \n"), "[][Hi \n]");
+  EXPECT_EQ(cut("hermes", "Hm. </thi", true), "[Hm.][]");
+  EXPECT_EQ(cut("parameters", "Hi <tool_call>\n<function=ge"), "[][Hi]");
+  EXPECT_EQ(cut("told_python", "Hi <|tool_call_start|>[ge"), "[][Hi]");
+  EXPECT_EQ(cut("call_list", "Hi [TOOL_CALLS][{\"name\": \""), "[][Hi]");
+  // Bare JSON is a call only if it begins as one.
+  EXPECT_EQ(cut("llama", "{\"name\": \"ge"), "[][]");
+  EXPECT_EQ(cut("llama", "{\"na"), "[][]");
+  EXPECT_EQ(cut("llama", "{\"nation\": \"France"), "[][{\"nation\": \"France]");
+  EXPECT_EQ(cut("channels", "<|chan"), "[][]");
+  EXPECT_EQ(cut("channels", "<|channel|>final<|message|>Hi<|en"), "[][Hi]");
+  EXPECT_EQ(cut("channels", "<|channel|>analysis<|message|>Hm<|end|><|start|>assis"), "[Hm][]");
+  EXPECT_EQ(cut("channels", "no header"), "[][no header]");
+}
+
 TEST(AnswerParser, WhatIsNoCallIsText) {
   const ChatFormat format = own_format("hermes");
   for (const char* text :
