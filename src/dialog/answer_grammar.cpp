@@ -74,7 +74,7 @@ class AnswerGrammar : private RulesWriter {
     const bool mixed = !content_ && !bare();  // has thoughts of its own
     add(text, !mixed);
     if (!content_) add_broken_off(opened, mixed ? text : Symbols(), productions);
-    if (calls && !bare() && !content_) {
+    if (calls && !bare()) {  // no white space behind a form: it would bind the answer to a call
       text.insert(text.end(), section.begin(), section.end());
       add(text, !mixed);
     }

@@ -35,8 +35,7 @@ struct AnswerRules {
 };
 
 // Errors are those of the tools' schemas; `where` begins with the tool's number, as above. Text is
-// what `content` says, where that is given: then an answer is a text or calls, and no thought
-// stands behind the first.
+// what `content` says, where that is given: then no thought stands behind the first.
 grammar::FormResult<AnswerRules> answer_rules(const ChatFormat& format, std::span<const Tool> tools,
                                               const AnswerOptions& options,
                                               std::optional<grammar::Rules> content = {});

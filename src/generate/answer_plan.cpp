@@ -118,12 +118,8 @@ std::optional<ThoughtMarkers> AnswerPlan::thought_markers() const {
   const std::string end = is_harmony() ? "<|end|>" : format_.reasoning.end;
   ThoughtMarkers out{
       .open = in_reasoning_, .begin = markers.token(begin), .end = markers.token(end)};
-  if (is_harmony()) {
-    if (out.begin == kNoToken || out.end == kNoToken) return std::nullopt;
-    out.begin_text = "analysis";
-  } else if (out.begin == kNoToken) {
-    out.begin_text = begin;
-  }
+  if (is_harmony()) out.begin_text = "analysis";
+  if (out.begin == kNoToken) out.begin_text += begin;
   if (out.end == kNoToken) out.end_text = end;
   auto ids = model_.tokenizer()->tokenizer.encode(end, {.parse_special = true});
   if (!ids.ok()) return std::nullopt;

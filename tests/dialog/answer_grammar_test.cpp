@@ -206,5 +206,47 @@ TEST(AnswerGrammarSchemas, WhatCannotBeEnforcedIsNamedOrRefused) {
   EXPECT_TRUE(invalid.error().where.starts_with("/1")) << invalid.error().where;
 }
 
+// What is refused takes no more work: neither the tools behind it nor its other properties.
+TEST(AnswerRules, ARefusedToolIsTheLastThatIsRead) {
+  const auto tool_of = [](const std::string& name, const OrderedJson& properties) {
+    Tool tool;
+    tool.name = name;
+    tool.parameters = {{"type", "object"}, {"properties", properties}};
+    tool.strict = true;
+    return tool;
+  };
+  const OrderedJson refused = {{"type", "array"}, {"contains", {{"const", 1}}}};
+  OrderedJson many = OrderedJson::object();
+  for (int i = 0; i < 100; ++i) {
+    many["p" + std::to_string(i)] = {{"type", "integer"}, {"maximum", 1000 + i}};
+  }
+  const Tool good = tool_of("good", many);
+  OrderedJson then_refused = many;
+  then_refused["z"] = refused;
+  for (const char* file : {"hermes", "parameters", "channels", "told_python"}) {
+    SCOPED_TRACE(file);
+    const ChatFormat format = must_find(template_source(own_template(file)));
+    // The expressions that were made until the error, in the store of the content.
+    const auto made = [&](const std::vector<Tool>& tools) {
+      grammar::Rules content;
+      content.start = content.add_rule();
+      content.add(content.start, {});
+      const std::shared_ptr<grammar::RegexStore> store = content.regex;
+      EXPECT_FALSE(answer_rules(format, tools, {}, std::move(content)).ok());
+      return store->size();
+    };
+    const Tool bad = tool_of("bad", {{"z", refused}});
+    const uint32_t alone = made({bad});
+    EXPECT_EQ(made({bad, good}), alone);
+    EXPECT_GT(made({good, bad}), alone);
+    // Tags are read from the last property to the first; a schema is read whole or not at all.
+    const bool tags =
+        format.calls.shape == CallShape::kTagged || format.calls.shape == CallShape::kLoose;
+    if (tags) {
+      EXPECT_EQ(made({tool_of("bad", then_refused)}), alone);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace skein::dialog
