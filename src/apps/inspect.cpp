@@ -114,12 +114,14 @@ void print_dialog_format(const WeightSource& source) {
     print_line("Tool calls", "none: " + printable(format.message(), 100));
     return;
   }
+  const bool generic = format->calls_from == dialog::FormatSource::kGeneric;
   print_line("Tool calls",
-             fmt::format("{} ({})", format->calls.name, source_name(format->calls_from)));
+             fmt::format("{} ({}{})", format->calls.name, source_name(format->calls_from),
+                         generic ? "; --tool-format sets another" : ""));
   const bool thinks = format->reasoning_from != dialog::FormatSource::kGeneric;
   print_line("Reasoning", thinks ? fmt::format("{} ({})", printable(format->reasoning.name, 40),
                                                source_name(format->reasoning_from))
-                                 : "none");
+                                 : "none (--reasoning-format sets one)");
 }
 
 // What the files say the model makes of a text beside more text.

@@ -95,6 +95,7 @@ ModelOptions model_options(const ModelFlags& flags) {
   if (!flags.isa.empty()) options.isa = flags.isa;
   options.max_context = flags.max_context;
   options.vectors = vector_kind(flags.pooling);
+  options.formats = {flags.tool_format, flags.reasoning_format};
   return options;
 }
 

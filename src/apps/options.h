@@ -23,9 +23,10 @@ struct ModelFlags {
   std::string kv_dtype = "auto";
   std::string device = "cpu";
   std::string pooling = "auto";  // mean, last, rank
-  std::string isa;               // empty: the best there is
-  uint32_t threads = 0;          // 0: one per usable core
-  uint32_t max_context = 0;      // 0: the model's own
+  std::string tool_format = "auto", reasoning_format = "auto";
+  std::string isa;           // empty: the best there is
+  uint32_t threads = 0;      // 0: one per usable core
+  uint32_t max_context = 0;  // 0: the model's own
 };
 
 // --model, --precision, --kv-dtype, --device, --cpu-isa, --threads, --max-context.

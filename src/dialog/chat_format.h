@@ -34,6 +34,7 @@ enum class FormatSource : uint8_t {
   kTemplate,   // the template wrote calls, and these are its bytes
   kSignature,  // the template shows tools but writes no calls; it names a marker that we know
   kGeneric,    // the template knows no tools: ours
+  kOption,     // whoever runs the model has named it
 };
 
 // Places in CallFormat::body.
@@ -67,8 +68,11 @@ struct ReasoningFormat {
 // What a template does with a history. find_format asks it; history.h obeys.
 struct TemplateHabits {
   bool shows_tools = false;
-  bool writes_calls = false;       // of the history
-  bool writes_results = false;     // messages of the role "tool"
+  bool writes_calls = false;    // of the history
+  bool writes_results = false;  // messages of the role "tool"
+  // The marker behind a result, where a result could spell it: empty where it is a token, which no
+  // text becomes.
+  std::string result_end;
   bool arguments_as_text = false;  // of the history's calls; else an object
   bool nine_character_ids = false;
   bool takes_system = false;        // a system message that is the first

@@ -1,6 +1,8 @@
 #include "dialog/find_format.h"
 
 #include <algorithm>
+#include <fmt/ranges.h>
+#include <utility>
 
 #include "dialog/call_writer.h"
 #include "dialog/find_calls.h"
@@ -15,6 +17,14 @@ constexpr const char* kThoughtFields[] = {"reasoning_content", "reasoning", "thi
 
 bool shows(const std::optional<std::string>& text, std::string_view word) {
   return text && text->find(word) != std::string::npos;
+}
+
+// The first marker behind a word, where nothing but white space stands between.
+std::string marker_behind(std::string_view text, std::string_view word) {
+  const std::string_view rest = trim(text.substr(text.rfind(word) + word.size()));
+  const auto markers = markers_in(rest);
+  if (markers.empty() || !rest.starts_with(markers.front())) return {};
+  return std::string(markers.front());
 }
 
 bool is_bare(const CallFormat& format) {
@@ -159,8 +169,9 @@ class FormatFinder {
     const OrderedJson answer =
         habits.writes_calls ? probe_calls({short_call("skein0001")}, habits.arguments_as_text)
                             : probe_answer(kProbeText);
-    habits.writes_results =
-        shows(probe_.render({probe_user(), answer, result}, true), kProbeResult);
+    const auto with_result = probe_.render({probe_user(), answer, result}, true);
+    habits.writes_results = shows(with_result, kProbeResult);
+    if (habits.writes_results) habits.result_end = marker_behind(*with_result, kProbeResult);
     if (habits.writes_calls) {
       const auto message =
           probe_calls({short_call("call_abcdefghijklmnopqrstuvwx")}, habits.arguments_as_text);
@@ -184,6 +195,30 @@ class FormatFinder {
 Result<ChatFormat> find_format(const ChatTemplateSource& source) {
   SKEIN_ASSIGN(const ChatTemplate chat, ChatTemplate::create(source));
   return FormatFinder(chat, literals_of(source)).find();
+}
+
+Status choose_formats(const FormatNames& names, ChatFormat& format) {
+  if (names.calls != "auto" && names.calls != format.calls.name) {
+    auto calls = calls_by_name(names.calls);
+    if (!calls) {
+      return invalid_argument("tool format '{}' is not known; there are auto, {}", names.calls,
+                              fmt::join(call_format_names(), ", "));
+    }
+    format.calls = std::move(*calls);
+    format.calls_from = FormatSource::kOption;
+    format.habits.writes_calls = false;  // not these: a history has them as text
+  }
+  if (names.reasoning != "auto" && names.reasoning != format.reasoning.name) {
+    auto reasoning = reasoning_by_name(names.reasoning);
+    if (!reasoning) {
+      return invalid_argument("reasoning format '{}' is not known; there are auto, {}",
+                              names.reasoning, fmt::join(reasoning_format_names(), ", "));
+    }
+    reasoning->field = format.reasoning.field;
+    format.reasoning = std::move(*reasoning);
+    format.reasoning_from = FormatSource::kOption;
+  }
+  return {};
 }
 
 }  // namespace skein::dialog

@@ -40,6 +40,28 @@ std::string nine_characters(const std::string& id) {
   return letters(hash, 9, 9);
 }
 
+constexpr std::string_view kResultEnd = "</tool_response>";
+
+// Where the end of a result is letters and no token, a result that has the same letters in it would
+// end there: `</x>` in it becomes `<\/x>`.
+void keep_open(OrderedJson& content, std::string_view end) {
+  if (end.empty()) return;
+  if (content.is_array()) {
+    for (OrderedJson& part : content) {
+      if (part.is_object() && part.contains("text")) keep_open(part["text"], end);
+    }
+  }
+  if (!content.is_string()) return;
+  auto& text = content.get_ref<std::string&>();
+  std::string out;
+  size_t from = 0;
+  for (size_t at = text.find(end); at != std::string::npos; at = text.find(end, from)) {
+    out.append(text, from, at + 1 - from).push_back('\\');
+    from = at + 1;
+  }
+  if (from > 0) text = out.append(text, from);
+}
+
 class HistoryWriter {
  public:
   HistoryWriter(const ChatFormat& format, OrderedJson messages, OrderedJson tools)
@@ -157,6 +179,7 @@ class HistoryWriter {
   }
 
   void add_result(OrderedJson message) {
+    keep_open(message["content"], habits_.writes_results ? habits_.result_end : kResultEnd);
     if (habits_.writes_results) {
       const std::string id = text_member(message, "tool_call_id");
       if (habits_.nine_character_ids) message["tool_call_id"] = nine_characters(id);
@@ -164,7 +187,8 @@ class HistoryWriter {
       out().push_back(std::move(message));
       return;
     }
-    add_to_user("<tool_response>\n" + text_member(message, "content") + "\n</tool_response>");
+    add_to_user("<tool_response>\n" + text_member(message, "content") + "\n" +
+                std::string(kResultEnd));
     joins_ = true;
   }
 

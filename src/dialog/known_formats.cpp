@@ -27,12 +27,20 @@ constexpr CallName kCallNames[] = {
     {"<|role_sep|>", "gigachat"},
 };
 
-// The markers of kinds of calls that a template only tells the model about.
+// The markers of kinds of calls that a template only tells the model about. Those without a literal
+// are told by the calls that their templates write, or by their name.
 struct KnownCalls {
   std::string_view literal;
   CallShape shape;
-  std::string_view name, section_begin, call_begin, body, call_end, separator, section_end;
+  std::string_view name;
+  std::string_view section_begin = "", call_begin = "", body = "", call_end = "", separator = "",
+                   section_end = "";
   std::string_view quote = "";
+  std::string_view arguments_key = "arguments";  // kJson
+  // kTagged
+  std::string_view key_begin = "", key_end = "", value_end = "", empty_body = "";
+  bool python_words = false;
+  bool parallel = true;
 };
 
 constexpr std::string_view kJsonBody = "{\"name\": \"\x03\", \"arguments\": \x04}";
@@ -59,7 +67,52 @@ constexpr KnownCalls kKnownCalls[] = {
     {"functools", CallShape::kJson, "phi-4", "functools[", "", kJsonBody, "", ", ", "]"},
     {"<tool_call>\n{\"name\"", CallShape::kJson, "hermes", "", "<tool_call>\n", kJsonBody,
      "\n</tool_call>", "\n", ""},
+    {"", CallShape::kJson, "mistral", "[TOOL_CALLS][", "",
+     "{\"name\": \"\x03\", \"arguments\": \x04, \"id\": \"\x02\"}", "", ", ", "]"},
+    {.literal = "",
+     .shape = CallShape::kJson,
+     .name = "llama-3",
+     .body = "{\"name\": \"\x03\", \"parameters\": \x04}",
+     .arguments_key = "parameters",
+     .parallel = false},
+    {.literal = "",
+     .shape = CallShape::kTagged,
+     .name = "qwen3-coder",
+     .call_begin = "<tool_call>\n<function=",
+     .body = "\x03>\n\x04",
+     .call_end = "</function>\n</tool_call>",
+     .separator = "\n",
+     .key_begin = "<parameter=",
+     .key_end = ">\n",
+     .value_end = "\n</parameter>\n",
+     .empty_body = "\x03>\n",
+     .python_words = true},
+    {.literal = "", .shape = CallShape::kHarmony, .name = "harmony"},
 };
+
+CallFormat calls_of(const KnownCalls& known) {
+  CallFormat format;
+  format.name = known.name;
+  format.shape = known.shape;
+  format.section_begin = known.section_begin;
+  format.call_begin = known.call_begin;
+  format.body = known.body;
+  format.call_end = known.call_end;
+  format.separator = known.separator;
+  format.section_end = known.section_end;
+  format.quote = known.quote;
+  format.key_begin = known.key_begin;
+  format.key_end = known.key_end;
+  format.value_end = known.value_end;
+  format.empty_body = known.empty_body;
+  format.python_words = known.python_words;
+  format.parallel = known.parallel;
+  if (known.shape == CallShape::kJson) {
+    format.name_key = "name";
+    format.arguments_key = known.arguments_key;
+  }
+  return format;
+}
 
 constexpr std::pair<std::string_view, std::string_view> kThoughts[] = {
     {"<think>", "</think>"},
@@ -67,6 +120,18 @@ constexpr std::pair<std::string_view, std::string_view> kThoughts[] = {
     {"<|START_THINKING|>", "<|END_THINKING|>"},
     {"<seed:think>", "</seed:think>"},
 };
+
+}  // namespace
+
+namespace {
+
+ReasoningFormat thoughts_between(std::string_view begin, std::string_view end) {
+  ReasoningFormat format;
+  format.begin = begin;
+  format.end = end;
+  format.name = name_of(format);
+  return format;
+}
 
 }  // namespace
 
@@ -111,36 +176,50 @@ std::string name_of(const ReasoningFormat& format) {
 
 std::optional<CallFormat> known_calls(std::span<const std::string> literals) {
   for (const KnownCalls& known : kKnownCalls) {
-    if (!has_literal(literals, known.literal)) continue;
-    CallFormat format;
-    format.name = known.name;
-    format.shape = known.shape;
-    format.section_begin = known.section_begin;
-    format.call_begin = known.call_begin;
-    format.body = known.body;
-    format.call_end = known.call_end;
-    format.separator = known.separator;
-    format.section_end = known.section_end;
-    format.quote = known.quote;
-    if (known.shape == CallShape::kJson) {
-      format.name_key = "name";
-      format.arguments_key = "arguments";
-    }
-    return format;
+    if (!known.literal.empty() && has_literal(literals, known.literal)) return calls_of(known);
   }
   return std::nullopt;
 }
 
-std::optional<ReasoningFormat> known_reasoning(std::span<const std::string> literals) {
-  for (const auto& [begin, end] : kThoughts) {
-    if (!has_literal(literals, end)) continue;
-    ReasoningFormat format;
-    format.begin = begin;
-    format.end = end;
-    format.name = name_of(format);
-    return format;
+std::optional<CallFormat> calls_by_name(std::string_view name) {
+  if (name == "generic") return generic_calls();
+  for (const KnownCalls& known : kKnownCalls) {
+    if (known.name == name) return calls_of(known);
   }
   return std::nullopt;
+}
+
+std::vector<std::string> call_format_names() {
+  std::vector<std::string> names = {"generic"};
+  for (const KnownCalls& known : kKnownCalls) {
+    if (names.back() != known.name) names.emplace_back(known.name);
+  }
+  return names;
+}
+
+std::optional<ReasoningFormat> known_reasoning(std::span<const std::string> literals) {
+  for (const auto& [begin, end] : kThoughts) {
+    if (has_literal(literals, end)) return thoughts_between(begin, end);
+  }
+  return std::nullopt;
+}
+
+std::optional<ReasoningFormat> reasoning_by_name(std::string_view name) {
+  if (name == "none") return ReasoningFormat();
+  for (const auto& [begin, end] : kThoughts) {
+    ReasoningFormat format = thoughts_between(begin, end);
+    if (format.name == name) return format;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> reasoning_format_names() {
+  std::vector<std::string> names = {"none"};
+  for (const auto& [begin, end] : kThoughts) {
+    const std::string name = thoughts_between(begin, end).name;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
 }
 
 bool is_harmony(std::span<const std::string> literals) {
@@ -168,6 +247,8 @@ std::string_view source_name(FormatSource source) {
       return "signature";
     case FormatSource::kGeneric:
       return "generic";
+    case FormatSource::kOption:
+      return "option";
   }
   return "";
 }

@@ -52,8 +52,9 @@ TEST(Inspect, TableShowsNoControlCharacters) {
   for (const char* expected :
        {"Architecture        llama\n", "Name                tiny\\x1b[31m \\xff\n",
         "Context length      4,096\n", "Q4_0", "4,096 tokens", "2.0 MiB",
-        "Chat template       8 bytes: {{ x }}\\x0a\n", "Tool calls          hermes (generic)\n",
-        "Reasoning           none\n"}) {
+        "Chat template       8 bytes: {{ x }}\\x0a\n",
+        "Tool calls          hermes (generic; --tool-format sets another)\n",
+        "Reasoning           none (--reasoning-format sets one)\n"}) {
     EXPECT_NE(run.output.find(expected), std::string::npos) << expected << run.output;
   }
   EXPECT_EQ(run.output.find('\x1b'), std::string::npos);

@@ -134,16 +134,36 @@ class CallingTest(ToolServer):
                     streamed = self.chat(**fields, stream=True)
                     self.assertEqual(joined(streamed.body), (message, plain.json()["choices"][0]["finish_reason"]))
 
+    # What may stand beside a cut, and changes nothing of what it gives (G13).
+    BESIDE_A_CUT = ({}, {"min_tokens": 1}, {"ignore_eos": True}, {"logit_bias": {"60": -100, "123": 50}}, {"logprobs": True},
+                    {"n": 2}, {"stop": ["Paris", "{", "get_"]})
+
     def test_a_call_that_is_cut_says_length(self):
-        whole = self.chat(**ONE)
-        arguments = self.message(whole, "tool_calls")["tool_calls"][0]["function"]["arguments"]
-        tokens = whole.json()["usage"]["completion_tokens"]
-        for cut in range(1, tokens):
-            answer = self.chat(**ONE, max_tokens=cut)
-            message = self.message(answer, "length")
-            for call in message.get("tool_calls", ()):
-                self.assertTrue(arguments.startswith(call["function"]["arguments"]))
-            self.assertEqual(answer.json()["usage"]["completion_tokens"], cut)
+        for number, model in enumerate(FORMATS):
+            if model == "channels":  # a thought is free there, and endless: its budget is in ThinkingTest
+                continue
+            beside = self.BESIDE_A_CUT[number % len(self.BESIDE_A_CUT)]
+            fields = {"model": model, **ONE, **beside}
+            whole = self.chat(**fields)
+            self.assertEqual(whole.status, 200, whole.body)
+            choices = whole.json()["choices"]
+            tokens = [len(c["token_ids"]) for c in self.chat(**fields, return_token_ids=True).json()["choices"]]
+            for cut in range(1, max(tokens)):
+                answer = self.chat(**{**fields, "max_tokens": cut, **({"min_tokens": cut} if "min_tokens" in fields else {})})
+                self.assertEqual(answer.status, 200, answer.body)
+                for choice, full, count in zip(answer.json()["choices"], choices, tokens):
+                    message = choice["message"]
+                    [expected] = full["message"]["tool_calls"]
+                    self.assertEqual(choice["finish_reason"], "length" if cut < count else "tool_calls", (fields, cut))
+                    self.assertFalse(message["content"], (model, cut, answer.body))
+                    for call in message.get("tool_calls", ()):
+                        self.assertEqual(call["function"]["name"], expected["function"]["name"])
+                        self.assertTrue(expected["function"]["arguments"].startswith(call["function"]["arguments"]), (model, cut))
+                if "n" not in fields:
+                    self.assertEqual(answer.json()["usage"]["completion_tokens"], cut)
+                    message.pop("refusal")
+                    streamed = self.chat(**{**fields, "max_tokens": cut}, stream=True)
+                    self.assertEqual(joined(streamed.body), (message, "length"), (model, cut))
 
     def test_stop_texts_bias_and_choices(self):
         token = self.server.post("/tokenize", {"model": "hermes", "content": "<"}).json()["tokens"][0]
@@ -178,10 +198,10 @@ class CallingTest(ToolServer):
                 continue
             if "tool_calls" in message:
                 self.assertTrue(all(map(holds, message["tool_calls"])))
-            else:
+            if message["content"]:
                 self.assertIn(json.loads(message["content"])["a"], (1, 2))
-            seen.add("tool_calls" in message)
-        self.assertEqual(seen, {True, False})
+            seen.add(("tool_calls" in message, bool(message["content"])))
+        self.assertGreaterEqual(seen, {(True, False), (False, True)})  # or a text, and then calls
 
     def test_custom_tools(self):
         tool = {"type": "custom", "custom": {"name": "shout", "format": {"type": "grammar", "grammar": {
@@ -241,6 +261,24 @@ class CallingTest(ToolServer):
         connection.close()
 
 
+class NamedFormatTest(unittest.TestCase):
+    def test_a_format_that_is_named_is_the_models(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = serving.tiny_model(folder, "hermes", "hermes", 4096)
+            with Server("--log-level", "error", "--tool-format", "llama-3", "--reasoning-format", "none", models=(model,)) as server:
+                answer = server.post(CHAT, {"messages": USER, "tools": TOOLS, "tool_choice": "required", "max_tokens": 600, "seed": 3,
+                                            "return_token_ids": True})
+                self.assertEqual(answer.status, 200, answer.body)
+                choice = answer.json()["choices"][0]
+                [call] = choice["message"]["tool_calls"]  # that format has one
+                self.assertTrue(holds(call), answer.body)
+                text = server.post("/detokenize", {"tokens": choice["token_ids"]}).json()["prompt"]
+                self.assertTrue(text.startswith('{"name": "'), text)
+        refused = serving.run("serve", "--model", "x", "--tool-format", "hermse")
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("auto|generic|hermes", refused.stderr)
+
+
 class ThinkingTest(ToolServer):
     FORM = {"guided_regex": "[ab]{3}", "tools": None}
 
@@ -262,6 +300,18 @@ class ThinkingTest(ToolServer):
             self.assertLessEqual(answer.json()["usage"]["completion_tokens"], budget + len("</think>") + 5)
         called = self.chat(model="key_value", tool_choice="required", parallel_tool_calls=False, reasoning_budget_tokens=9)
         self.assertTrue(holds(self.message(called, "tool_calls")["tool_calls"][0]), called.body)
+
+    def test_a_budget_holds_for_channels_whose_markers_are_letters(self):
+        ended = 0
+        for budget in (0, 9):
+            for seed in range(8):
+                answer = self.chat(**self.FORM, model="channels", thinking_token_budget=budget, seed=seed, max_tokens=400)
+                message = self.message(answer)
+                self.assertLessEqual(len(message.get("reasoning_content", "")), budget, answer.body)
+                if answer.json()["choices"][0]["finish_reason"] == "stop":
+                    ended += 1
+                    self.assertRegex(message["content"], "^[ab]{3}$")
+        self.assertGreater(ended, 0)
 
     def test_without_thinking_the_form_binds_at_once(self):
         for fields in ({"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}):

@@ -1,7 +1,13 @@
 #include "dialog/find_format.h"
 
+#include <fstream>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <set>
+#include <sstream>
 
+#include "dialog/find_calls.h"
+#include "dialog/known_formats.h"
 #include "dialog/round_trip.h"
 
 namespace skein::dialog {
@@ -56,6 +62,47 @@ TEST_P(FindFormat, WhatTheTemplateWritesIsParsedBackInEveryChunking) {
 
 INSTANTIATE_TEST_SUITE_P(OwnTemplates, FindFormat, ::testing::ValuesIn(kExpected),
                          [](const auto& info) { return std::string(info.param.file); });
+
+// A format that is asked for by its name is the one that templates of that family write.
+TEST(NamedFormats, WriteWhatTheirTemplatesWrite) {
+  for (const auto& [file, name] : {std::pair{"call_list", "mistral"},
+                                   {"hermes", "hermes"},
+                                   {"hermes", "generic"},
+                                   {"llama", "llama-3"},
+                                   {"parameters", "qwen3-coder"}}) {
+    SCOPED_TRACE(name);
+    const ChatFormat found = must_find(template_source(own_template(file)));
+    const auto named = calls_by_name(name);
+    ASSERT_TRUE(named);
+    EXPECT_EQ(named->parallel, found.calls.parallel);
+    for (const std::vector<ToolCall>& calls : unseen_calls(found.calls.parallel)) {
+      EXPECT_EQ(write_calls(*named, calls), write_calls(found.calls, calls));
+      EXPECT_TRUE(parses_back(*named, found.reasoning, calls));
+    }
+  }
+}
+
+// serve_options.def lists them for people.
+TEST(NamedFormats, AreThoseThatTheServerOffers) {
+  std::ifstream file(SKEIN_SOURCE_DIR "/src/apps/serve_options.def");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto offered = [&](const std::string& option) {
+    const size_t at = text.find("one_of(\"auto|", text.find(", " + option + ", ")) + 13;
+    std::set<std::string> names;
+    std::istringstream list(text.substr(at, text.find('"', at) - at));
+    for (std::string name; std::getline(list, name, '|');) names.insert(name);
+    return names;
+  };
+  const auto set_of = [](const std::vector<std::string>& names) {
+    return std::set<std::string>(names.begin(), names.end());
+  };
+  EXPECT_EQ(offered("tool_format"), set_of(call_format_names()));
+  EXPECT_EQ(offered("reasoning_format"), set_of(reasoning_format_names()));
+  for (const std::string& name : call_format_names()) EXPECT_TRUE(calls_by_name(name)) << name;
+  for (const std::string& name : reasoning_format_names()) {
+    EXPECT_TRUE(reasoning_by_name(name)) << name;
+  }
+}
 
 TEST(FindFormatHabits, AreWhatTheTemplateDoes) {
   const auto habits = [](const char* name) {

@@ -1,6 +1,7 @@
 // How answers are bound and read, for models that think and models that do not.
 #include "generate/answer_plan.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -10,6 +11,7 @@
 #include "dialog/dialog_helpers.h"
 #include "dialog/history.h"
 #include "engine/tiny_model.h"
+#include "generate/prompt.h"
 
 namespace skein {
 namespace {
@@ -79,10 +81,13 @@ TEST_F(AnswerPlanTest, AModelThatThinksIsReadWithoutTools) {
   EXPECT_FALSE(takes({.content = spec, .may_think = false}, false, "<think>x</think>ab"));
   EXPECT_TRUE(takes({.content = spec}, true, "x</think>ab"));
   EXPECT_FALSE(takes({.content = spec}, true, "ab"));
-  // With tools as well it is a text of the form, or calls.
+  // With tools as well it is a text of the form, calls, or the one and then the others.
   const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
   EXPECT_TRUE(takes({.tools = tools(), .content = spec}, false, "ab"));
   EXPECT_TRUE(takes({.tools = tools(), .content = spec}, false, call));
+  EXPECT_TRUE(takes({.tools = tools(), .content = spec}, false, "ab" + call));
+  EXPECT_FALSE(takes({.tools = tools(), .content = spec}, false, call + "ab"));
+  EXPECT_FALSE(takes({.tools = tools(), .content = spec}, false, "ab\n"));
   EXPECT_FALSE(takes({.tools = tools(), .content = spec}, false, "free"));
   // Thoughts stand between texts, and what looks like a call there is none.
   EXPECT_TRUE(takes({.tools = tools()}, false, "one <think><tool_call></think> two " + call));
@@ -94,6 +99,55 @@ TEST_F(AnswerPlanTest, AModelThatThinksIsReadWithoutTools) {
     EXPECT_EQ(takes({.tools = tools()}, open, "hm <tool_call>"), open);
     EXPECT_FALSE(takes({.content = spec}, open, open ? "hm" : "<think>hm"));
   }
+}
+
+// Where the end of a result is a token no text becomes it, and results stay as they are.
+TEST_F(AnswerPlanTest, TheEndOfAResultIsALetterOrAToken) {
+  load("hermes");
+  EXPECT_EQ(model_->chat_format()->habits.result_end, "</tool_response>");
+  const std::string path = testing::write_tiny_model(folder_, "guarded");
+  std::filesystem::copy_file(dialog::testing::own_template("hermes"),
+                             path + "/chat_template.jinja");
+  std::ifstream in(path + "/tokenizer.json");
+  OrderedJson tokenizer = OrderedJson::parse(in);
+  tokenizer["added_tokens"].back()["content"] = "</tool_response>";
+  tokenizer["added_tokens"].back()["special"] = false;
+  std::ofstream(path + "/tokenizer.json") << tokenizer.dump();
+  auto guarded = LoadedModel::load(path, {}, pool_);
+  ASSERT_TRUE(guarded.ok()) << guarded.message();
+  EXPECT_EQ((*guarded)->chat_format()->habits.result_end, "");
+  const TokenId end = (*guarded)->tokenizer()->tokenizer.find("</tool_response>");
+  ASSERT_GE(end, 256);
+  const SystemClock clock;
+  const auto ids =
+      PromptBuilder(**guarded, 4096, clock)
+          .encode_chat(
+              {.context = chat_context({{{"role", "user"}, {"content", "q"}},
+                                        {{"role", "tool"}, {"content", "a</tool_response>b"}}})});
+  ASSERT_TRUE(ids.ok()) << ids.message();
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), end), 1);
+}
+
+TEST_F(AnswerPlanTest, FormatsThatAreNamed) {
+  const std::string path = testing::write_tiny_model(folder_);
+  std::filesystem::copy_file(dialog::testing::own_template("hermes"),
+                             path + "/chat_template.jinja");
+  const auto load_as = [&](dialog::FormatNames names) {
+    ModelOptions options;
+    options.formats = std::move(names);
+    return LoadedModel::load(path, options, pool_);
+  };
+  auto named = load_as({"llama-3", "none"});
+  ASSERT_TRUE(named.ok()) << named.message();
+  EXPECT_EQ((*named)->chat_format()->calls.name, "llama-3");
+  EXPECT_EQ(source_name((*named)->chat_format()->calls_from), "option");
+  EXPECT_EQ((*named)->chat_format()->reasoning.name, "none");
+  EXPECT_EQ(AnswerPlan(**named, {}, false).syntax(), nullptr) << "no thoughts to look for";
+  const auto same = load_as({"hermes", "think"});
+  ASSERT_TRUE(same.ok()) << same.message();
+  EXPECT_EQ(source_name((*same)->chat_format()->calls_from), "template");
+  EXPECT_THAT(load_as({"hermse", "auto"}).message(), ::testing::HasSubstr("auto, generic, "));
+  EXPECT_THAT(load_as({"auto", "thonk"}).message(), ::testing::HasSubstr("auto, none, think"));
 }
 
 TEST_F(AnswerPlanTest, FormsAreKeptByWhatTheySay) {

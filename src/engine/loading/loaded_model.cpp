@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,12 +14,16 @@
 namespace skein {
 namespace {
 
-std::shared_ptr<const dialog::ChatFormat> find_chat_format(const WeightSource& source) {
+dialog::ChatFormat find_chat_format(const WeightSource& source) {
   const auto text = read_chat_template(source);
-  if (!text.ok()) return std::make_shared<const dialog::ChatFormat>();
+  if (!text.ok()) return {};
   auto format = dialog::find_format(*text);
-  if (!format.ok()) return std::make_shared<const dialog::ChatFormat>();
-  return std::make_shared<const dialog::ChatFormat>(std::move(*format));
+  return format.ok() ? std::move(*format) : dialog::ChatFormat();
+}
+
+// One that no text becomes.
+bool is_token(const Tokenizer& tokenizer, const std::string& marker) {
+  return dialog::Markers(tokenizer, std::span(&marker, 1)).token(marker) != kNoToken;
 }
 
 Result<std::unique_ptr<Backend>> backend_for(const ModelOptions& options, ComputePool& pool) {
@@ -37,7 +42,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   model->device_ = model->backend_->device();
   model->precision_ = options.precision;
   model->kv_type_ = options.kv_type.value_or(default_kv_type(options.precision));
-  model->load_text();
+  SKEIN_TRY(model->load_text());
   model->vectors_ = read_vectors(model->source_, options.vectors);
   model->source_.release();
   SKEIN_TRY(model->load_decoder());
@@ -98,7 +103,7 @@ void LoadedModel::load_rank_head() {
   }
 }
 
-void LoadedModel::load_text() {
+Status LoadedModel::load_text() {
   std::vector<std::string> ignored;
   sampling_defaults_ = read_sampling_defaults(source_, ignored);
   for (const std::string& what : ignored) log_warning("{}: {}; ignored", source_.path(), what);
@@ -108,8 +113,14 @@ void LoadedModel::load_text() {
   auto chat_template = load_chat_template(source_);
   chat_template_status_ = chat_template.status();
   if (chat_template.ok()) chat_template_.emplace(std::move(*chat_template));
-  chat_format_ = find_chat_format(source_);
+  dialog::ChatFormat format = find_chat_format(source_);
+  SKEIN_TRY(dialog::choose_formats(options_.formats, format));
+  if (tokenizer_ && is_token(tokenizer_->tokenizer, format.habits.result_end)) {
+    format.habits.result_end.clear();
+  }
+  chat_format_ = std::make_shared<const dialog::ChatFormat>(std::move(format));
   if (tokenizer_) chat_markers_ = dialog::markers_of(*chat_format_, tokenizer_->tokenizer);
+  return {};
 }
 
 Status check_model(const std::string& path, uint32_t max_context) {

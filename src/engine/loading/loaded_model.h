@@ -23,6 +23,7 @@
 #include "base/compute_pool.h"
 #include "base/status.h"
 #include "dialog/chat_format.h"
+#include "dialog/find_format.h"
 #include "dialog/units.h"
 #include "engine/forms/form_cache.h"
 #include "engine/loading/load_text.h"
@@ -39,6 +40,7 @@ struct ModelOptions : BackendOptions {
   uint32_t max_context = 0;       // 0: what the model was made for
   DecoderLimits limits;
   std::optional<VectorKind> vectors;  // that a model makes whose files do not say
+  dialog::FormatNames formats = {};   // of calls and thoughts
   Admit admit;                        // as the decoder asks it; may be empty
   LoadReport report;                  // of the progress; may be empty
   // Where the backend comes from; empty: from the registry.
@@ -110,7 +112,7 @@ class LoadedModel {
  private:
   LoadedModel(WeightSource source, ModelOptions options, ComputePool& pool)
       : source_(std::move(source)), options_(std::move(options)), pool_(pool) {}
-  void load_text();
+  Status load_text();
   Status load_decoder();
   void load_rank_head();
 
