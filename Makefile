@@ -19,7 +19,7 @@ CUDA   ?=
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
+.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak forms hostile-forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -54,7 +54,7 @@ simulate: ## prove the control plane: SEEDS=1000 STEPS=10000; the last line is t
 	@cmake --build --preset release --target skein_simulate -j $(JOBS)
 	@$(RELEASE)/tests/sim/skein_simulate --seeds $(SEEDS) --steps $(STEPS) --jobs $(JOBS)
 
-pressure: ## 200 requests on 64 KV blocks in every setting, against the same run alone
+pressure: ## 200 requests on 64 KV blocks in every setting, and 1,000 with forms, against the same run alone
 	@tools/setup.sh build test
 	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
 	@cmake --build --preset release --target skein_pressure -j $(JOBS)
@@ -89,6 +89,10 @@ soak: build goldens ## MINUTES=30 at four fifths of the capacity: memory, files 
 
 forms: build goldens ## 1,000 real schemas of ../shared/vectors at temperature 1.2: every answer that ends must validate (needs python3-jsonschema)
 	@$(call serve_test,forms,ValidTest)
+
+hostile-forms: build goldens ## eight clients that send hostile schemas: right codes, and what neighbours notice; the last line is the figure
+	@tools/get_model.sh >/dev/null
+	@$(call serve_test,hostile_forms)
 
 overload: build goldens ## ten times the capacity for a minute
 	@$(call serve_test,overload,OverloadTest)

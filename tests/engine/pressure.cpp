@@ -135,6 +135,7 @@ PressureReport PressureLoad::run(const std::string& model_path,
   ComputePool pool(setting.threads);
   ModelOptions options;
   options.device = setting.device;
+  options.isa = setting.isa;
   options.kv_type = kv_type_;
   options.limits = {.rows = setting.step_tokens + setting.max_batch,
                     .logit_rows = setting.max_batch};

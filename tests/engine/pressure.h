@@ -20,7 +20,8 @@ struct PressureSetting {
   uint32_t pool_blocks = 64;
   uint32_t max_batch = 32;
   std::string device = "cpu";
-  uint64_t form_cache_bytes = 0;  // of the automaton and the masks of a form; 0: as usual
+  uint64_t form_cache_bytes = 0;        // of the automaton and the masks of a form; 0: as usual
+  std::optional<std::string> isa = {};  // as BackendOptions has it
 
   std::string name() const;
 };

@@ -1,10 +1,15 @@
-// The full form of the pressure test: 200 requests on 64 blocks in every setting. The last line is
-// the figure.
+// The full form of the pressure tests; the last line of each is the figure. InFull: 200 requests on
+// 64 blocks in every setting. FormsInFull: 1,000 requests that have a form each, among others,
+// preempted and with caches of 1 KiB, against the same alone: a tiny model on every instruction
+// set, the default model on the machine's best.
+#include <cstdlib>
 #include <filesystem>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "backend/cpu/isa.h"
 #include "engine/pressure.h"
+#include "engine/tiny_model.h"
 #include "format/test_folder.h"
 
 namespace skein {
@@ -39,6 +44,61 @@ TEST(Pressure, InFull) {
   fmt::print("pressure: {} of {} answers equal to the unloaded run\n", equal, all);
   EXPECT_EQ(equal, all);
   EXPECT_GE(preemptions, 20U);
+}
+
+class FormPressure {
+ public:
+  explicit FormPressure(uint32_t requests) : requests_(requests) {}
+
+  void run(const std::string& what, const std::string& path, uint32_t longest, uint32_t blocks,
+           const std::vector<std::string>& isas) {
+    ComputePool pool(2);
+    auto model = LoadedModel::load(path, {}, pool);
+    ASSERT_TRUE(model.ok()) << model.message();
+    const PressureLoad load(**model, requests_, longest, UINT32_MAX, true);
+    for (const std::string& isa : isas) {
+      for (const uint64_t cache_bytes : {0, 1024}) {
+        PressureSetting setting{cache_bytes == 0, 64, cache_bytes == 0 ? 2U : 1U, cache_bytes == 0,
+                                blocks};
+        setting.form_cache_bytes = cache_bytes;
+        if (!isa.empty()) setting.isa = isa;
+        const PressureReport report = load.run(path, setting);
+        EXPECT_EQ(report.requests, requests_);
+        EXPECT_EQ(report.different, 0U) << report.first_difference;
+        EXPECT_GE(report.preemptions, 20U);
+        runs_ += report.requests;
+        different_ += report.different + (requests_ - report.requests);
+        fmt::print("{}, {}, {}, caches of {}: {} of {} differ, {} preemptions ({} by class)\n",
+                   what, isa.empty() ? "best" : isa, setting.name(),
+                   cache_bytes == 0 ? "8 MiB" : "1 KiB", report.different, report.requests,
+                   report.preemptions, report.class_preemptions);
+        std::fflush(stdout);
+      }
+    }
+  }
+  void print() const {
+    fmt::print("forms: {} of {} answers with a form differ from the same request alone\n",
+               different_, runs_);
+  }
+
+ private:
+  const uint32_t requests_;
+  uint32_t runs_ = 0, different_ = 0;
+};
+
+TEST(Pressure, FormsInFull) {
+  const char* said = std::getenv("SKEIN_TEST_REQUESTS");
+  FormPressure pressure(said != nullptr ? static_cast<uint32_t>(std::atoi(said)) : 1000);
+  std::vector<std::string> isas;
+  for (const char* isa : {"scalar", "avx2", "avx512", "amx"}) {
+    if (choose_isa(isa).ok()) isas.emplace_back(isa);
+  }
+  const testing::TestFolder folder;
+  pressure.run("tiny", testing::write_tiny_model(folder), 120, 9, isas);
+  const std::string path = testing::default_model_path();
+  ASSERT_TRUE(std::filesystem::exists(path)) << "the default model is not there (make model)";
+  pressure.run("default", path, 24, 12, {""});
+  pressure.print();
 }
 
 }  // namespace
