@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "text/bert_text.h"
 #include "text/tokenizer.h"
 
 namespace skein::fuzz {
@@ -97,6 +98,27 @@ inline Tokenizer sentencepiece(TokenizerSpec::Model model) {
   }
   add_token(spec, "</s>", true);
   add_token(spec, "<think>", false);
+  return must_create(std::move(spec));
+}
+
+// BERT's kind.
+inline Tokenizer word_pieces() {
+  TokenizerSpec spec;
+  spec.model = TokenizerSpec::Model::kWordPiece;
+  spec.decoder = TokenizerSpec::Decoder::kWordPiece;
+  spec.strip_leading_space = true;
+  spec.continuing_prefix = "##";
+  spec.max_word_chars = 20;
+  bert::add_normalizer({}, spec);
+  bert::add_pre_tokenizer(spec);
+  spec.unknown = add(spec, "[UNK]", TokenType::kUnknown);
+  for (const char* text : {"a", "##a", "aa", "##aaaa", "the", "t", "##he", "##e", "e", "中", "##é",
+                           ",", "<", ">", "##", "####"}) {
+    add(spec, text);
+  }
+  add_token(spec, "[CLS]", true);
+  add_token(spec, "<think>", false);
+  spec.prefix = {spec.added[0].id};
   return must_create(std::move(spec));
 }
 

@@ -70,6 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto* const kSpm = new Tokenizer(fuzz::sentencepiece(TokenizerSpec::Model::kSpmBpe));
   static const auto* const kUnigram =
       new Tokenizer(fuzz::sentencepiece(TokenizerSpec::Model::kUnigram));
+  static const auto* const kWordPieces = new Tokenizer(fuzz::word_pieces());
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (int s = 0; s <= static_cast<int>(Splitter::kDeepSeek3Cjk); ++s) {
     check_pieces(static_cast<Splitter>(s), text);
@@ -81,5 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     SKEIN_CHECK(joined(*tokenizer, encode(*tokenizer, text)) == with_spaces(text),
                 "bytes were lost");
   }
+  const auto pair = kWordPieces->encode_pair(text, text);
+  SKEIN_CHECK(pair.ok() && kWordPieces->decode(pair->ids).ok(), "word pieces");
   return 0;
 }

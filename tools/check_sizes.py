@@ -28,7 +28,6 @@ ONE_NOUN = {
     "src/text/jinja/operations.cpp": 727,
     "src/text/jinja/parser.cpp": 779,
     "src/text/jinja/strings.cpp": 496,
-    "src/text/tokenizer_json.cpp": 678,
 }
 EXCEPTIONS = {
     "tests/engine/pressure.cpp:PressureLoad::run": 75,

@@ -5,6 +5,7 @@
 #include <utf8proc.h>
 #include <utility>
 
+#include "text/bert_text.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -126,7 +127,8 @@ void normalize(std::vector<int32_t>& text, bool compatible, bool compose) {
     int32_t buffer[32];  // the longest decomposition has 18 code points
     const auto length = utf8proc_decompose_char(
         c, buffer, 32, static_cast<utf8proc_option_t>(decompose), &boundary);
-    if (length >= 1 && length <= 32) {
+    // The tables of Hugging Face's tokenizers are older than the decomposition of U+11938.
+    if (length >= 1 && length <= 32 && c != 0x11938) {
       out.insert(out.end(), buffer, buffer + length);
     } else {
       out.push_back(c);
@@ -162,13 +164,46 @@ void normalize(std::vector<int32_t>& text, bool compatible, bool compose) {
   text = std::move(out);
 }
 
+// Unicode 16 has some letters that utf8proc's tables do not know yet.
+int32_t lower(int32_t c) {
+  constexpr std::pair<int32_t, int32_t> kNew[] = {
+      {0x1C89, 0x1C8A}, {0xA7CB, 0x264}, {0xA7CC, 0xA7CD}, {0xA7DA, 0xA7DB}, {0xA7DC, 0x19B}};
+  if (c >= 0x10D50 && c <= 0x10D65) return c + 0x20;
+  for (const auto& [upper, lower] : kNew) {
+    if (c == upper) return lower;
+  }
+  return utf8proc_tolower(c);
+}
+
 void lowercase(std::vector<int32_t>& text) {
   std::vector<int32_t> out;
   for (const int32_t c : text) {
-    out.push_back(utf8proc_tolower(c));
+    out.push_back(lower(c));
     if (c == 0x130) out.push_back(0x307);  // the only character whose lower case is two
   }
   text = std::move(out);
+}
+
+void clean_text(std::vector<int32_t>& text) {
+  std::erase_if(text, [](int32_t c) { return bert::is_dropped(static_cast<char32_t>(c)); });
+  std::replace_if(
+      text.begin(), text.end(), [](int32_t c) { return is_space(static_cast<char32_t>(c)); }, ' ');
+}
+
+void space_chinese(std::vector<int32_t>& text) {
+  std::vector<int32_t> out;
+  for (const int32_t c : text) {
+    const bool chinese = bert::is_chinese(static_cast<char32_t>(c));
+    if (chinese) out.push_back(' ');
+    out.push_back(c);
+    if (chinese) out.push_back(' ');
+  }
+  text = std::move(out);
+}
+
+void drop_accents(std::vector<int32_t>& text) {
+  normalize(text, false, false);
+  std::erase_if(text, [](int32_t c) { return bert::is_accent(static_cast<char32_t>(c)); });
 }
 
 bool is_of_the_ends(Kind kind) {
@@ -200,6 +235,12 @@ std::string apply_step(const NormalizerStep& step, std::string_view text) {
       return std::string(strip_left(text));
     case Kind::kStripRight:
       return std::string(strip_right(text));
+    case Kind::kBertClean:
+      return map_code_points(text, clean_text);
+    case Kind::kBertChinese:
+      return map_code_points(text, space_chinese);
+    case Kind::kBertAccents:
+      return map_code_points(text, drop_accents);
     case Kind::kCharsmap:
       break;  // Normalizer::apply
   }

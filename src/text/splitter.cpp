@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 
+#include "text/bert_text.h"
 #include "text/scan.h"
 
 namespace skein {
@@ -204,6 +205,10 @@ void split_sparse(Splitter splitter, const Scan& scan, PieceSink take) {
     case Splitter::kDefaultPunctuation:
       return each_run(scan, take, SIZE_MAX, false, [](Char c) {
         return (c.classes & kPunctuation) != 0 || is_one_of("$+<=>^~|", c.code_point);
+      });
+    case Splitter::kBertPunctuation:
+      return each_run(scan, take, 1, false, [](Char c) {
+        return c.code_point != UINT32_MAX && bert::is_punctuation(c.code_point);
       });
     case Splitter::kNewline:
       return each_run(scan, take, 1, false,

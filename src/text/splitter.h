@@ -35,6 +35,7 @@ enum class Splitter : uint8_t {
   kPunctuation,          // \p{P} or ASCII punctuation
   kPunctuationRun,       // the same with +
   kDefaultPunctuation,   // [\p{P}\$\+<=>\^~\|]+ : GGUF files that name no pre-tokenizer
+  kBertPunctuation,      // BERT's notion of it (bert_text.h)
   kNewline,              // [\r\n]
   kTrailingSpace,        // \s+$
   kSpacedLetters,        // \s?\p{L}+

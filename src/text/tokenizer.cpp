@@ -10,6 +10,7 @@
 #include "text/text_assembler.h"
 #include "text/unigram.h"
 #include "text/vocabulary.h"
+#include "text/word_piece.h"
 
 namespace skein {
 namespace {
@@ -148,6 +149,7 @@ struct Tokenizer::Parts {
   Vocabulary vocabulary;
   std::optional<Bpe> bpe;
   std::optional<Unigram> unigram;
+  std::optional<WordPiece> word_piece;
   Normalizer normalizer;
   std::vector<PreTokenizerStep> pre_tokenizer;
   // Those looked for before and after the normalizer; [1] with the special ones.
@@ -253,6 +255,9 @@ Result<Tokenizer> Tokenizer::create(TokenizerSpec spec) {
   if (spec.model == TokenizerSpec::Model::kUnigram) {
     SKEIN_ASSIGN(Unigram model, Unigram::create(spec, parts->vocabulary));
     parts->unigram.emplace(std::move(model));
+  } else if (spec.model == TokenizerSpec::Model::kWordPiece) {
+    SKEIN_ASSIGN(WordPiece model, WordPiece::create(spec, parts->vocabulary));
+    parts->word_piece.emplace(std::move(model));
   } else {
     SKEIN_ASSIGN(Bpe model, Bpe::create(spec, parts->vocabulary));
     parts->bpe.emplace(std::move(model));
@@ -288,6 +293,16 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::span<const TextPart> parts,
   return encode(text, trusted, add_special);
 }
 
+Result<PairTokens> Tokenizer::encode_pair(std::string_view first, std::string_view second) const {
+  PairTokens pair;
+  SKEIN_ASSIGN(pair.ids, encode(first, {.add_special = true}));
+  SKEIN_ASSIGN(const std::vector<TokenId> ids, encode(second));
+  pair.second_from = static_cast<uint32_t>(pair.ids.size());
+  pair.ids.insert(pair.ids.end(), ids.begin(), ids.end());
+  pair.ids.insert(pair.ids.end(), parts_->suffix.begin(), parts_->suffix.end());
+  return pair;
+}
+
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const TrustedRanges& trusted,
                                                bool add_special) const {
   if (text.size() > kMaxTextBytes) {
@@ -300,6 +315,8 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const Trus
   const auto word = [&](std::string_view piece) {
     if (parts_->bpe) {
       parts_->bpe->encode(piece, scratch.bpe, ids);
+    } else if (parts_->word_piece) {
+      parts_->word_piece->encode(piece, ids);
     } else {
       parts_->unigram->encode(piece, scratch.unigram, ids);
     }

@@ -37,6 +37,12 @@ struct TextPart {
   bool trusted = false;
 };
 
+// Two texts in one, as encoders compare them.
+struct PairTokens {
+  std::vector<TokenId> ids;
+  uint32_t second_from = 0;  // what is from here on is the second text's
+};
+
 struct DecodeOptions {
   bool skip_special = true;
   // The ids go on from earlier ones, so a space at their start is a real one.
@@ -52,6 +58,10 @@ class Tokenizer {
 
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
   Result<std::vector<TokenId>> encode(std::span<const TextPart> parts, bool add_special) const;
+
+  // What the model expects before a text, the first one, what it expects after a text, the second
+  // one, and that again. Control tokens spelled out in them stay text.
+  Result<PairTokens> encode_pair(std::string_view first, std::string_view second) const;
 
   // Valid UTF-8 always: an invalid part inside becomes U+FFFD, an incomplete character at the end
   // is dropped. Fails on an id outside the vocabulary.

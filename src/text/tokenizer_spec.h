@@ -72,6 +72,10 @@ struct NormalizerStep {
     kStripLeft,
     kStripRight,
     kCharsmap,  // SentencePiece's precompiled map, in `content`
+    // BERT's (bert_text.h):
+    kBertClean,    // control characters go, white space becomes a space
+    kBertChinese,  // a space around every Chinese character
+    kBertAccents,  // marks that take no room of their own go
   };
   Kind kind;
   std::string pattern;
@@ -118,11 +122,13 @@ struct TokenizerSpec {
     kBpe,     // merges by rank
     kSpmBpe,  // SentencePiece's BPE: any pair that makes a piece, the best score first
     kUnigram,
+    kWordPiece,  // the longest piece that fits, from the start of a word on
   };
   enum class Decoder : uint8_t {
     kPlain,
     kByteLevel,
     kMetaspace,  // U+2581 becomes a space; byte pieces become bytes
+    kWordPiece,  // a space before a piece that begins a word
   };
 
   Model model = Model::kBpe;
@@ -139,6 +145,13 @@ struct TokenizerSpec {
   bool ignore_merges = false;  // a word that is a piece is that piece
   bool fuse_unknown = false;
   TokenId unknown = kNoToken;
+
+  // kWordPiece: how pieces are spelled that begin a word, and those that go on with one; and the
+  // characters of a word beyond which it is unknown.
+  std::string word_prefix;
+  std::string continuing_prefix;
+  size_t max_word_chars = 100;
+  bool joins_punctuation = false;  // decoding leaves no space before some punctuation
 
   Decoder decoder = Decoder::kPlain;
   bool strip_leading_space = false;  // decoding a whole text drops the space that encoding added

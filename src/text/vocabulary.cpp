@@ -1,5 +1,7 @@
 #include "text/vocabulary.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -60,6 +62,21 @@ std::string with_spaces(std::string_view spelled) {
   return out;
 }
 
+// A word piece with the space before it, if it begins a word.
+std::string of_word(std::string_view spelled, const TokenizerSpec& spec, bool is_control) {
+  // In a file where pieces that begin a word are marked, the others go on with one.
+  const std::string& prefix = spec.word_prefix;
+  const bool begins = prefix.empty() ? !spelled.starts_with(spec.continuing_prefix)
+                                     : is_control || spelled.starts_with(prefix);
+  if (!begins) return std::string(spelled.substr(spec.continuing_prefix.size()));
+  if (!prefix.empty() && !is_control) spelled.remove_prefix(prefix.size());
+  constexpr std::string_view kJoined[] = {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
+  const auto is_start = [&](std::string_view text) { return spelled.starts_with(text); };
+  const bool joins =
+      spec.joins_punctuation && std::any_of(std::begin(kJoined), std::end(kJoined), is_start);
+  return (joins ? "" : " ") + std::string(spelled);
+}
+
 Status check_counts(const TokenizerSpec& spec) {
   const size_t count = spec.pieces.size();
   if (count == 0) return invalid_argument("tokenizer: the vocabulary is empty");
@@ -69,7 +86,8 @@ Status check_counts(const TokenizerSpec& spec) {
   if (!spec.types.empty() && spec.types.size() != count) {
     return invalid_argument("tokenizer: {} token types for {} pieces", spec.types.size(), count);
   }
-  const bool scored = spec.model != TokenizerSpec::Model::kBpe;
+  const bool scored =
+      spec.model == TokenizerSpec::Model::kSpmBpe || spec.model == TokenizerSpec::Model::kUnigram;
   if (scored && spec.scores.size() != count) {
     return invalid_argument("tokenizer: {} scores for {} pieces", spec.scores.size(), count);
   }
@@ -107,7 +125,7 @@ Result<Vocabulary> Vocabulary::create(TokenizerSpec& spec) {
     TokenType& type = v.types_[static_cast<size_t>(spec.unknown)];
     if (type == TokenType::kNormal) type = TokenType::kUnknown;
   }
-  v.decode_pieces(spec.decoder);
+  v.decode_pieces(spec);
   v.by_spelling_ = PieceMap(v.size());
   v.by_key_ = PieceMap(v.size());
   v.bytes_.fill(kNoToken);
@@ -126,7 +144,8 @@ Result<Vocabulary> Vocabulary::create(TokenizerSpec& spec) {
   return v;
 }
 
-void Vocabulary::decode_pieces(TokenizerSpec::Decoder decoder) {
+void Vocabulary::decode_pieces(const TokenizerSpec& spec) {
+  const TokenizerSpec::Decoder decoder = spec.decoder;
   std::string bytes;
   decoded_.reserve(size(), spelled_.total_bytes());
   for (size_t i = 0; i < size(); ++i) {
@@ -145,6 +164,8 @@ void Vocabulary::decode_pieces(TokenizerSpec::Decoder decoder) {
       if (plain || !append_byte_level(spelled, bytes)) bytes = spelled;
     } else if (decoder == TokenizerSpec::Decoder::kMetaspace && type != TokenType::kControl) {
       bytes = with_spaces(spelled);
+    } else if (decoder == TokenizerSpec::Decoder::kWordPiece) {
+      bytes = of_word(spelled, spec, type == TokenType::kControl);
     } else {
       bytes = spelled;
     }

@@ -100,7 +100,7 @@ class Vocabulary {
 
  private:
   const FlatStrings& keys() const { return byte_level_ ? decoded_ : spelled_; }
-  void decode_pieces(TokenizerSpec::Decoder decoder);
+  void decode_pieces(const TokenizerSpec& spec);
 
   FlatStrings spelled_;
   FlatStrings decoded_;

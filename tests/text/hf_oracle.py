@@ -3,6 +3,7 @@
 
     hf_oracle.py split OUT COUNT          pieces of each published regex
     hf_oracle.py trained FOLDER COUNT     tokenizer.json files made here, and their ids
+    hf_oracle.py characters OUT           every code point through BERT's normalizers and pre-tokenizer
     hf_oracle.py gguf MODEL OUT COUNT     ids with the vocabulary and merges of a GGUF file
     hf_oracle.py speed MODEL OUT BYTES    a mixed text, and the seconds of CPU that encoding it takes
 Every output is lines of JSON, the same on every run.
@@ -201,8 +202,27 @@ def make_words():
     return tokenizer
 
 
+def make_bert(cased=False):
+    """BERT's own, small: lower case and no accents, or neither."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20 if cased else 100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(cleanup=not cased)
+    tokenizer.train_from_iterator(training_corpus(), trainers.WordPieceTrainer(
+        vocab_size=3000, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], limit_alphabet=700, show_progress=False))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tokenizer
+
+
+def make_bert_cased():
+    tokenizer = make_bert(cased=True)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer
+
+
 MAKERS = {"llama3": make_llama3, "falcon": make_falcon, "neox": make_neox, "added": make_added, "spm_bpe": make_spm_bpe,
-          "unigram": make_unigram, "words": make_words}
+          "unigram": make_unigram, "words": make_words, "bert": make_bert, "bert_cased": make_bert_cased}
 
 
 def write_ids(tokenizer, texts, out):
@@ -225,6 +245,18 @@ def write_trained(folder, count):
         tokenizer.save(os.path.join(folder, name + ".json"))
         with open(os.path.join(folder, name + ".ids"), "w") as out:
             write_ids(tokenizer, random_texts(count, 100 + number), out)
+
+
+def write_characters(path):
+    """Lines of code points, 64 at a time, as a text, and the words that BERT makes of it: as it is, and in lower case."""
+    points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    split = pre_tokenizers.BertPreTokenizer()
+    with open(path, "w") as out:
+        for i in range(0, len(points), 64):
+            text = "".join(f" a{chr(c)}b" for c in points[i:i + 64])
+            words = [[w for w, _ in split.pre_tokenize_str(normalizers.BertNormalizer(lowercase=lower).normalize_str(text))]
+                     for lower in (False, True)]
+            dump(out, [text] + words)
 
 
 def from_gguf(path):
@@ -262,6 +294,8 @@ def main():
         write_splits(arguments[0], int(arguments[1]))
     elif mode == "trained":
         write_trained(arguments[0], int(arguments[1]))
+    elif mode == "characters":
+        write_characters(arguments[0])
     elif mode == "gguf":
         with open(arguments[1], "w") as out:
             write_ids(from_gguf(arguments[0]), random_texts(int(arguments[2]), 2), out)

@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
     Faults, TokenizerJsonFault,
     ::testing::Values(
         Fault{"NoModel", "/model", "", "there is no model"},
-        Fault{"ModelKind", "/model/type", R"("WordPiece")", "'WordPiece' is not supported"},
+        Fault{"ModelKind", "/model/type", R"("WordLevel")", "'WordLevel' is not supported"},
         Fault{"NoVocab", "/model/vocab", "{}", "names a piece that is not there"},
         Fault{"IdNegative", "/model/vocab/a", "-1", "has the id -1"},
         Fault{"IdHuge", "/model/vocab/a", "99999999", "has the id 99999999"},
@@ -89,8 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"PreTokenizer", "/pre_tokenizer/type", R"("UnicodeScripts")",
               "'UnicodeScripts' is not"},
         Fault{"PreTokenizerNoType", "/pre_tokenizer/type", "", "has no type"},
-        Fault{"Normalizer", "/normalizer", R"({"type": "BertNormalizer"})",
-              "'BertNormalizer' is not"},
+        Fault{"Normalizer", "/normalizer", R"({"type": "Nmt"})", "'Nmt' is not"},
         Fault{"ReplaceRegex", "/normalizer",
               R"({"type": "Replace", "pattern": {"Regex": "a*"}, "content": ""})",
               "the regex 'a*'"},

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "text/bert_text.h"
+
 namespace skein {
 namespace {
 
@@ -121,6 +123,8 @@ class Reader {
       SKEIN_TRY(read_sentencepiece());
     } else if (model == "t5") {
       SKEIN_TRY(read_unigram());
+    } else if (model == "bert") {
+      SKEIN_TRY(read_word_pieces());
     } else {
       return unimplemented("tokenizer.ggml.model '{}' is not supported", model);
     }
@@ -252,6 +256,36 @@ class Reader {
     out_.ids.eos = 1;
     spec().unknown = 2;
     add_eos_ = true;
+    return {};
+  }
+
+  // Pieces that begin a word have U+2581 before them, the others are as they are. BERT's own ids
+  // count where the file names none.
+  Status read_word_pieces() {
+    spec().model = TokenizerSpec::Model::kWordPiece;
+    spec().word_prefix = kMetaspace;
+    bert::NormalizerOptions options;
+    SKEIN_ASSIGN(options.lowercase, metadata_.get_or("tokenizer.ggml.normalizer.lowercase", true));
+    SKEIN_ASSIGN(options.accents,
+                 metadata_.get_or("tokenizer.ggml.normalizer.strip_accents", options.lowercase));
+    bert::add_normalizer(options, spec());
+    bert::add_pre_tokenizer(spec());
+    spec().decoder = TokenizerSpec::Decoder::kWordPiece;
+    spec().strip_leading_space = true;
+    spec().joins_punctuation = true;
+    spec().unknown = 100;
+    out_.ids.bos = 101;
+    out_.ids.eos = 102;
+    TokenId padding = 0, mask = 103;
+    SKEIN_TRY(read_id("cls_token_id", out_.ids.bos));
+    SKEIN_TRY(read_id("seperator_token_id", out_.ids.eos));  // as files spell it
+    SKEIN_TRY(read_id("padding_token_id", padding));
+    SKEIN_TRY(read_id("mask_token_id", mask));
+    spec().types.resize(spec().pieces.size(), TokenType::kNormal);
+    for (const TokenId id : {out_.ids.bos, out_.ids.eos, padding, mask}) {
+      if (id != kNoToken) spec().types[static_cast<size_t>(id)] = TokenType::kControl;
+    }
+    add_bos_ = add_eos_ = true;
     return {};
   }
 

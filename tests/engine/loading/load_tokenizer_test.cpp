@@ -77,11 +77,11 @@ TEST(LoadTokenizer, StopsOutsideTheVocabularyAreRefused) {
 
 TEST(LoadTokenizer, ErrorsNameTheFolder) {
   Folder folder;
-  folder.write("tokenizer.json", R"({"model": {"type": "WordPiece"}})");
+  folder.write("tokenizer.json", R"({"model": {"type": "WordLevel"}})");
   const auto loaded = folder.load();
   ASSERT_FALSE(loaded.ok());
   EXPECT_NE(loaded.message().find("LoadTokenizer.ErrorsNameTheFolder"), std::string::npos);
-  EXPECT_NE(loaded.message().find("'WordPiece'"), std::string::npos) << loaded.message();
+  EXPECT_NE(loaded.message().find("'WordLevel'"), std::string::npos) << loaded.message();
 }
 
 // A GGUF file with a tokenizer of one kind; `change` spoils it.
@@ -156,6 +156,33 @@ TEST(GgufTokenizer, ReadsUnigram) {
   EXPECT_EQ(loaded->stop_ids, (std::vector<TokenId>{1}));
 }
 
+// U+2581 before what begins a word, and nothing before what goes on with one.
+TEST(GgufTokenizer, ReadsWordPieces) {
+  const std::vector<std::string> pieces = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁un",
+                                           "aff",   "able",  "▁a",    "▁,",    "▁cafe"};
+  const auto write = [&](testing::GgufWriter& file) -> testing::GgufWriter& {
+    return file.strings("tokenizer.ggml.tokens", pieces)
+        .u32("tokenizer.ggml.unknown_token_id", 1)
+        .u32("tokenizer.ggml.cls_token_id", 2)
+        .u32("tokenizer.ggml.seperator_token_id", 3)
+        .u32("tokenizer.ggml.padding_token_id", 0)
+        .u32("tokenizer.ggml.mask_token_id", 4);
+  };
+  const auto loaded = load_gguf("bert", write);
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  const Tokenizer& tokenizer = loaded->tokenizer;
+  EXPECT_EQ(*tokenizer.encode("UNaffable, Café!", {.add_special = true}),
+            (std::vector<TokenId>{2, 5, 6, 7, 9, 10, 1, 3}));
+  EXPECT_EQ(*tokenizer.encode("aff"), (std::vector<TokenId>{1}));  // it begins no word
+  EXPECT_EQ(*tokenizer.decode(std::vector<TokenId>{2, 8, 5, 6, 7, 9, 8, 3}), "a unaffable, a");
+  EXPECT_EQ(*tokenizer.encode("[CLS][SEP]"), (std::vector<TokenId>{1, 1, 1, 1, 1, 1}));
+  const auto cased = load_gguf("bert", [&](testing::GgufWriter& file) {
+    write(file).scalar<uint8_t>("tokenizer.ggml.normalizer.lowercase", Type::kBool, 0);
+  });
+  ASSERT_TRUE(cased.ok()) << cased.message();
+  EXPECT_EQ(*cased->tokenizer.encode("A a café"), (std::vector<TokenId>{1, 8, 1}));
+}
+
 TEST(GgufTokenizer, FaultsAreCleanErrors) {
   const auto message = [](const std::string& model, const auto& change) {
     const auto loaded = load_gguf(model, change);
@@ -169,6 +196,7 @@ TEST(GgufTokenizer, FaultsAreCleanErrors) {
   EXPECT_THAT(message("gpt2", [](Writer&) {}), ::testing::HasSubstr("tokenizer.ggml.tokens"));
   EXPECT_THAT(message("gpt2", bpe), ::testing::HasSubstr("tokenizer.ggml.merges"));
   EXPECT_THAT(message("llama", bpe), ::testing::HasSubstr("tokenizer.ggml.scores"));
+  EXPECT_THAT(message("bert", bpe), ::testing::HasSubstr("no unknown token"));
   EXPECT_THAT(
       message("gpt2", [&](Writer& file) { bpe(file).strings("tokenizer.ggml.merges", {"ab"}); }),
       ::testing::HasSubstr("merge 0 ('ab') has no space"));
