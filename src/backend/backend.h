@@ -83,6 +83,8 @@ class Backend {
   virtual std::string_view name() const = 0;  // "cpu/avx512"
   // nullptr: the process's own processors.
   virtual std::shared_ptr<const ComputeDevice> device() const { return nullptr; }
+  // Whether it has what encoders need: AttentionParams::sees_all and embed_by().
+  virtual bool runs_encoders() const { return false; }
 
   // Memory. What can still be had of it, in bytes.
   virtual uint64_t available() const = 0;
@@ -132,6 +134,8 @@ class Backend {
 
   // out[i] = scale * table[token i], exact at every precision. Tokens are below table.outputs().
   virtual void embed(const Matrix& table, const Step& step, float scale, Rows out) = 0;
+  // out[i] = table[what `fact` says of row i], exact likewise. Facts are below table.outputs().
+  virtual void embed_by(RowFact fact, const Matrix& table, const Step& step, Rows out);
   // May work in place.
   virtual void norm(Rows x, const NormParams& params, Rows out) = 0;
   // out = in * matrix^T + bias; bias [outputs] or nullptr. Not in place.

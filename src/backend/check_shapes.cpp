@@ -41,6 +41,18 @@ void check_embed(const Matrix& table, std::span<const TokenId> ids, const Rows& 
   }
 }
 
+void check_embed_by(const Matrix& table, const Step& step, const Rows& out) {
+  check_rows(out, "embed_by");
+  SKEIN_CHECK(out.rows == step.rows && out.width == table.inputs(),
+              "embed_by: {} rows of width {} into [{}, {}]", step.rows, table.inputs(), out.rows,
+              out.width);
+}
+
+void Backend::embed_by(RowFact /*fact*/, const Matrix& /*table*/, const Step& /*step*/,
+                       Rows /*out*/) {
+  SKEIN_CHECK(false, "{} runs no encoders", name());
+}
+
 void check_norm(const Rows& x, const NormParams& params, const Rows& out) {
   check_same(x, out, "norm");
   SKEIN_CHECK(params.parts > 0 && x.width > 0 && x.width % params.parts == 0,
@@ -91,6 +103,8 @@ void check_attend(const Rows& q, const Rows& k, const Rows& v, const QkTransform
                   q.width == size_t{params.heads} * kv.head_dim,
               "attend: rows of {} for {} heads of {} over {}", q.width, params.heads, kv.head_dim,
               kv.heads);
+  SKEIN_CHECK(!params.sees_all || params.window == 0, "attend: all, and a window of {}",
+              params.window);
   if (transform.q_norm != nullptr) check_norm(q, *transform.q_norm, q);
   if (transform.k_norm != nullptr) check_norm(k, *transform.k_norm, k);
   if (transform.angles.data) check_rope(q, params.heads, transform.angles);

@@ -9,6 +9,7 @@
 namespace skein {
 
 void check_embed(const Matrix& table, std::span<const TokenId> ids, const Rows& out);
+void check_embed_by(const Matrix& table, const Step& step, const Rows& out);
 void check_norm(const Rows& x, const NormParams& params, const Rows& out);
 void check_linear(const LinearInput& in, const Matrix& matrix, const Rows& out);
 void check_add(const Rows& x, const Rows& delta);

@@ -34,12 +34,16 @@ struct AttentionParams {
   float softcap = 0;    // 0: none; else s = softcap * tanh(s / softcap)
   uint32_t window = 0;  // 0: none; else position p sees (p - window, p]
   Floats sinks;         // [heads] logits that take part in the softmax and carry no value
+  // A row sees all of its sequence, what comes after it too; then there is no window, and only a
+  // backend that runs_encoders() does it.
+  bool sees_all = false;
 };
 
 enum class Activation : uint8_t {
   kSiluGated,      // [gate | up] -> silu(gate) * up
   kGeluTanhGated,  // [gate | up] -> gelu(gate) * up, tanh form
   kGeluTanh,       // x -> gelu(x), tanh form
+  kGelu,           // x -> gelu(x); where a backend runs_encoders()
   kSwigluClamped,  // [gate | up]; gate <= limit, |up| <= limit; gate * sigmoid(alpha * gate) * (up
                    // + 1)
 };
@@ -49,7 +53,7 @@ struct ActivationParams {
   float alpha = 0;  // of kSwigluClamped
   float limit = 0;
 
-  bool gated() const { return kind != Activation::kGeluTanh; }
+  bool gated() const { return kind != Activation::kGeluTanh && kind != Activation::kGelu; }
 };
 
 // Rows as a product takes them. In this order, where given:

@@ -21,6 +21,13 @@ struct Sequence {
   uint32_t start = 0;
   bool writes_kv = true;            // false: the cache holds these positions already
   std::span<const BlockId> blocks;  // cover start + rows tokens
+  uint32_t second_from = 0;         // of two texts: where the second one begins; 0: there is one
+};
+
+// What a step says of a row beside its token.
+enum class RowFact : uint8_t {
+  kPosition,
+  kText,  // 0; or 1 where it is of the second of two texts
 };
 
 // The shape of a step, and whatever else the backend knows of it.

@@ -86,6 +86,23 @@ TEST(Arithmetic, SigmoidSiluAndGeluAreWithinAFewUlps) {
   EXPECT_TRUE(std::isnan(arithmetic::silu(kNan)));
 }
 
+TEST(Arithmetic, GeluIsNearTheErrorFunctions) {
+  double worst_share = 0;
+  for (uint32_t i = 0; i < 1'000'000; ++i) {
+    const double share = static_cast<double>(random_at(8, i) >> 11) * 0x1p-53;
+    const auto x = static_cast<float>(-14 + 28 * share);
+    const double exact = 0.5 * double{x} * std::erfc(-double{x} / std::sqrt(2.0));
+    worst_share =
+        std::max(worst_share, std::abs(double{arithmetic::gelu(x)} - exact) / (1 + std::abs(x)));
+  }
+  EXPECT_LT(worst_share, 4e-7);
+  EXPECT_EQ(arithmetic::gelu(0.0F), 0.0F);
+  EXPECT_EQ(arithmetic::gelu(100.0F), 100.0F);
+  EXPECT_EQ(arithmetic::gelu(-100.0F), 0.0F);
+  EXPECT_EQ(arithmetic::gelu(kInf), kInf);
+  EXPECT_TRUE(std::isnan(arithmetic::gelu(kNan)));
+}
+
 TEST(Arithmetic, CosAndSinAreWithinOneUlpOfAMillionPositions) {
   double worst_cos = 0, worst_sin = 0;
   for (uint32_t i = 0; i < 1'000'000; ++i) {

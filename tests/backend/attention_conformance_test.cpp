@@ -50,6 +50,45 @@ TEST_P(AttentionOps, RaggedBatchesOfEveryHeadSize) {
   }
 }
 
+// Every row sees all of its sequence: texts of any length beside each other, in blocks that held
+// something else before.
+TEST_P(AttentionOps, RowsThatSeeAll) {
+  if (!backend_->runs_encoders()) GTEST_SKIP() << "it runs no encoders";
+  const Shape4 shapes[] = {{32, 2, 1}, {24, 1, 3}, {7, 1, 1}};
+  for (size_t c = 0; c < std::size(kTypes) * std::size(shapes); ++c) {
+    const Shape4& shape = shapes[c / std::size(kTypes)];
+    const KvType type = kTypes[c % std::size(kTypes)];
+    const Caches caches = filled_caches(type, 40, shape);
+    Shuffled blocks(40, rng_);
+    std::vector<Sequence> sequences;
+    uint32_t rows = 0;
+    for (const uint32_t length : {1U, 2U, 17U, 33U, 270U}) {
+      sequences.push_back({rows, length, 0, true, blocks.take(length)});
+      rows += length;
+    }
+    const OwnedRows k = OwnedRows::random(rows, shape.kv_heads * shape.head_dim, rng_);
+    const OwnedRows v = OwnedRows::random(rows, shape.kv_heads * shape.head_dim, rng_);
+    const size_t width = shape.kv_heads * shape.shared * shape.head_dim;
+    const OwnedRows q = OwnedRows::random(rows, width, rng_, 3);
+    AttentionParams params = params_for(shape);
+    params.sees_all = true;
+    const auto attend = [&](TestBackend& b, Rows out) {
+      b.attend(b.up(q), b.up(k), b.up(v), {}, sequences, of(b, caches), params, out);
+    };
+    ASSERT_TRUE(same(OwnedRows(rows, width), attend)) << shape.head_dim << " type " << c % 3;
+    // The last row of a causal sequence sees all of it too.
+    const OwnedRows got = run(backend_, OwnedRows(rows, width), attend);
+    params.sees_all = false;
+    const OwnedRows causal = run(backend_, OwnedRows(rows, width), attend);
+    for (const Sequence& sequence : sequences) {
+      const size_t last = sequence.first_row + sequence.rows - 1;
+      EXPECT_EQ(got.row(last), causal.row(last));
+      if (sequence.rows == 1) continue;
+      EXPECT_NE(got.row(last - 1), causal.row(last - 1));
+    }
+  }
+}
+
 // Norms and ropes of both layouts, what is left of q and k, and what was stored: a step that does
 // not write sees it.
 TEST_P(AttentionOps, PreparesQueriesAndKeys) {

@@ -51,8 +51,10 @@ TEST_P(RowOps, Add) {
 }
 
 TEST_P(RowOps, Activate) {
-  for (const Activation kind : {Activation::kSiluGated, Activation::kGeluTanhGated,
-                                Activation::kGeluTanh, Activation::kSwigluClamped}) {
+  for (const Activation kind :
+       {Activation::kSiluGated, Activation::kGeluTanhGated, Activation::kGeluTanh,
+        Activation::kSwigluClamped, Activation::kGelu}) {
+    if (kind == Activation::kGelu && !backend_->runs_encoders()) continue;
     const ActivationParams params{kind, 1.702F, 7.0F};
     for (const size_t rows : kRowCounts) {
       for (const size_t width : kWidths) {
@@ -65,6 +67,30 @@ TEST_P(RowOps, Activate) {
         const auto into = [&](TestBackend& b, Rows out) { b->activate(b.up(x), params, out); };
         EXPECT_TRUE(same(OwnedRows(rows, width), into)) << rows << " " << width;
       }
+    }
+  }
+}
+
+TEST_P(RowOps, EmbedsPositionsAndTexts) {
+  if (!backend_->runs_encoders()) GTEST_SKIP() << "it runs no encoders";
+  const OwnedTensor weights = random_tensor(ElementType::kF16, 70, 96, rng_);
+  const Both both = tables({weights.view});
+  const std::vector<BlockId> blocks(3, BlockId{0});
+  const std::vector<Sequence> sequences = {
+      {0, 5, 0, true, blocks, 3}, {5, 1, 69, true, blocks}, {6, 4, 2, true, blocks, 1}};
+  for (const RowFact fact : {RowFact::kPosition, RowFact::kText}) {
+    const auto embed = [&](TestBackend& b, Rows out) {
+      b->embed_by(fact, of(b, both), b.begin(sequences), out);
+    };
+    EXPECT_TRUE(same(OwnedRows(10, 96), embed));
+    const OwnedRows got = run(backend_, OwnedRows(10, 96), embed);
+    const uint32_t positions[] = {0, 1, 2, 3, 4, 69, 2, 3, 4, 5};
+    const uint32_t texts[] = {0, 0, 0, 1, 1, 0, 1, 1, 1, 1};
+    for (size_t row = 0; row < 10; ++row) {
+      std::vector<float> want(96);
+      dequantize(weights.view.type,
+                 weights.view.row(fact == RowFact::kPosition ? positions[row] : texts[row]), want);
+      EXPECT_EQ(got.row(row), want) << row;
     }
   }
 }

@@ -28,12 +28,14 @@ size_t Attention::Tile::spans() const {
   return (end(rows - 1) + kSpan - 1) / kSpan - first_span();
 }
 
-void Attention::list_tiles(std::span<const Sequence> sequences, uint32_t window, size_t rows) {
+void Attention::list_tiles(std::span<const Sequence> sequences, const AttentionParams& params,
+                           size_t rows) {
   tiles_.clear();
   for (const Sequence& sequence : sequences) {
+    const size_t all = params.sees_all ? size_t{sequence.start} + sequence.rows : 0;
     for (size_t i = 0; i < sequence.rows; i += rows) {
       tiles_.push_back({sequence.first_row + i, std::min(rows, sequence.rows - i),
-                        sequence.start + i, window, sequence.blocks.data()});
+                        sequence.start + i, params.window, all, sequence.blocks.data()});
     }
   }
 }
@@ -180,7 +182,7 @@ void Attention::run(const Phase& before, Rows q, std::span<const Sequence> seque
                     const KvLayer& cache, const AttentionParams& params, Rows out) {
   const size_t shared = params.heads / cache.heads;
   const size_t tile_rows = std::max<size_t>(1, kTileQueries / shared);
-  list_tiles(sequences, params.window, tile_rows);
+  list_tiles(sequences, params, tile_rows);
   if (tiles_.empty()) return;
   const size_t queries = tile_rows * shared;
   const Job job{q, out, cache, params, shared, queries, queries * (size_t{cache.head_dim} + 2)};

@@ -34,10 +34,11 @@ class Attention {
     size_t first_row, rows;
     size_t position;
     size_t window;
+    size_t seen_by_all;  // tokens; 0: a row sees up to itself
     const BlockId* blocks;
 
     size_t begin(size_t row) const;  // of what a row sees
-    size_t end(size_t row) const { return position + row + 1; }
+    size_t end(size_t row) const { return seen_by_all != 0 ? seen_by_all : position + row + 1; }
     size_t first_span() const;  // that any row sees
     size_t spans() const;
   };
@@ -58,7 +59,7 @@ class Attention {
     float *widened, *queries, *totals, *partials, *scores;
   };
 
-  void list_tiles(std::span<const Sequence> sequences, uint32_t window, size_t rows);
+  void list_tiles(std::span<const Sequence> sequences, const AttentionParams& params, size_t rows);
   Memory memory_of(const Job& job, size_t slot) const;
   const float* queries_of(const Job& job, const Tile& tile, uint32_t kv_head, float* memory) const;
   void attend_span(const Job& job, const Tile& tile, uint32_t kv_head, size_t span,

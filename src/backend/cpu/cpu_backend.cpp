@@ -12,6 +12,7 @@
 #include "backend/cpu/linear.h"
 #include "backend/cpu/row_ops.h"
 #include "backend/cpu/workers.h"
+#include "backend/host/flush_denormals.h"
 #include "backend/host/host_backend.h"
 #include "backend/registry.h"
 
@@ -95,6 +96,7 @@ class CpuBackend final : public HostBackend {
   VocabularyScan scan() const override { return VocabularyScan(kernels_); }
 
   void embed(const Matrix& table, const Step& step, float scale, Rows out) override;
+  void embed_by(RowFact fact, const Matrix& table, const Step& step, Rows out) override;
   void norm(Rows x, const NormParams& params, Rows out) override;
   void linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) override {
     check_linear(in, matrix, out);
@@ -177,6 +179,15 @@ void CpuBackend::embed(const Matrix& table, const Step& step, float scale, Rows 
   for_rows(out, kExp, [&](size_t i) {
     own(table).dequantize_row(static_cast<size_t>(tokens[i]), row_of(out, i));
     kernels_.scale(row_of(out, i), scale, out.width, row_of(out, i));
+  });
+}
+
+void CpuBackend::embed_by(RowFact fact, const Matrix& table, const Step& step, Rows out) {
+  check_embed_by(table, step, out);
+  const FlushDenormals flush;
+  each_fact(host_step(step), fact, [&](size_t i, uint32_t at) {
+    SKEIN_CHECK(at < table.outputs(), "embed_by: {} of {}", at, table.outputs());
+    own(table).dequantize_row(at, row_of(out, i));
   });
 }
 

@@ -66,12 +66,12 @@ struct NormRow {
   float* out;
 };
 
-enum class RowActivation : uint8_t { kSilu, kGeluTanh, kGeluTanhPlain, kSwigluClamped };
+enum class RowActivation : uint8_t { kSilu, kGeluTanh, kGeluTanhPlain, kSwigluClamped, kGelu };
 
 struct ActivateRow {
   RowActivation kind;
   const float* gate;
-  const float* up;  // unless kGeluTanhPlain
+  const float* up;  // unless kGeluTanhPlain or kGelu
   size_t width;
   float alpha, limit;
   float* out;

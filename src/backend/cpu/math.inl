@@ -53,6 +53,17 @@ typename V::F gelu_tanh16(typename V::F x) {
 }
 
 template <class V>
+typename V::F gelu16(typename V::F x) {
+  using F = typename V::F;
+  const F one = V::splat(1.0F), magnitude = V::bit_and(x, 0x7fffffffU);
+  const F t = V::div(one, V::fma(V::splat(arithmetic::kGeluShrink), magnitude, one));
+  F p = V::splat(arithmetic::kGeluCoefficients[0]);
+  for (size_t i = 1; i < 8; ++i) p = V::fma(p, t, V::splat(arithmetic::kGeluCoefficients[i]));
+  const F tail = V::mul(V::mul(p, t), exp16<V>(V::mul(V::mul(x, V::splat(-0.5F)), x)));
+  return V::mul(x, V::select(V::less(x, V::splat(0.0F)), tail, V::sub(one, tail)));
+}
+
+template <class V>
 typename V::F cap16(typename V::F x, float softcap) {
   if (softcap == 0.0F) return x;
   return V::mul(V::splat(softcap), tanh16<V>(V::div(x, V::splat(softcap))));

@@ -27,6 +27,8 @@ inline RowActivation row_activation(Activation kind) {
       return RowActivation::kGeluTanh;
     case Activation::kGeluTanh:
       return RowActivation::kGeluTanhPlain;
+    case Activation::kGelu:
+      return RowActivation::kGelu;
     case Activation::kSwigluClamped:
       return RowActivation::kSwigluClamped;
   }

@@ -50,6 +50,8 @@ typename V::F activated(const ActivateRow& a, typename V::F gate, typename V::F 
       return V::mul(gelu_tanh16<V>(gate), up);
     case RowActivation::kGeluTanhPlain:
       return gelu_tanh16<V>(gate);
+    case RowActivation::kGelu:
+      return gelu16<V>(gate);
     case RowActivation::kSwigluClamped: {
       const F limit = V::splat(a.limit), one = V::splat(1.0F);
       gate = V::min(limit, gate);

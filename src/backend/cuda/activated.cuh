@@ -14,6 +14,8 @@ __device__ inline float activated(const ActivationParams& params, float gate, fl
       return arithmetic::gelu_tanh(gate) * up;
     case Activation::kGeluTanh:
       return arithmetic::gelu_tanh(gate);
+    case Activation::kGelu:
+      return arithmetic::gelu(gate);
     case Activation::kSwigluClamped:
       gate = arithmetic::smaller(params.limit, gate);
       up = arithmetic::larger(-params.limit, arithmetic::smaller(params.limit, up));

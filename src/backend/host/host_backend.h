@@ -55,6 +55,7 @@ inline const HostRope& host_rope(const Rope& rope) {
 
 class HostBackend : public Backend {
  public:
+  bool runs_encoders() const final { return true; }
   uint64_t available() const final { return available_memory(); }
   Result<Buffer> allocate(size_t bytes) final { return allocate_host(bytes); }
   void write(Floats to, std::span<const float> from) final {

@@ -11,7 +11,7 @@ namespace skein::reference {
 
 struct Query {
   const float* values;  // [head_dim]
-  uint32_t position;    // sees the tokens up to it
+  uint32_t position;    // the last token that it sees
   uint32_t head;        // of the queries
 };
 

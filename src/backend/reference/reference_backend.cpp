@@ -71,6 +71,8 @@ float activated(const ActivationParams& params, float gate, float up) {
       return arithmetic::gelu_tanh(gate) * up;
     case Activation::kGeluTanh:
       return arithmetic::gelu_tanh(gate);
+    case Activation::kGelu:
+      return arithmetic::gelu(gate);
     case Activation::kSwigluClamped:
       gate = smaller(params.limit, gate);
       up = larger(-params.limit, smaller(params.limit, up));
@@ -114,6 +116,16 @@ class ReferenceBackend final : public HostBackend {
       const std::vector<float> row = own(table).row(static_cast<size_t>(tokens[i]));
       for (size_t k = 0; k < row.size(); ++k) row_of(out, i)[k] = scale * row[k];
     }
+  }
+
+  void embed_by(RowFact fact, const Matrix& table, const Step& step, Rows out) override {
+    check_embed_by(table, step, out);
+    const FlushDenormals flush;
+    each_fact(host_step(step), fact, [&](size_t i, uint32_t at) {
+      SKEIN_CHECK(at < table.outputs(), "embed_by: {} of {}", at, table.outputs());
+      const std::vector<float> row = own(table).row(at);
+      std::copy(row.begin(), row.end(), row_of(out, i));
+    });
   }
 
   void norm(Rows x, const NormParams& params, Rows out) override {
@@ -210,7 +222,8 @@ class ReferenceBackend final : public HostBackend {
       for (uint32_t i = 0; i < sequence.rows; ++i) {
         for (uint32_t head = 0; head < params.heads; ++head) {
           const size_t row = sequence.first_row + i, offset = size_t{head} * cache.head_dim;
-          reference::attend({row_of(q, row) + offset, sequence.start + i, head}, sequence.blocks,
+          const uint32_t last = params.sees_all ? sequence.rows - 1 : i;
+          reference::attend({row_of(q, row) + offset, sequence.start + last, head}, sequence.blocks,
                             cache, params, sums, row_of(out, row) + offset);
         }
       }
