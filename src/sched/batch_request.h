@@ -30,6 +30,8 @@ struct RequestSpec {
   // False: how its next token is sampled depends on the last one (a constraint, drafts), so no step
   // samples it before that token is known.
   bool plans_ahead = true;
+  // Of two texts for an encoder, where the second one begins; 0: there is one. Handed on.
+  uint32_t second_from = 0;
 };
 
 // The scheduler's record. One idea carries it: *computed tokens catch up with tokens*. Prefill,
@@ -56,6 +58,7 @@ struct BatchRequest {
   uint32_t limit_tokens = 0;  // it ends with kLength when tokens.size() gets here
   bool ends_when_computed = false;
   bool plans_ahead = true;
+  uint32_t second_from = 0;
   std::vector<TokenId> drafts;  // guesses at what follows the tokens; never reallocates either
 
   BlockTable table;

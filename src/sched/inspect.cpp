@@ -5,6 +5,43 @@
 
 namespace skein {
 
+Status ContinuousBatchingScheduler::check_spec(const SchedulerConfig& config,
+                                               const RequestSpec& spec) {
+  if (static_cast<uint32_t>(spec.priority) >= kPriorities) {
+    return invalid_argument("priority {} is not one of {} classes",
+                            static_cast<uint32_t>(spec.priority), kPriorities);
+  }
+  if (spec.prompt.empty()) return invalid_argument("the prompt has 0 tokens; it needs at least 1");
+  const bool samples = !spec.ends_when_computed;
+  if (config.whole && samples) {
+    return unimplemented(
+        "tokens are asked for; this model is an encoder, which makes vectors alone");
+  }
+  if (samples && spec.max_new_tokens == 0U)
+    return invalid_argument("max_tokens is 0; it must be at least 1");
+  for (size_t i = 0; i < spec.prompt.size(); ++i) {
+    if (spec.prompt[i] < 0 || static_cast<uint32_t>(spec.prompt[i]) >= config.vocab_size) {
+      return invalid_argument("prompt token {} has id {}; the vocabulary has {}", i, spec.prompt[i],
+                              config.vocab_size);
+    }
+  }
+  const uint64_t answer = samples ? spec.max_new_tokens.value_or(1) : 0;
+  const uint64_t pool = uint64_t{config.pool_blocks} * kBlockTokens;
+  const auto never_fits = [&](std::string_view what, uint64_t holds) {
+    return out_of_range("prompt of {} tokens plus {} to generate is {}; the {} holds {}",
+                        spec.prompt.size(), answer, spec.prompt.size() + answer, what, holds);
+  };
+  if (spec.prompt.size() + answer > config.max_context)
+    return never_fits("context", config.max_context);
+  if (config.whole) {
+    if (spec.prompt.size() <= config.step_tokens) return {};
+    return out_of_range("a text of {} tokens is computed in one step, which holds {}",
+                        spec.prompt.size(), config.step_tokens);
+  }
+  if (spec.prompt.size() + answer > pool) return never_fits("KV pool", pool);
+  return {};
+}
+
 SchedulerStats ContinuousBatchingScheduler::stats() const {
   SchedulerStats stats = counters_;
   for (uint32_t p = 0; p < kPriorities; ++p) {
@@ -107,10 +144,14 @@ Status ContinuousBatchingScheduler::check_invariants() const {
       return internal_error("request {} is in the batch but {}", r.id.value, name_of(r.status));
     const uint32_t total = r.total() + r.drafts_in_flight;
     if (r.computed > r.planned || r.planned > total || total > r.limit_tokens ||
-        r.planned > uint64_t{r.table.size()} * kBlockTokens) {
+        (!config_.whole && r.planned > uint64_t{r.table.size()} * kBlockTokens)) {
       return internal_error("request {}: computed {}, planned {}, total {}, limit {}, blocks {}",
                             r.id.value, r.computed, r.planned, total, r.limit_tokens,
                             r.table.size());
+    }
+    if (config_.whole && (r.segments_in_flight != 1 || r.planned != r.prompt_tokens)) {
+      return internal_error("request {} runs in part: {} of {} tokens", r.id.value, r.planned,
+                            r.prompt_tokens);
     }
     segments += r.segments_in_flight;
     tables.push_back(&r.table);

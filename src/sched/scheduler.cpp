@@ -58,34 +58,6 @@ TimeUs ContinuousBatchingScheduler::advance(TimeUs now) {
   return now_ = std::max(now_, now);
 }
 
-Status ContinuousBatchingScheduler::check_spec(const SchedulerConfig& config,
-                                               const RequestSpec& spec) {
-  if (static_cast<uint32_t>(spec.priority) >= kPriorities) {
-    return invalid_argument("priority {} is not one of {} classes",
-                            static_cast<uint32_t>(spec.priority), kPriorities);
-  }
-  if (spec.prompt.empty()) return invalid_argument("the prompt has 0 tokens; it needs at least 1");
-  const bool samples = !spec.ends_when_computed;
-  if (samples && spec.max_new_tokens == 0U)
-    return invalid_argument("max_tokens is 0; it must be at least 1");
-  for (size_t i = 0; i < spec.prompt.size(); ++i) {
-    if (spec.prompt[i] < 0 || static_cast<uint32_t>(spec.prompt[i]) >= config.vocab_size) {
-      return invalid_argument("prompt token {} has id {}; the vocabulary has {}", i, spec.prompt[i],
-                              config.vocab_size);
-    }
-  }
-  const uint64_t answer = samples ? spec.max_new_tokens.value_or(1) : 0;
-  const uint64_t pool = uint64_t{config.pool_blocks} * kBlockTokens;
-  const auto never_fits = [&](std::string_view what, uint64_t holds) {
-    return out_of_range("prompt of {} tokens plus {} to generate is {}; the {} holds {}",
-                        spec.prompt.size(), answer, spec.prompt.size() + answer, what, holds);
-  };
-  if (spec.prompt.size() + answer > config.max_context)
-    return never_fits("context", config.max_context);
-  if (spec.prompt.size() + answer > pool) return never_fits("KV pool", pool);
-  return {};
-}
-
 Status ContinuousBatchingScheduler::validate(const RequestSpec& spec) const {
   if (draining_) return unavailable("the engine is draining and takes no new requests");
   if (by_id_.contains(spec.id)) return already_exists("request {} is live already", spec.id.value);
@@ -114,7 +86,8 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
     request->tokens = std::move(spec.prompt);
     request->tokens.reserve(request->limit_tokens);
     request->drafts.reserve(config_.step_drafts);
-    request->table.reset(spec.salt, request->limit_tokens, !spec.wants_every_row);
+    request->table.reset(spec.salt, config_.whole ? 0 : request->limit_tokens,
+                         !spec.wants_every_row && !config_.whole);
     queue_.reserve_one_more(by_id_.size());
     deadlines_.reserve_one_more(by_id_.size());
     by_id_.emplace(spec.id, request);
@@ -127,6 +100,7 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
   request->priority = spec.priority;
   request->ends_when_computed = spec.ends_when_computed;
   request->plans_ahead = spec.plans_ahead;
+  request->second_from = spec.second_from;
   request->arrival = now_;
   request->deadline = spec.deadline;
   request->key = queue_.key_for(now_, spec.priority);
@@ -433,7 +407,7 @@ void ContinuousBatchingScheduler::plan_chunk(BatchRequest& request, StepBudget& 
     request.wait = WaitReason::kStepBudget;
     return;
   }
-  if (!grow_or_preempt(request, end)) return;
+  if (!config_.whole && !grow_or_preempt(request, end)) return;
   request.step_tokens = end - start;
   budget.spend(start, end - start);
   if (shareable) under_way_.push_back({key, step_});
@@ -481,6 +455,10 @@ bool ContinuousBatchingScheduler::under_way(const Hash128& key) const {
 // False: the head stays where it is, and nobody behind it is tried.
 bool ContinuousBatchingScheduler::admit_head(StepBudget& budget) {
   BatchRequest& head = *queue_.top().request;
+  if (config_.whole && budget.fit(0, head.prompt_tokens) < head.prompt_tokens) {
+    head.wait = WaitReason::kStepBudget;
+    return false;
+  }
   if (!make_room_for_head(head)) return false;
   queue_.pop();
   head.status = RequestStatus::PREFILLING;
@@ -500,17 +478,21 @@ bool ContinuousBatchingScheduler::admit_head(StepBudget& budget) {
 
 bool ContinuousBatchingScheduler::make_room_for_head(BatchRequest& head) {
   kv_.match(head.table, head.tokens, hits_);
-  const auto own = static_cast<uint32_t>(blocks_for(head.tokens.size()) - hits_.size());
+  const uint64_t whole = config_.whole ? 0 : blocks_for(head.tokens.size());
+  const auto own = static_cast<uint32_t>(whole - hits_.size());
   const auto idle_hits =
       std::count_if(hits_.begin(), hits_.end(), [&](BlockId id) { return kv_.refs(id) == 0; });
   head_room_ = {own + static_cast<uint32_t>(idle_hits), kv_.available()};
-  for (const BatchRequest* request : batch_) head_room_.needed += blocks_to_come(*request);
+  for (const BatchRequest* request : batch_) {
+    if (!config_.whole) head_room_.needed += blocks_to_come(*request);
+  }
 
   const bool batch_full = batch_.size() >= config_.max_batch;
   if (!batch_full && head_room_.needed <= head_room_.available) return true;
   head.wait = batch_full ? WaitReason::kBatchFull : WaitReason::kNoBlocks;
-  // Blocks of requests that have ended come back by themselves when their step commits.
-  if (!ending_.empty() || !choose_victims(head, head_room_)) return false;
+  // Blocks of requests that have ended come back by themselves when their step commits; and so do
+  // the places of requests that end with it.
+  if (config_.whole || !ending_.empty() || !choose_victims(head, head_room_)) return false;
 
   const auto in_flight = [](const BatchRequest* victim) { return victim->segments_in_flight > 0; };
   if (std::any_of(victims_.begin(), victims_.end(), in_flight)) {
@@ -607,6 +589,7 @@ void ContinuousBatchingScheduler::emit(StepPlan& plan) {
     segment.samples = to_the_end && !request->ends_when_computed ? 1 + drafts : 0;
     segment.ends = to_the_end && request->ends_when_computed;
     segment.wants_every_row = !request->table.shares();
+    segment.second_from = request->second_from;
     segment.writes_kv = start >= request->table.linked_tokens();
     segment.token_from_previous = start >= request->tokens.size();
     if (!segment.token_from_previous)

@@ -70,6 +70,9 @@ struct SchedulerConfig {
   // How long prompts may make a step, of what its streams would take alone; 0: no limit.
   uint32_t max_slowdown_percent = 250;
   bool prefix_cache = true;
+  // For an encoder: a request is computed whole, in one step, and holds no blocks; it is one that
+  // ends when it is computed, of a step's tokens at most. Nothing is preempted, cached or drafted.
+  bool whole = false;
   HashKey hash_key;  // random per process
 };
 

@@ -21,13 +21,15 @@ struct Segment {
   bool ends = false;                 // it samples nothing, and its request is done with it
   bool wants_every_row = false;      // as its request asks: no row of it was left out before
   bool writes_kv = true;             // false: the blocks are shared and hold the same bits already
+  uint32_t second_from = 0;          // as its request says
   bool token_from_previous = false;  // its token is the one this request samples in the plan before
   // The tokens to compute; empty with token_from_previous. Valid until this plan commits.
   std::span<const TokenId> tokens;
   // Guesses at what follows them. One that is sampled in its place is part of the answer, and the
   // token after it is sampled too. Valid until this plan commits.
   std::span<const TokenId> drafts;
-  // The request's whole table, covering start + count tokens. Valid until this plan commits.
+  // The request's whole table, covering start + count tokens; none with SchedulerConfig::whole.
+  // Valid until this plan commits.
   std::span<const BlockId> blocks;
 
   // The position behind the tokens that are known: of the first draft, and of the first sample.

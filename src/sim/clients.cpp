@@ -9,7 +9,8 @@ void Simulator::arrivals() {
   if (config_.faults.has(Fault::kFlood) && rng_.chance(1, 400)) {
     for (uint32_t i = 0; i < config_.scheduler.max_queue + 8 && !failed(); ++i) submit_one();
   }
-  if (config_.faults.has(Fault::kBadInput) && rng_.chance(1, 20)) submit_bad(rng_.below(5));
+  if (config_.faults.has(Fault::kBadInput) && rng_.chance(1, 20))
+    submit_bad(rng_.below(config_.scheduler.whole ? 6 : 5));
 }
 
 void Simulator::submit_one() {
@@ -74,6 +75,7 @@ void Simulator::submit_bad(uint64_t kind) {
   spec.id = RequestId{UINT64_MAX - 1};
   spec.prompt = {0};
   spec.max_new_tokens = 1;
+  spec.ends_when_computed = config_.scheduler.whole;
   Code expected = Code::kInvalidArgument;
   switch (kind) {
     case 0:
@@ -86,8 +88,12 @@ void Simulator::submit_bad(uint64_t kind) {
       spec.prompt = {-1};
       break;
     case 3:
-      spec.prompt.assign(room_tokens(), 0);
+      spec.prompt.assign(room_tokens() + (config_.scheduler.whole ? 1 : 0), 0);
       expected = Code::kOutOfRange;
+      break;
+    case 5:
+      spec.ends_when_computed = false;
+      expected = Code::kUnimplemented;
       break;
     default:
       if (live_ == 0) return;
@@ -133,6 +139,7 @@ void Simulator::check_explanation(const SimRequest& request) {
   const auto e = scheduler_->explain(request.id, now_);
   if (!e.ok()) return fail("explain: {}", e.message());
   if (e->wait == WaitReason::kPrefixUnderWay) saw(Path::k_prefix_under_way);
+  if (config_.scheduler.whole && e->wait == WaitReason::kStepBudget) saw(Path::k_waits_to_be_whole);
   const bool runs = e->status == RequestStatus::PREFILLING || e->status == RequestStatus::RUNNING;
   if (runs != request.in_batch || runs != (e->queue_position == 0)) {
     fail("request {} is {} at queue position {}, in the batch: {}", request.id.value,

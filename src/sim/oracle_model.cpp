@@ -11,6 +11,7 @@ Status OracleModel::run_segment(const Segment& segment, SimRequest& request) {
     return internal_error("request {} computes up to {} but has {} tokens", segment.request.value,
                           end, request.digests.size());
   }
+  if (segment.blocks.empty()) return {};  // nothing is kept of it
   const uint32_t readable = segment.writes_kv ? segment.start : end;
   for (uint32_t p = 0; p < readable; p += kBlockTokens) {
     const uint32_t n = std::min(kBlockTokens, readable - p);
@@ -37,7 +38,7 @@ Status OracleModel::run_segment(const Segment& segment, SimRequest& request) {
 }
 
 void OracleModel::run_orphan(const Segment& segment) {
-  if (!segment.writes_kv) return;
+  if (!segment.writes_kv || segment.blocks.empty()) return;
   for (uint32_t p = segment.start; p < segment.start + segment.count; ++p)
     cell(segment, p) = kPoison;
 }

@@ -21,7 +21,9 @@ void Simulator::check_plan(const StepPlan& plan) {
   }
   if (drafts > config_.scheduler.step_drafts)
     return fail("{} drafts planned, at most {}", drafts, config_.scheduler.step_drafts);
-  const uint64_t most = uint64_t{config_.scheduler.step_tokens} + plan.segments.size();
+  // Decode rows run beside a full step; of texts that come whole none is.
+  const uint64_t most = uint64_t{config_.scheduler.step_tokens} +
+                        (config_.scheduler.whole ? 0 : plan.segments.size());
   if (tokens != plan.tokens || tokens > most)
     return fail("{} tokens planned ({} said), at most {}", tokens, plan.tokens, most);
   check_writes(plan);
@@ -29,6 +31,8 @@ void Simulator::check_plan(const StepPlan& plan) {
 
 // Who left the queue and who went back to it, checked against what they were before.
 void Simulator::check_moves(const StepPlan& plan) {
+  if (config_.scheduler.whole && !plan.preempted.empty())
+    return fail("request {}, which holds nothing, was preempted", plan.preempted[0].value);
   for (const RequestId id : plan.preempted) {
     SimRequest* r = find(id);
     if (r == nullptr || !r->in_batch)
@@ -88,8 +92,8 @@ void Simulator::check_segment(const Segment& segment) {
                 total);
   if (segment.start < r.planned)
     return fail("request {} goes back from {} to {}", r.id.value, r.planned, segment.start);
-  if (segment.wants_every_row != r.wants_every_row ||
-      (r.wants_every_row && segment.start != r.planned)) {
+  const bool every_row = r.wants_every_row || config_.scheduler.whole;
+  if (segment.wants_every_row != every_row || (every_row && segment.start != r.planned)) {
     return fail("request {} wants every row and gets none from {} to {}", r.id.value, r.planned,
                 segment.start);
   }
@@ -106,10 +110,16 @@ void Simulator::check_segment(const Segment& segment) {
     return fail("request {} would compute the wrong tokens at {}", r.id.value, segment.start);
   }
   check_drafts(segment, r);
-  if (segment.blocks.size() < blocks_for(end))
+  if (config_.scheduler.whole) {
+    if (segment.start != 0 || segment.count != r.prompt_tokens || !segment.blocks.empty()) {
+      return fail("request {}: {}+{} of {} tokens in {} blocks is not the whole of it", r.id.value,
+                  segment.start, segment.count, r.prompt_tokens, segment.blocks.size());
+    }
+    saw(Path::k_computed_whole);
+  } else if (segment.blocks.size() < blocks_for(end))
     return fail("request {}: {} blocks for {} tokens", r.id.value, segment.blocks.size(), end);
   // What came into the table and is not below the segment was not found in the cache: it is fresh.
-  if (segment.writes_kv) {
+  if (segment.writes_kv && !config_.scheduler.whole) {
     oracle_.poison_blocks(
         segment, std::max(r.table_blocks, static_cast<uint32_t>(blocks_for(segment.start))));
   }
@@ -160,6 +170,7 @@ void Simulator::check_writes(const StepPlan& plan) {
       if (!here) name(segment);
     }
   }
+  if (config_.scheduler.whole) return;  // there are no blocks
   for (const Segment& segment : plan.segments) {
     if (!segment.writes_kv) continue;
     for (uint32_t b = segment.start / kBlockTokens; b < blocks_for(segment.start + segment.count);

@@ -150,6 +150,9 @@ SimRequest* Simulator::find(RequestId id) {
 }
 
 uint64_t Simulator::room_tokens() const {
+  if (config_.scheduler.whole) {
+    return std::min(config_.scheduler.max_context, config_.scheduler.step_tokens);
+  }
   return std::min<uint64_t>(config_.scheduler.max_context,
                             uint64_t{config_.scheduler.pool_blocks} * kBlockTokens);
 }

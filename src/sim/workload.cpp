@@ -58,6 +58,12 @@ SimConfig random_config(uint64_t seed, uint32_t steps) {
   c.draft_percent = pick(rng, {0, 50, 95});
   c.unsampled_percent = pick(rng, {0, 10, 50});
   c.constrained_percent = pick(rng, {0, 30, 100});
+  // An encoder's: what does not fit a step is refused, and what is left should be worth a run.
+  s.whole = rng.chance(1, 8);
+  if (s.whole) {
+    c.unsampled_percent = 100;
+    s.step_tokens = std::max(s.step_tokens, c.system_prompt_tokens + c.max_prompt_tokens / 2 + 1);
+  }
   return c;
 }
 

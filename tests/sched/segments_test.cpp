@@ -171,5 +171,80 @@ TEST(Segments, WhoDependsOnItsLastTokenIsNotPlannedAheadOfIt) {
   EXPECT_FALSE(second.segments[0].token_from_previous);
 }
 
+SchedulerConfig for_encoder(uint32_t step_tokens, uint32_t depth = 1) {
+  SchedulerConfig c = Harness::small();
+  c.pool_blocks = 1;  // nobody takes it
+  c.step_tokens = step_tokens;
+  c.depth = depth;
+  c.whole = true;
+  return c;
+}
+
+Status submit_whole(Harness& h, uint64_t id, uint32_t tokens,
+                    Priority priority = Priority::NORMAL) {
+  RequestSpec spec;
+  spec.id = RequestId{id};
+  spec.prompt = text(tokens, static_cast<TokenId>(id));
+  spec.priority = priority;
+  spec.ends_when_computed = true;
+  spec.second_from = 3;
+  return h.scheduler->submit(std::move(spec), h.now);
+}
+
+TEST(Segments, AnEncodersTextIsComputedWholeOrNotAtAll) {
+  Harness h(for_encoder(100));
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(submit_whole(h, id, 45).ok());
+  ASSERT_TRUE(submit_whole(h, 4, 100).ok());
+  ASSERT_TRUE(submit_whole(h, 5, 1).ok());
+  h.step();
+  ASSERT_EQ(h.plan.segments.size(), 2u) << "a third of them does not fit, and nobody goes ahead";
+  for (const Segment& segment : h.plan.segments) {
+    EXPECT_EQ(segment.start, 0u);
+    EXPECT_EQ(segment.count, 45u);
+    EXPECT_TRUE(segment.ends && segment.wants_every_row);
+    EXPECT_TRUE(segment.blocks.empty());
+    EXPECT_EQ(segment.second_from, 3u);
+  }
+  EXPECT_EQ(h.ends.size(), 2u);
+  EXPECT_EQ(h.explain(3).wait, WaitReason::kStepBudget);
+  EXPECT_EQ(h.explain(4).wait, WaitReason::kBehindOthers);
+  h.step();
+  EXPECT_EQ(h.plan.segments.size(), 1u);
+  h.step();
+  EXPECT_EQ(h.plan.tokens, 100u);
+  h.step();
+  EXPECT_EQ(h.plan.tokens, 1u);
+  EXPECT_EQ(h.ends.size(), 5u);
+  EXPECT_EQ(h.scheduler->stats().held_blocks, 0u);
+  EXPECT_EQ(h.scheduler->stats().cached_blocks, 0u);
+}
+
+TEST(Segments, AnEncoderRefusesWhatDoesNotFitAStepAndWhatAsksForTokens) {
+  Harness h(for_encoder(100));
+  const Status long_one = submit_whole(h, 1, 101);
+  EXPECT_EQ(long_one.code(), Code::kOutOfRange);
+  EXPECT_EQ(long_one.message(), "a text of 101 tokens is computed in one step, which holds 100");
+  EXPECT_EQ(h.submit(2, text(5)).code(), Code::kUnimplemented);
+  EXPECT_TRUE(submit_whole(h, 3, 100).ok());
+}
+
+TEST(Segments, AnEncodersTextsAreNotPreempted) {
+  SchedulerConfig c = for_encoder(100, 2);
+  c.max_batch = 2;
+  Harness h(c);
+  ASSERT_TRUE(submit_whole(h, 1, 10, Priority::LOW).ok());
+  ASSERT_TRUE(submit_whole(h, 2, 10, Priority::LOW).ok());
+  StepPlan first, second;
+  h.scheduler->plan(h.now, first);
+  EXPECT_EQ(first.segments.size(), 2u);
+  ASSERT_TRUE(submit_whole(h, 3, 10, Priority::HIGH).ok());
+  h.scheduler->plan(h.now, second);
+  EXPECT_TRUE(second.empty() && second.preempted.empty());
+  EXPECT_EQ(h.explain(3).wait, WaitReason::kBatchFull);
+  h.finish(first, 1000);
+  h.run_out();
+  EXPECT_EQ(h.ends.size(), 3u);
+}
+
 }  // namespace
 }  // namespace skein
