@@ -1,4 +1,5 @@
-// Any bytes as a GGUF model: from its weights to the logits of two tokens, within a small memory.
+// Any bytes as a GGUF model: from its weights to the logits of two tokens, or an encoder's rows,
+// within a small memory.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -23,6 +24,13 @@ void run(Decoder& decoder, Backend& backend) {
   const std::vector<BlockId> blocks = {BlockId{0}};
   const std::vector<Sequence> sequences = {{.rows = 2, .blocks = blocks}};
   const std::vector<uint32_t> wanted = {1};
+  if (decoder.spec().encoder) {
+    (void)decoder.forward({.tokens = tokens, .sequences = sequences, .logit_rows = {}}, **cache);
+    const Rows hidden = decoder.hidden(2);
+    SKEIN_CHECK(hidden.rows == 2 && hidden.width == decoder.spec().hidden, "{} x {} rows",
+                hidden.rows, hidden.width);
+    return;
+  }
   const Rows logits =
       decoder.forward({.tokens = tokens, .sequences = sequences, .logit_rows = wanted}, **cache);
   SKEIN_CHECK(logits.rows == 1 && logits.width >= decoder.spec().vocab, "{} x {} logits",

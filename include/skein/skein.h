@@ -36,7 +36,8 @@ struct LoadOptions {
   unsigned batch_block_pool_size = 0;  // KV blocks of 32 tokens; 0: from the free memory
   unsigned max_context = 0;            // 0: what the model was made for
   std::string precision = "default";   // f32, default or high
-  // How embed() makes vectors where the model's files do not say: mean (of all tokens) or last.
+  // How embed() makes vectors where the model's files do not say: mean (of all tokens), last, or
+  // cls (of an encoder, the first).
   std::string pooling;
 };
 

@@ -40,4 +40,10 @@ Result<std::vector<TokenId>> rank_prompt(const PromptBuilder& prompts, const Tok
   return tokenizer.encode(parts, false);
 }
 
+Result<PairTokens> rank_pair(const PromptBuilder& prompts, const Tokenizer& tokenizer,
+                             std::string_view query, std::string_view document) {
+  SKEIN_TRY(prompts.check_bytes(uint64_t{query.size()} + document.size()));
+  return tokenizer.encode_pair(query, document);
+}
+
 }  // namespace skein

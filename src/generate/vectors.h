@@ -33,4 +33,8 @@ struct RankQuestion {
 Result<std::vector<TokenId>> rank_prompt(const PromptBuilder& prompts, const Tokenizer& tokenizer,
                                          const RankQuestion& question);
 
+// The two texts that an encoder compares. Fails likewise.
+Result<PairTokens> rank_pair(const PromptBuilder& prompts, const Tokenizer& tokenizer,
+                             std::string_view query, std::string_view document);
+
 }  // namespace skein

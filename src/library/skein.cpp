@@ -53,7 +53,7 @@ Precision precision_of(const std::string& name) {
 std::optional<VectorKind> vectors_of(const std::string& pooling) {
   const std::optional<VectorKind> kind = vector_kind(pooling);
   if (pooling.empty() || (kind && *kind != VectorKind::kRank)) return kind;
-  throw Error("pooling is '" + pooling + "'; it is mean or last");
+  throw Error("pooling is '" + pooling + "'; it is mean, last or cls");
 }
 
 // Waits for the end of a request for a vector.
@@ -227,7 +227,7 @@ GenerationRequest Model::Impl::vector_request(const std::string& text) const {
   }
   GenerationRequest request;
   request.prompt = or_throw(prompts().encode_text(text));
-  request.pooling = pooling_of(*facts.kind);
+  request.pooling = pooling_of(facts);
   return request;
 }
 

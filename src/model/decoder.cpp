@@ -1,5 +1,6 @@
 #include "model/decoder.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <utility>
 
@@ -47,9 +48,16 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backe
   }
   SKEIN_ASSIGN(ModelDescription description, describe(source, options.max_context));
   SKEIN_ASSIGN(const uint32_t context, context_of(description.spec, options.max_context));
+  if (description.spec.encoder && !backend.runs_encoders()) {
+    return unimplemented(
+        "family {} is an encoder, which {} does not run; the CPU does (--device cpu)",
+        description.spec.family, backend.name());
+  }
   SKEIN_ASSIGN(const ModelTensors tensors, resolve_tensors(source, description));
   const uint64_t packed = memory_for(tensors, backend);
-  const uint64_t workspace_bytes = Workspace::bytes_for(description.spec, options.limits);
+  DecoderLimits limits = options.limits;
+  if (description.spec.encoder) limits.rows = std::max(limits.rows, context);
+  const uint64_t workspace_bytes = Workspace::bytes_for(description.spec, limits);
   if (options.admit) SKEIN_TRY(options.admit(packed + workspace_bytes));
   SKEIN_TRY(
       check_memory(packed, workspace_bytes, options.memory_bytes.value_or(backend.available())));
@@ -57,12 +65,12 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const WeightSource& source, Backe
   decoder->packed_bytes_ = packed;
   SKEIN_ASSIGN(Weights weights,
                make_weights(tensors, description, source, backend, options.report));
-  SKEIN_ASSIGN(Workspace workspace, Workspace::create(backend, description.spec, options.limits));
+  SKEIN_ASSIGN(Workspace workspace, Workspace::create(backend, description.spec, limits));
   SKEIN_TRY(source.check_unchanged());
   decoder->weights_ = std::make_unique<Weights>(std::move(weights));
   decoder->workspace_ = std::make_unique<Workspace>(std::move(workspace));
   decoder->spec_ = std::move(description.spec);
-  decoder->limits_ = options.limits;
+  decoder->limits_ = limits;
   decoder->max_context_ = context;
   return decoder;
 }
@@ -73,9 +81,15 @@ Status Decoder::check_source(const WeightSource& source, uint32_t max_context) {
   return resolve_tensors(source, description).status();
 }
 
+bool Decoder::is_encoder(const WeightSource& source) {
+  const auto description = describe(source, 0);
+  return description.ok() && description->spec.encoder.has_value();
+}
+
 Result<std::vector<std::vector<float>>> Decoder::head_rows(const WeightSource& source,
                                                            std::span<const TokenId> ids) {
   SKEIN_ASSIGN(const ModelDescription description, describe(source, 0));
+  if (description.spec.encoder) return unimplemented("an encoder has no output matrix");
   SKEIN_ASSIGN(const ModelTensors tensors, resolve_tensors(source, description));
   const LinearTensors& head = description.spec.tied_head ? tensors.embedding : tensors.head;
   SKEIN_ASSIGN(const WeightParts parts, WeightParts::of(head.parts));
@@ -110,6 +124,8 @@ void Decoder::check(const StepInput& input, const KvCache& cache) const {
   for (const Sequence& sequence : input.sequences) {
     const uint64_t tokens = uint64_t{sequence.start} + sequence.rows;
     SKEIN_CHECK(tokens <= max_context_, "position {} of a context of {}", tokens, max_context_);
+    SKEIN_CHECK(!spec_.encoder || sequence.start == 0, "an encoder's text from position {} on",
+                sequence.start);
     for (const BlockId block : sequence.blocks.first(blocks_for(tokens))) {
       SKEIN_CHECK(block.value < cache.blocks(), "block {} of {}", block.value, cache.blocks());
     }
@@ -124,20 +140,35 @@ Rows Decoder::forward(const StepInput& input, KvCache& cache) {
   const Step step = backend_.begin(input.tokens, input.sequences, input.logit_rows);
   check(input, cache);
   // Other ops, another key.
+  SKEIN_CHECK(!spec_.encoder || input.logit_rows.empty(), "logits of an encoder");
   const uint64_t key = cache.id() * 2 + (input.wants_hidden ? 1 : 0);
   backend_.run(step, key, [&] { pass(step, input.wants_hidden, cache); });
   return workspace_->logits.first(input.logit_rows.size());
 }
 
 Rows Decoder::hidden(size_t rows) const {
-  return workspace_->normed.first(rows);
+  return (spec_.encoder ? workspace_->stream : workspace_->normed).first(rows);
+}
+
+// What the layers begin with.
+void Decoder::embed(const Step& step) {
+  const Rows stream = workspace_->stream.first(step.rows);
+  backend_.embed(*weights_->embedding, step, spec_.embedding_scale, stream);
+  if (!spec_.encoder) return;
+  const Rows delta = workspace_->delta.first(step.rows);
+  backend_.embed_by(RowFact::kText, *weights_->types, step, delta);
+  backend_.add(stream, delta, 1);
+  backend_.embed_by(RowFact::kPosition, *weights_->positions, step, delta);
+  backend_.add(stream, delta, 1);
+  const Norm& norm = weights_->embedding_norm;
+  backend_.norm(stream, norm_params(norm.weight, norm.bias), stream);
 }
 
 void Decoder::pass(const Step& step, bool wants_hidden, KvCache& cache) {
   Workspace& w = *workspace_;
   delta_is_pending_ = false;  // a step that failed may have left one
   const Rows stream = w.stream.first(step.rows);
-  backend_.embed(*weights_->embedding, step, spec_.embedding_scale, stream);
+  embed(step);
   for (size_t i = 0; i < weights_->ropes.size(); ++i) {
     backend_.rope_angles(step, *weights_->ropes[i], w.angles[i].first(step.rows));
   }
@@ -145,6 +176,7 @@ void Decoder::pass(const Step& step, bool wants_hidden, KvCache& cache) {
     attention(i, step, cache);
     feed_forward(i, step.rows);
   }
+  if (spec_.encoder) return;  // the stream is what is wanted
   add_pending_delta(step.rows);
   const NormParams norm = norm_params(weights_->final_norm.weight, weights_->final_norm.bias);
   // A row's norm depends on that row alone, so these are the rows that the logits are made of.
@@ -157,12 +189,17 @@ void Decoder::pass(const Step& step, bool wants_hidden, KvCache& cache) {
   backend_.finish_logits(logits, spec_.logit_scale, spec_.logit_softcap);
 }
 
-// stream += residual_scale * delta, normed if there is a norm for it. What is not normed waits for
-// the next product, which reads the stream anyway.
+// stream += residual_scale * delta, normed if there is a norm for it (an encoder norms the sum).
+// What is not normed waits for the next product, which reads the stream anyway.
 void Decoder::add_to_stream(Rows delta, Floats norm_weight, Floats norm_bias) {
   add_pending_delta(delta.rows);
   delta_is_pending_ = true;
   if (!norm_weight) return;
+  if (spec_.encoder) {
+    add_pending_delta(delta.rows);
+    const Rows stream = workspace_->stream.first(delta.rows);
+    return backend_.norm(stream, norm_params(norm_weight, norm_bias), stream);
+  }
   backend_.norm(delta, norm_params(norm_weight, norm_bias), delta);
   add_pending_delta(delta.rows);
 }
@@ -216,12 +253,13 @@ void Decoder::attention(uint32_t layer, const Step& step, KvCache& cache) {
   transform.layout = spec_.rope_layout;
   if (spec.rope) transform.angles = w.angles[*spec.rope].first(rows);
   const Rows attended = w.attended.first(rows);
-  backend_.attend(q, k, v, transform, step, cache, layer,
+  backend_.attend(q, k, v, transform, step, cache, spec_.encoder ? 0 : layer,
                   {.heads = spec_.heads,
                    .scale = spec_.attention_scale,
                    .softcap = spec_.attention_softcap,
                    .window = spec.window,
-                   .sinks = weights.sinks},
+                   .sinks = weights.sinks,
+                   .sees_all = spec_.encoder.has_value()},
                   attended);
   const Rows delta = w.delta.first(rows);
   backend_.linear(attended, *weights.o.matrix, weights.o.bias, delta);

@@ -4,6 +4,10 @@
 //   SKEIN_ASSIGN(auto cache, backend.make_kv(kv_spec(decoder->spec(), type), blocks));
 //   const HostRows logits = backend.read(decoder->forward(input, *cache));
 //
+// An encoder (ModelSpec::encoder) is one of these too: a sequence is a whole text, every row of it
+// depends on all of it, there are no logits, and hidden() is what it gives. Its blocks are scratch
+// memory: nobody else's in the same step, and nothing is left in them afterwards.
+//
 // Deterministic: the logits of a row depend on its sequence's tokens up to it and on nothing else,
 // bit for bit (backend.h). forward() allocates nothing. Not thread-safe: one caller at a time.
 #pragma once
@@ -31,7 +35,8 @@ struct StepInput {
   bool wants_hidden = false;             // and hidden() of all rows
 };
 
-// The largest step that forward() will see; its memory is taken at load.
+// The largest step that forward() will see; its memory is taken at load. An encoder's holds its
+// whole context at least.
 struct DecoderLimits {
   uint32_t rows = 256;
   uint32_t logit_rows = 32;
@@ -69,6 +74,8 @@ class Decoder {
                                                const DecoderOptions& options);
   // Finds out what load() would about the files alone, without memory or a backend.
   static Status check_source(const WeightSource& source, uint32_t max_context);
+  // Whether the files are an encoder's, as far as their config tells.
+  static bool is_encoder(const WeightSource& source);
   // Rows of the output matrix, [ids, hidden], as the files have them; kOutOfRange for an id that
   // has none.
   static Result<std::vector<std::vector<float>>> head_rows(const WeightSource& source,
@@ -87,7 +94,7 @@ class Decoder {
   // Backend::read() waits for it. The input keeps to limits() and max_context(), and its blocks to
   // the cache: CHECKed.
   Rows forward(const StepInput& input, KvCache& cache);
-  // The rows of the latest forward() after the final norm, [rows, hidden] in backend memory, where
+  // The rows of the latest forward() after the last norm, [rows, hidden] in backend memory, where
   // it was asked for them; `rows` is the number of its tokens. Valid as the logits are.
   Rows hidden(size_t rows) const;
 
@@ -95,6 +102,7 @@ class Decoder {
   explicit Decoder(Backend& backend);
 
   void check(const StepInput& input, const KvCache& cache) const;
+  void embed(const Step& step);
   void pass(const Step& step, bool wants_hidden, KvCache& cache);
   void attention(uint32_t layer, const Step& step, KvCache& cache);
   void feed_forward(uint32_t layer, size_t rows);

@@ -66,13 +66,15 @@ Status check_ffn(const ModelSpec& spec) {
 }  // namespace
 
 KvSpec kv_spec(const ModelSpec& spec, KvType type) {
-  return {static_cast<uint32_t>(spec.layers.size()), spec.kv_heads, spec.head_dim, type};
+  const size_t layers = spec.encoder ? 1 : spec.layers.size();
+  return {static_cast<uint32_t>(layers), spec.kv_heads, spec.head_dim, type};
 }
 
 Status check_spec(const ModelSpec& spec) {
   SKEIN_TRY(check_sizes(spec));
   SKEIN_TRY(check_ropes(spec));
   SKEIN_TRY(check_ffn(spec));
+  if (spec.encoder) SKEIN_TRY(in_range("number of token types", spec.encoder->types, kMaxVocab));
   if (!(spec.norm_epsilon > 0 && spec.norm_epsilon < 1)) {
     return invalid_argument("norm epsilon is {}, it must be between 0 and 1", spec.norm_epsilon);
   }

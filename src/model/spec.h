@@ -46,6 +46,16 @@ struct ExpertSpec {
   RouterKind router = RouterKind::kSoftmaxThenTop;
 };
 
+// An encoder: every row sees all of its text, which has to come in one step.
+//
+//   h = norm(embed(token) + types(which of two texts) + positions(position))
+//   per layer:  h = post_attention_norm(h + o(attention(h))); h = post_ffn_norm(h + f(h))
+//
+// There is no head: what it gives is h.
+struct EncoderSpec {
+  uint32_t types = 1;  // rows of the table of texts
+};
+
 struct ModelSpec {
   std::string family;
   uint32_t vocab = 0;
@@ -82,6 +92,7 @@ struct ModelSpec {
   bool tied_head = false;  // the embedding is the output matrix
 
   std::vector<LayerSpec> layers;
+  std::optional<EncoderSpec> encoder;  // nullopt: a decoder
 
   uint32_t q_width() const { return heads * head_dim; }
   uint32_t kv_width() const { return kv_heads * head_dim; }
@@ -101,7 +112,8 @@ inline constexpr uint32_t kMaxLayers = 1 << 10;
 inline constexpr uint32_t kMaxExperts = 1 << 12;
 inline constexpr uint32_t kMaxModelContext = 1 << 28;
 
-// The contents of a block of the model's KV cache.
+// The contents of a block of the model's KV cache. An encoder's is used by one layer after the
+// other, and holds nothing after a step.
 KvSpec kv_spec(const ModelSpec& spec, KvType type);
 
 // That the numbers fit each other: kInvalidArgument names the ones that do not.

@@ -69,14 +69,16 @@ std::string expand(std::string_view pattern, uint32_t layer, uint32_t item) {
 bool may_be_ignored(std::string_view name) {
   constexpr std::array<std::string_view, 2> kEndings = {"rotary_emb.inv_freq",
                                                         "attn_rot_embd.weight"};
-  constexpr std::array<std::string_view, 8> kBeginnings = {"vision_tower.",
-                                                           "vision_model.",
-                                                           "multi_modal_projector.",
-                                                           "model.vision_tower.",
-                                                           "model.multi_modal_projector.",
-                                                           "cls.output.",
-                                                           "mtp.",
-                                                           "model.mtp."};
+  constexpr std::array<std::string_view, 10> kBeginnings = {"vision_tower.",
+                                                            "vision_model.",
+                                                            "multi_modal_projector.",
+                                                            "model.vision_tower.",
+                                                            "model.multi_modal_projector.",
+                                                            "cls.output.",
+                                                            "cls.predictions.",
+                                                            "cls.seq_relationship.",
+                                                            "mtp.",
+                                                            "model.mtp."};
   return std::any_of(kEndings.begin(), kEndings.end(),
                      [&](std::string_view part) { return name.ends_with(part); }) ||
          std::any_of(kBeginnings.begin(), kBeginnings.end(),

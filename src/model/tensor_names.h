@@ -40,7 +40,8 @@ struct TensorNames {
   std::string sinks;           // the whole name
   LinearNames qkv, o, gate_up, down, router;
   ExpertNames experts;
-  bool norms_minus_one = false;  // files store norm weights less one
+  std::string positions, types, embedding_norm;  // of an encoder
+  bool norms_minus_one = false;                  // files store norm weights less one
 
   // Whole names: what making the spec has read already, and what is there for nothing.
   std::vector<std::string> others;
@@ -54,7 +55,7 @@ std::string expand(std::string_view pattern, uint32_t layer, uint32_t item = 0);
 
 // Tensors that no decoder uses and that a file may have all the same: tables that are computed
 // anyway, vision towers, layers for predicting several tokens, the labels of a model that ranks
-// (engine/loading/vectors.h reads them).
+// (engine/loading/vectors.h reads them), what an encoder was trained with.
 bool may_be_ignored(std::string_view name);
 
 }  // namespace skein

@@ -60,6 +60,7 @@ class Resolver {
   Result<ExpertTensors> projection(std::span<const std::string> modules, uint32_t layer,
                                    uint64_t outputs, uint64_t inputs);
   Status repacked(const std::string& name, uint64_t outputs, uint64_t inputs, ExpertTensors& out);
+  Status ends(ModelTensors& out);
   Status check_left_overs() const;
 
   const WeightSource& source_;
@@ -273,16 +274,32 @@ Status Resolver::check_left_overs() const {
   return ok_status();
 }
 
-Result<ModelTensors> Resolver::resolve() {
-  ModelTensors out;
+// What stands before the layers and after them.
+Status Resolver::ends(ModelTensors& out) {
   SKEIN_ASSIGN(const WeightView embedding,
                take_matrix(names_.embedding, {spec_.vocab, spec_.hidden}));
   out.embedding.parts.push_back(embedding);
+  if (spec_.encoder) {
+    SKEIN_ASSIGN(const WeightView positions,
+                 take_matrix(names_.positions, {spec_.context, spec_.hidden}));
+    SKEIN_ASSIGN(const WeightView types,
+                 take_matrix(names_.types, {spec_.encoder->types, spec_.hidden}));
+    out.positions.parts.push_back(positions);
+    out.types.parts.push_back(types);
+    SKEIN_ASSIGN(out.embedding_norm, norm(names_.embedding_norm, 0, spec_.hidden));
+    return ok_status();
+  }
   if (!spec_.tied_head) {
     SKEIN_ASSIGN(const WeightView head, take_matrix(names_.head, {spec_.vocab, spec_.hidden}));
     out.head.parts.push_back(head);
   }
   SKEIN_ASSIGN(out.final_norm, norm(names_.final_norm, 0, spec_.hidden));
+  return ok_status();
+}
+
+Result<ModelTensors> Resolver::resolve() {
+  ModelTensors out;
+  SKEIN_TRY(ends(out));
   out.layers.resize(spec_.layers.size());
   for (uint32_t i = 0; i < out.layers.size(); ++i) {
     LayerTensors& layer = out.layers[i];

@@ -41,6 +41,8 @@ struct ModelTensors {
   LinearTensors embedding;
   LinearTensors head;  // no parts: the embedding
   NormTensors final_norm;
+  LinearTensors positions, types;  // of an encoder, which has neither head nor final norm
+  NormTensors embedding_norm;
   std::vector<LayerTensors> layers;
 };
 

@@ -108,9 +108,15 @@ struct PackedBytes {
   }
 };
 
+// The parts of the output matrix; an encoder has none.
+std::span<const WeightView> head_of(const ModelTensors& tensors) {
+  if (!tensors.positions.parts.empty()) return {};
+  return tensors.head.parts.empty() ? tensors.embedding.parts : tensors.head.parts;
+}
+
 template <class Count>
 uint64_t sum_of_matrices(const ModelTensors& tensors, const Count& count) {
-  uint64_t bytes = count(tensors.head.parts.empty() ? tensors.embedding.parts : tensors.head.parts);
+  uint64_t bytes = count(head_of(tensors));
   for (const LayerTensors& layer : tensors.layers) {
     for (const LinearTensors* linear :
          {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
@@ -288,8 +294,14 @@ Result<Weights> Maker::make(const ModelTensors& tensors) {
   if (report_) report_(0, all_);
   weights_.tied = tensors.head.parts.empty();
   SKEIN_ASSIGN(weights_.embedding, backend_.make_table(tensors.embedding.parts));
-  SKEIN_ASSIGN(weights_.head, matrix(weights_.tied ? tensors.embedding.parts : tensors.head.parts));
-  SKEIN_ASSIGN(weights_.final_norm, norm(tensors.final_norm));
+  if (spec_.encoder) {
+    SKEIN_ASSIGN(weights_.positions, backend_.make_table(tensors.positions.parts));
+    SKEIN_ASSIGN(weights_.types, backend_.make_table(tensors.types.parts));
+    SKEIN_ASSIGN(weights_.embedding_norm, norm(tensors.embedding_norm));
+  } else {
+    SKEIN_ASSIGN(weights_.head, matrix(head_of(tensors)));
+    SKEIN_ASSIGN(weights_.final_norm, norm(tensors.final_norm));
+  }
   for (const RopeSpec& rope : spec_.ropes) {
     SKEIN_ASSIGN(auto made, backend_.make_rope(rope.frequencies, rope.magnitude));
     weights_.ropes.push_back(std::move(made));
@@ -321,14 +333,18 @@ Result<Weights> make_weights(const ModelTensors& tensors, const ModelDescription
 uint64_t memory_for(const ModelTensors& tensors, const Backend& backend) {
   // One that reads the file's own bytes needs them in memory, unless the head has them there.
   uint64_t table = backend.table_bytes(tensors.embedding.parts);
-  if (table == 0 && !tensors.head.parts.empty()) table = FileBytes()(tensors.embedding.parts);
+  const bool head_is_table = tensors.head.parts.empty() && tensors.positions.parts.empty();
+  if (table == 0 && !head_is_table) table = FileBytes()(tensors.embedding.parts);
+  // An encoder's other tables are read so.
+  table += FileBytes()(tensors.positions.parts) + FileBytes()(tensors.types.parts);
   return sum_of_matrices(tensors, PackedBytes{backend}) + table;
 }
 
 uint64_t bytes_per_row(const Weights& weights, const ModelSpec& spec) {
   const uint64_t used = spec.experts ? spec.experts->used : 0;
-  uint64_t bytes = weights.head->bytes();
-  if (!weights.tied) bytes += weights.embedding->bytes() / weights.embedding->outputs();
+  uint64_t bytes = weights.head ? weights.head->bytes() : 0;
+  if (!weights.tied || !weights.head)
+    bytes += weights.embedding->bytes() / weights.embedding->outputs();
   for (const LayerWeights& layer : weights.layers) {
     for (const Linear* linear :
          {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {

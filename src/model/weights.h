@@ -37,9 +37,11 @@ struct LayerWeights {
 };
 
 struct Weights {
-  std::unique_ptr<Matrix> embedding;  // a table
-  std::unique_ptr<Matrix> head;
-  bool tied = false;  // the head is made of the embedding's tensors
+  std::unique_ptr<Matrix> embedding;         // a table
+  std::unique_ptr<Matrix> head;              // an encoder has none
+  std::unique_ptr<Matrix> positions, types;  // tables, of an encoder
+  Norm embedding_norm;                       // likewise
+  bool tied = false;                         // the head is made of the embedding's tensors
   Norm final_norm;
   std::vector<std::unique_ptr<Rope>> ropes;  // of ModelSpec::ropes
   std::vector<LayerWeights> layers;

@@ -44,6 +44,7 @@ void cut(Cutter& cutter, const ModelSpec& spec, const DecoderLimits& limits, Wor
   for (const RopeSpec& rope : spec.ropes) {
     out.angles.push_back(cutter.rows(rows, 2 * rope.frequencies.size()));
   }
+  if (spec.encoder) return;
   out.gathered = cutter.rows(limits.logit_rows, spec.hidden);
   out.logits = cutter.rows(limits.logit_rows, spec.vocab);
 }

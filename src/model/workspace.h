@@ -24,7 +24,7 @@ struct Workspace {
   Rows router;                                        // logits of the experts
   Rows expert_gate_up, expert_activated, expert_out;  // [rows * used, ...]
   std::vector<Rows> angles;                           // of each rope
-  // [logit_rows, ...]
+  // [logit_rows, ...]; an encoder has none
   Rows gathered, logits;
 
   std::unique_ptr<Routes> routes;  // where there are experts

@@ -93,8 +93,9 @@ Status LoadedModel::return_to_device() {
 
 void LoadedModel::load_rank_head() {
   if (vectors_.kind != VectorKind::kRank) return;
-  Result<RankHead> head = tokenizer_ ? read_rank_head(source_, spec_, tokenizer_->tokenizer)
-                                     : Result<RankHead>(tokenizer_status_);
+  Result<RankHead> head = !tokenizer_     ? Result<RankHead>(tokenizer_status_)
+                          : spec_.encoder ? read_encoder_head(source_, spec_)
+                                          : read_rank_head(source_, spec_, tokenizer_->tokenizer);
   if (head.ok()) {
     rank_head_ = std::move(*head);
   } else {

@@ -32,6 +32,8 @@ struct GenerationRequest {
   // Other than kNone: no tokens. It is complete when its prompt is computed, and its end has the
   // hidden states in one vector.
   Pooling pooling = Pooling::kNone;
+  // For an encoder: where the second of two texts begins; 0: there is one.
+  uint32_t second_from = 0;
   std::shared_ptr<const Form> form = {};  // of the model that it goes to; none: nullptr
   // With a form that has thoughts: how many tokens they may have in all.
   std::optional<uint32_t> thought_budget = {};

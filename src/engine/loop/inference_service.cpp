@@ -53,6 +53,7 @@ RequestSpec spec_of(const GenerationRequest& request) {
   spec.salt = request.salt;
   spec.ends_when_computed = request.pooling != Pooling::kNone;
   spec.wants_every_row = request.pooling == Pooling::kMean;
+  spec.second_from = request.second_from;
   return spec;
 }
 

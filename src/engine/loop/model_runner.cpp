@@ -15,6 +15,9 @@ ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvC
   logit_rows_.reserve(limits.logit_rows);
   sampling_.reserve(limits.logit_rows);
   peaks_.reserve(limits.logit_rows);
+  for (uint32_t i = 0; model_->spec().encoder && i < cache_->blocks(); ++i) {
+    scratch_.emplace_back(i);
+  }
   for (size_t i = 0; i < pool_.threads(); ++i) scratches_.emplace_back(model_->backend().scan());
 }
 
@@ -63,6 +66,7 @@ void ModelRunner::build() {
   sequences_.clear();
   logit_rows_.clear();
   sampling_.clear();
+  size_t scratch_used = 0;
   wants_hidden_ = std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) {
     return segment.ends || segment.wants_every_row;
   });
@@ -76,6 +80,14 @@ void ModelRunner::build() {
     sequence.start = segment.start;
     sequence.writes_kv = segment.writes_kv;
     sequence.blocks = segment.blocks;
+    sequence.second_from = segment.second_from;
+    if (!scratch_.empty()) {
+      const size_t blocks = blocks_for(segment.count);
+      SKEIN_CHECK(scratch_used + blocks <= scratch_.size(), "{} blocks beside {} of {}", blocks,
+                  scratch_used, scratch_.size());
+      sequence.blocks = std::span(scratch_).subspan(scratch_used, blocks);
+      scratch_used += blocks;
+    }
     sequences_.push_back(sequence);
     tokens_.insert(tokens_.end(), segment.tokens.begin(), segment.tokens.end());
     tokens_.insert(tokens_.end(), segment.drafts.begin(), segment.drafts.end());

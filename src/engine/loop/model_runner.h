@@ -44,6 +44,7 @@ class ModelRunner final : public StepRunner {
   std::vector<TokenId> tokens_;
   std::vector<Sequence> sequences_;
   std::vector<uint32_t> logit_rows_;
+  std::vector<BlockId> scratch_;  // of an encoder: all of the cache's, for the step's texts in turn
   bool wants_hidden_ = false;
   struct Sampling {
     size_t segment;

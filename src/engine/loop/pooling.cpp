@@ -12,6 +12,13 @@ void Pooler::add(Pooling pooling, uint32_t start, uint32_t count, std::span<cons
     last_.assign(rows.begin(), rows.end());
     return;
   }
+  if (pooling == Pooling::kFirst) {
+    SKEIN_CHECK(start == 0, "the first of the rows from {} on", start);
+    const std::span<const float> first = rows.first(rows.size() / count);
+    last_.assign(first.begin(), first.end());
+    count_ = 0;
+    return;
+  }
   if (start == 0) {
     count_ = 0;
     sums_.clear();

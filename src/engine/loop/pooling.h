@@ -1,5 +1,5 @@
-// Pooling: how the hidden states of a prompt's tokens, the decoder's rows after the final norm,
-// become one vector.
+// Pooling: how the hidden states of a prompt's tokens, the model's rows after its last norm, become
+// one vector.
 //
 //   kLast   the row of the last token, as it is. The rows before it are not needed, so that what
 //   the
@@ -10,8 +10,11 @@
 //           each column the float32 values are added in float64, from position 0 on, one after the
 //           other; the sum is divided by their number and rounded to float32 once.
 //
-// A row depends on its own tokens alone (backend.h), and its place in the sum on its position
-// alone: chunks, neighbours, preemption and what is cached never change a bit of the result.
+//   kFirst  of an encoder: the row of the first token, which has seen all of the text.
+//
+// A decoder's row depends on its own tokens alone (backend.h), an encoder's on those of its text,
+// and its place in the sum on its position alone: chunks, neighbours, preemption and what is cached
+// never change a bit of the result.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +25,7 @@
 
 namespace skein {
 
-enum class Pooling : uint8_t { kNone, kLast, kMean };
+enum class Pooling : uint8_t { kNone, kLast, kMean, kFirst };
 
 // Takes the rows of one prompt as they are computed. For one thread at a time.
 class Pooler {

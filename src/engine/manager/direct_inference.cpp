@@ -48,8 +48,7 @@ Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
   outcome.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   const TimeUs started = clock_->now();
   outcome.cached_tokens = cached_tokens_ = reuse(request);
-  const auto rest = request.prompt.subspan(outcome.cached_tokens);
-  if (!prefill(rest, request.pooling, cancel)) {
+  if (!prefill(request, cancel)) {
     outcome.reason = FinishReason::kClient;
     outcome.prefill_us = clock_->now() - started;
     return outcome;
@@ -74,6 +73,10 @@ Status DirectInference::check(const DirectRequest& request) const {
   const std::span<const TokenId> prompt = request.prompt;
   if (prompt.empty()) return invalid_argument("the prompt has 0 tokens; it needs at least 1");
   const bool samples = request.pooling == Pooling::kNone;
+  if (samples && model_->spec().encoder) {
+    return unimplemented(
+        "tokens are asked for; this model is an encoder, which makes vectors alone");
+  }
   if (samples && request.max_tokens == 0U)
     return invalid_argument("max_tokens is 0; it must be at least 1");
   const uint32_t vocab = model_->decoder().spec().vocab;
@@ -96,7 +99,8 @@ Status DirectInference::check(const DirectRequest& request) const {
 // least its last token, whose logits are needed; all of it where every row is. Returns what is
 // left.
 uint32_t DirectInference::reuse(const DirectRequest& request) {
-  if (request.salt != cached_salt_ || request.pooling == Pooling::kMean) cached_.clear();
+  const bool every_row = request.pooling == Pooling::kMean || model_->spec().encoder;
+  if (request.salt != cached_salt_ || every_row) cached_.clear();
   cached_salt_ = request.salt;
   const std::span<const TokenId> prompt = request.prompt;
   const auto differs = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end());
@@ -106,15 +110,16 @@ uint32_t DirectInference::reuse(const DirectRequest& request) {
 }
 
 // Computes tokens that follow the cached ones.
-void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits, Pooling pooling) {
+void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits, Pooling pooling,
+                              uint32_t second_from) {
   const auto start = static_cast<uint32_t>(cached_.size());
   const auto rows = static_cast<uint32_t>(tokens.size());
-  const Sequence sequence = {
-      .first_row = 0,
-      .rows = rows,
-      .start = start,
-      .writes_kv = true,
-      .blocks = std::span(blocks_).first(blocks_for(uint64_t{start} + rows))};
+  const Sequence sequence = {.first_row = 0,
+                             .rows = rows,
+                             .start = start,
+                             .writes_kv = true,
+                             .blocks = std::span(blocks_).first(blocks_for(uint64_t{start} + rows)),
+                             .second_from = second_from};
   const uint32_t last = rows - 1;
   const StepMark mark(step_started_, clock_->now());
   const std::lock_guard turn(model_->compute_mutex());
@@ -136,20 +141,23 @@ void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits
 void DirectInference::pool(Pooling pooling, uint32_t start, uint32_t rows) {
   const HostRows hidden = model_->backend().read(model_->decoder().hidden(rows));
   std::vector<float> values;
-  for (size_t row = pooling == Pooling::kMean ? 0 : rows - 1; row < rows; ++row) {
+  for (size_t row = pooling == Pooling::kLast ? rows - 1 : 0; row < rows; ++row) {
     values.insert(values.end(), hidden.row(row).begin(), hidden.row(row).end());
   }
   pooler_.add(pooling, start, rows, values);
 }
 
-// False when it was cancelled.
-bool DirectInference::prefill(std::span<const TokenId> prompt, Pooling pooling,
-                              const std::atomic<bool>* cancel) {
+// Computes what is not cached of the prompt; an encoder's limits hold all of it. False when it was
+// cancelled.
+bool DirectInference::prefill(const DirectRequest& request, const std::atomic<bool>* cancel) {
   const size_t chunk = model_->decoder().limits().rows;
+  const Pooling pooling = request.pooling;
+  std::span<const TokenId> prompt = request.prompt.subspan(cached_.size());
   while (!prompt.empty()) {
     if (is_set(cancel)) return false;
     const size_t count = std::min(chunk, prompt.size());
-    forward(prompt.first(count), count == prompt.size() && pooling == Pooling::kNone, pooling);
+    const bool wants_logits = count == prompt.size() && pooling == Pooling::kNone;
+    forward(prompt.first(count), wants_logits, pooling, request.second_from);
     prompt = prompt.subspan(count);
   }
   return true;

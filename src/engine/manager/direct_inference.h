@@ -37,6 +37,7 @@ struct DirectRequest {
   std::shared_ptr<const Form> form = {};
   std::optional<uint32_t> thought_budget = {};  // as in GenerationRequest
   Pooling pooling = Pooling::kNone;             // other than kNone: a vector, and no tokens
+  uint32_t second_from = 0;                     // as in GenerationRequest
 };
 
 struct DirectOutcome {
@@ -76,8 +77,9 @@ class DirectInference {
   DirectInference(LoadedModel& model, const Clock& clock, std::unique_ptr<KvCache> cache);
   Status check(const DirectRequest& request) const;
   uint32_t reuse(const DirectRequest& request);
-  void forward(std::span<const TokenId> tokens, bool wants_logits, Pooling pooling);
-  bool prefill(std::span<const TokenId> prompt, Pooling pooling, const std::atomic<bool>* cancel);
+  void forward(std::span<const TokenId> tokens, bool wants_logits, Pooling pooling,
+               uint32_t second_from = 0);
+  bool prefill(const DirectRequest& request, const std::atomic<bool>* cancel);
   void pool(Pooling pooling, uint32_t start, uint32_t rows);
   Result<FinishReason> decode(RequestSampler& sampler, uint32_t limit, const OnToken& on_token,
                               const std::atomic<bool>* cancel, uint32_t& generated);

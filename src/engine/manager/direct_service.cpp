@@ -245,9 +245,10 @@ Result<DirectOutcome> DirectService::generate(const Waiting& waiting, Course& co
   };
   // Whatever goes wrong in one request, the others are served.
   try {
-    return inference_->generate({request.prompt, request.sampling, request.max_tokens, request.salt,
-                                 request.form, request.thought_budget, request.pooling},
-                                on_token, &stop_flag_);
+    return inference_->generate(
+        {request.prompt, request.sampling, request.max_tokens, request.salt, request.form,
+         request.thought_budget, request.pooling, request.second_from},
+        on_token, &stop_flag_);
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "out of memory");
   } catch (const BackendLost& error) {

@@ -48,6 +48,13 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     SchedulerConfig& scheduler = parts.engine.scheduler;
     scheduler.max_context = model->decoder().max_context();
     scheduler.vocab_size = model->vocab();
+    if (model->spec().encoder) {
+      // Any text fits a step; its blocks are scratch memory of the step, at most one begun a text.
+      scheduler.whole = true;
+      scheduler.step_tokens = std::max(scheduler.step_tokens, scheduler.max_context);
+      scheduler.pool_blocks =
+          static_cast<uint32_t>(blocks_for(scheduler.step_tokens)) + scheduler.max_batch;
+    }
     // At least one block, or what the user named.
     SKEIN_ASSIGN(const uint64_t room,
                  make_room(taken + block * std::max(1U, scheduler.pool_blocks)));

@@ -20,8 +20,8 @@ class EmbeddingWork final : public VectorWork {
   const std::string& model() const override { return request_.model; }
   std::optional<TimeUs> timeout_us() const override { return request_.timeout_us; }
 
-  api::Parsed<std::vector<std::vector<TokenId>>> make_prompts(const ServerContext& context,
-                                                              const ServedModel& served) override {
+  api::Parsed<std::vector<VectorPrompt>> make_prompts(const ServerContext& context,
+                                                      const ServedModel& served) override {
     if (auto none = find_no_vectors(served, false)) return std::move(*none);
     const uint32_t hidden = served.model().spec().hidden;
     if (request_.dimensions.value_or(1) > hidden) {
@@ -29,13 +29,13 @@ class EmbeddingWork final : public VectorWork {
                                 fmt::format("{} are asked for; this model's vectors have {}.",
                                             *request_.dimensions, hidden));
     }
-    std::vector<std::vector<TokenId>> prompts;
+    std::vector<VectorPrompt> prompts;
     prompts.reserve(request_.inputs.size());
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       auto ids = ids_of(context, served, i);
       if (!ids.ok()) return ids.error();
       if (auto error = check_item(served, ids->size(), item(i))) return std::move(*error);
-      prompts.push_back(std::move(*ids));
+      prompts.push_back({std::move(*ids)});
     }
     count_ = prompts.size();
     request_.inputs = {};

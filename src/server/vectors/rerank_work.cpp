@@ -20,23 +20,21 @@ class RerankWork final : public VectorWork {
   const std::string& model() const override { return request_.model; }
   std::optional<TimeUs> timeout_us() const override { return request_.timeout_us; }
 
-  api::Parsed<std::vector<std::vector<TokenId>>> make_prompts(const ServerContext& context,
-                                                              const ServedModel& served) override {
+  api::Parsed<std::vector<VectorPrompt>> make_prompts(const ServerContext& context,
+                                                      const ServedModel& served) override {
     if (auto none = find_no_vectors(served, true)) return std::move(*none);
+    if (served.model().vectors().of_encoder && !request_.instruction.empty()) {
+      return api::invalid_field("instruction", "This model compares two texts and takes none.");
+    }
     const PromptBuilder builder = prompts_of(context, served);
-    const Tokenizer& tokenizer = served.model().tokenizer()->tokenizer;
-    RankQuestion question;
-    if (!request_.instruction.empty()) question.instruction = request_.instruction;
-    question.query = request_.query;
-    std::vector<std::vector<TokenId>> prompts;
+    std::vector<VectorPrompt> prompts;
     prompts.reserve(request_.documents.size());
     for (size_t i = 0; i < request_.documents.size(); ++i) {
-      question.document = request_.documents[i];
       const std::string item = fmt::format("documents[{}]", i);
-      auto ids = rank_prompt(builder, tokenizer, question);
-      if (!ids.ok()) return item_error(ids.status(), item);
-      if (auto error = check_item(served, ids->size(), item)) return std::move(*error);
-      prompts.push_back(std::move(*ids));
+      auto prompt = prompt_of(builder, served, request_.documents[i]);
+      if (!prompt.ok()) return item_error(prompt.status(), item);
+      if (auto error = check_item(served, prompt->ids.size(), item)) return std::move(*error);
+      prompts.push_back(std::move(*prompt));
     }
     if (!request_.return_documents) request_.documents = {};
     return prompts;
@@ -69,6 +67,22 @@ class RerankWork final : public VectorWork {
   }
 
  private:
+  // What the model is shown of a document.
+  Result<VectorPrompt> prompt_of(const PromptBuilder& builder, const ServedModel& served,
+                                 const std::string& document) const {
+    const Tokenizer& tokenizer = served.model().tokenizer()->tokenizer;
+    if (served.model().vectors().of_encoder) {
+      SKEIN_ASSIGN(PairTokens pair, rank_pair(builder, tokenizer, request_.query, document));
+      return VectorPrompt{std::move(pair.ids), pair.second_from};
+    }
+    RankQuestion question;
+    if (!request_.instruction.empty()) question.instruction = request_.instruction;
+    question.query = request_.query;
+    question.document = document;
+    SKEIN_ASSIGN(std::vector<TokenId> ids, rank_prompt(builder, tokenizer, question));
+    return VectorPrompt{std::move(ids)};
+  }
+
   api::RerankRequest request_;
 };
 

@@ -31,14 +31,14 @@ std::optional<api::Error> VectorJob::start() {
 // Before anything is queued: the prompts, memory for the answer, and the key's tokens.
 std::optional<api::Error> VectorJob::prepare() {
   if (auto error = hold_memory(work_->prompt_bytes())) return error;
-  api::Parsed<std::vector<std::vector<TokenId>>> prompts = work_->make_prompts(context_, **lease_);
+  api::Parsed<std::vector<VectorPrompt>> prompts = work_->make_prompts(context_, **lease_);
   if (!prompts.ok()) {
     if (prompts.error().code == "context_length_exceeded") account_.reject(Rejection::kTooLarge);
     return prompts.error();
   }
   prompts_ = std::move(*prompts);
   uint64_t tokens = 0;
-  for (const std::vector<TokenId>& prompt : prompts_) tokens += prompt.size();
+  for (const VectorPrompt& prompt : prompts_) tokens += prompt.ids.size();
   const uint64_t width = (*lease_)->model().spec().hidden;
   if (auto error = hold_memory(tokens * sizeof(TokenId) + prompts_.size() * width * sizeof(float) +
                                work_->answer_bytes(**lease_))) {
@@ -58,12 +58,13 @@ std::optional<api::Error> VectorJob::hold_memory(uint64_t bytes) {
 // As many as may be under way. What the door refuses is tried again when one of them has ended.
 std::optional<api::Error> VectorJob::submit_more() {
   ServedModel& served = **lease_;
-  const Pooling pooling = pooling_of(*served.model().vectors().kind);
+  const Pooling pooling = pooling_of(served.model().vectors());
   const uint32_t window = std::max(1U, kBatchesAtATime * served.max_batch());
   while (next_ < prompts_.size()) {
     const std::lock_guard lock(mutex_);
     if (cancelled_ || running_.size() >= window) return std::nullopt;
-    GenerationRequest request = engine_request(prompts_[next_]);
+    GenerationRequest request = engine_request(prompts_[next_].ids);
+    request.second_from = prompts_[next_].second_from;
     request.pooling = pooling;
     if (request.timeout_us <= 0) return api::deadline_exceeded();
     auto handle = served.submit(std::move(request), news());

@@ -27,6 +27,12 @@ namespace skein {
 
 using Vector = std::vector<float>;
 
+// The ids of a text, or of two.
+struct VectorPrompt {
+  std::vector<TokenId> ids;
+  uint32_t second_from = 0;  // as in GenerationRequest
+};
+
 // What is asked for. Used by one thread at a time.
 class VectorWork {
  public:
@@ -37,8 +43,8 @@ class VectorWork {
   virtual std::optional<TimeUs> timeout_us() const = 0;
 
   // The ids of each text, all of them within the context; or why this model cannot do it.
-  virtual api::Parsed<std::vector<std::vector<TokenId>>> make_prompts(
-      const ServerContext& context, const ServedModel& served) = 0;
+  virtual api::Parsed<std::vector<VectorPrompt>> make_prompts(const ServerContext& context,
+                                                              const ServedModel& served) = 0;
   // Of the ids, at most: a text of so many bytes has no more tokens.
   virtual uint64_t prompt_bytes() const = 0;
   // Of the body, at most.
@@ -77,8 +83,8 @@ class VectorJob final : public Job {
   std::unique_ptr<AnswerSink> sink_;
   ByteBudget::Hold hold_;  // for the vectors and the body
 
-  std::vector<std::vector<TokenId>> prompts_;  // an empty one was submitted
-  size_t next_ = 0;                            // the first that was not
+  std::vector<VectorPrompt> prompts_;  // an empty one was submitted
+  size_t next_ = 0;                    // the first that was not
   std::vector<Vector> vectors_;
   size_t ended_ = 0;
   StreamChunk chunk_;
