@@ -11,6 +11,7 @@
 #include "format/quote.h"
 #include "format/summary.h"
 #include "format/weight_source.h"
+#include "model/decoder.h"
 #include "text/ordered_json.h"
 
 namespace skein::apps {
@@ -177,9 +178,13 @@ void print_table(const WeightSource& source, const ModelSummary& summary) {
                                        bits_per_parameter(summary.tensor_bytes, summary.parameters),
                                        bytes_text(summary.tensor_bytes)));
   print_quantization(summary);
-  print_memory(summary);
+  if (!Decoder::is_encoder(source)) print_memory(summary);
   print_text(summary);
-  print_dialog_format(source);
+  if (Decoder::is_encoder(source)) {
+    print_line("Encoder", "makes vectors of whole texts, writes none, keeps no KV");
+  } else {
+    print_dialog_format(source);
+  }
   print_vectors(source);
 }
 
@@ -220,13 +225,16 @@ void print_json(const WeightSource& source, const ModelSummary& summary, bool wi
                                    {"parameters", share.parameters},
                                    {"bytes", share.bytes}});
   }
-  out["kv_bytes_per_token"] =
-      summary.kv_bytes_per_token ? OrderedJson(*summary.kv_bytes_per_token) : OrderedJson();
-  out["memory"] = memory_json(summary);
+  const bool is_encoder = Decoder::is_encoder(source);
+  out["encoder"] = is_encoder;
+  out["kv_bytes_per_token"] = summary.kv_bytes_per_token && !is_encoder
+                                  ? OrderedJson(*summary.kv_bytes_per_token)
+                                  : OrderedJson();
+  out["memory"] = is_encoder ? OrderedJson::array() : memory_json(summary);
   out["tokenizer"] = tokenizer_json(summary.tokenizer);
   out["chat_template"] =
       summary.chat_template ? OrderedJson(*summary.chat_template) : OrderedJson();
-  out["dialog"] = dialog_format_json(source);
+  out["dialog"] = is_encoder ? OrderedJson() : dialog_format_json(source);
   out["pooling"] = vectors_json(source);
   if (with_tensors) {
     out["tensors"] = OrderedJson::array();

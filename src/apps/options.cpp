@@ -114,7 +114,14 @@ Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags,
     share.report(done, all);
     progress.draw();
   };
-  return LoadedModel::load(path, options, pool);
+  SKEIN_ASSIGN(auto model, LoadedModel::load(path, options, pool));
+  if (model->spec().encoder) {
+    return unimplemented(
+        "{}: an encoder writes no text; serve it, and /v1/embeddings or /v1/rerank give its "
+        "vectors",
+        path);
+  }
+  return model;
 }
 
 void add_sampling_options(CLI::App& command, SamplingFlags& flags) {

@@ -22,7 +22,7 @@ struct ModelFlags {
   std::string precision = "default";
   std::string kv_dtype = "auto";
   std::string device = "cpu";
-  std::string pooling = "auto";  // mean, last, rank
+  std::string pooling = "auto";  // mean, last, rank, cls
   std::string tool_format = "auto", reasoning_format = "auto";
   std::string isa;           // empty: the best there is
   uint32_t threads = 0;      // 0: one per usable core
@@ -39,6 +39,7 @@ std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags);
 
 // Loads what the flags name, with workspace for batches of `limits`; a terminal shows how far it
 // is.
+// For commands that write text: an encoder is refused.
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags,
                                                 const DecoderLimits& limits, ComputePool& pool);
 

@@ -85,6 +85,12 @@ Prompts completion_prompts(const ServerContext& context, const ServedModel& serv
 
 Prompts make_prompts(const ServerContext& context, const ServedModel& served,
                      const AnswerRequest& request, std::string_view field) {
+  if (served.model().spec().encoder) {
+    return api::not_supported(
+        "Writing text with this model, an encoder, whose vectors /v1/embeddings or /v1/rerank "
+        "give,",
+        "model");
+  }
   if (const auto* chat = std::get_if<api::ChatRequest>(&request)) {
     return chat_prompt(context, served, *chat, field);
   }
