@@ -193,7 +193,8 @@ class RegexStore {
 
   ExprId derive(ExprId e, uint8_t byte);
   ExprId derive_concat(ExprId e, uint8_t byte);
-  void heads(ExprId e, std::vector<ByteSet>& sets, bool& digits) const;
+  template <class Visit>
+  void visit_heads(ExprId e, const Visit& visit) const;
   std::vector<uint8_t> representatives(ExprId e, ExprId also = kNothing) const;
   Live known_live(ExprId e) const { return e < live_.size() ? live_[e] : Live::kNotAsked; }
   void remember_live(ExprId e, Answer answer);

@@ -91,10 +91,9 @@ ExprId RegexStore::derive_concat(ExprId e, uint8_t byte) {
   return parts.size() == 1 ? parts[0] : either(std::move(parts));
 }
 
-void RegexStore::keep_alike(ExprId e, uint8_t byte, ByteSet& alike) const {
-  const auto keep = [&](const ByteSet& set) {
-    alike = alike & (set.has(byte) ? set : set.complement());
-  };
+// The byte sets that `e` can tell apart by its first byte.
+template <class Visit>
+void RegexStore::visit_heads(ExprId e, const Visit& visit) const {
   for (;;) {
     const Node& node = nodes_[e];
     switch (node.kind) {
@@ -103,28 +102,32 @@ void RegexStore::keep_alike(ExprId e, uint8_t byte, ByteSet& alike) const {
       case Kind::kAnything:
         return;
       case Kind::kClass:
-        return keep(sets_[node.a]);
+        return visit(sets_[node.a]);
       case Kind::kLiteral:
-        return keep(ByteSet::of({&text_[node.a], 1}));
+        return visit(ByteSet::of({&text_[node.a], 1}));
       case Kind::kMultiple:
-        if (is_digit_byte(byte)) keep(ByteSet::range(byte, byte));
-        keep(ByteSet::range('0', '9'));
-        return keep(ByteSet::of(".-"));
+        for (uint8_t digit = '0'; digit <= '9'; ++digit) visit(ByteSet::range(digit, digit));
+        return visit(ByteSet::of(".-"));
       case Kind::kOr:
       case Kind::kAnd:
-        for (const ExprId part : list(node)) keep_alike(part, byte, alike);
+        for (const ExprId part : list(node)) visit_heads(part, visit);
         return;
       case Kind::kNot:
       case Kind::kRepeat:
         e = node.a;
         continue;
       case Kind::kConcat:
-        keep_alike(node.a, byte, alike);
+        visit_heads(node.a, visit);
         if (!nullable(node.a)) return;
         e = node.b;
         continue;
     }
   }
+}
+
+void RegexStore::keep_alike(ExprId e, uint8_t byte, ByteSet& alike) const {
+  visit_heads(
+      e, [&](const ByteSet& set) { alike = alike & (set.has(byte) ? set : set.complement()); });
 }
 
 bool RegexStore::matches(ExprId e, std::string_view text) {
@@ -135,51 +138,12 @@ bool RegexStore::matches(ExprId e, std::string_view text) {
   return nullable(e);
 }
 
-// The byte sets that `e` can tell apart by its first byte.
-void RegexStore::heads(ExprId e, std::vector<ByteSet>& sets, bool& digits) const {
-  for (;;) {
-    const Node& node = nodes_[e];
-    switch (node.kind) {
-      case Kind::kNothing:
-      case Kind::kEmpty:
-      case Kind::kAnything:
-        return;
-      case Kind::kClass:
-        sets.push_back(sets_[node.a]);
-        return;
-      case Kind::kLiteral:
-        sets.push_back(ByteSet::of({&text_[node.a], 1}));
-        return;
-      case Kind::kMultiple:
-        digits = true;
-        return;
-      case Kind::kOr:
-      case Kind::kAnd:
-        for (const ExprId part : list(node)) heads(part, sets, digits);
-        return;
-      case Kind::kNot:
-      case Kind::kRepeat:
-        e = node.a;
-        continue;
-      case Kind::kConcat:
-        heads(node.a, sets, digits);
-        if (!nullable(node.a)) return;
-        e = node.b;
-        continue;
-    }
-  }
-}
-
 // One byte of every class of bytes that lead to the same derivatives of both.
 std::vector<uint8_t> RegexStore::representatives(ExprId e, ExprId also) const {
   std::vector<ByteSet> sets;
-  bool digits = false;
-  heads(e, sets, digits);
-  heads(also, sets, digits);
-  if (digits) {
-    for (char c = '0'; c <= '9'; ++c) sets.push_back(ByteSet::of({&c, 1}));
-    sets.push_back(ByteSet::of(".-"));
-  }
+  const auto add = [&](const ByteSet& set) { sets.push_back(set); };
+  visit_heads(e, add);
+  visit_heads(also, add);
   std::sort(sets.begin(), sets.end());
   sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
   std::vector<ByteSet> classes{ByteSet::all()};
