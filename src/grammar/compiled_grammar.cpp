@@ -6,13 +6,18 @@
 #include "grammar/json_text.h"
 
 namespace skein::grammar {
+namespace {
+
+constexpr uint64_t kTooMuchWork = uint64_t{1} << 48;  // whatever else is allowed
+
+}  // namespace
 
 CompiledGrammar::CompiledGrammar(Rules rules, std::shared_ptr<const TokenTrie> trie,
                                  const GrammarOptions& options)
     : trie_(std::move(trie)),
       options_(options),
-      lexer_tokens_(*trie_, *rules.regex),
-      recognizer_(std::move(rules)),
+      lexer_tokens_(*trie_, *rules.regex, options.limits.mask),
+      recognizer_(std::move(rules), options.limits),
       bytes_at_first_(recognizer_.bytes()) {}
 
 FormResult<std::shared_ptr<CompiledGrammar>> compile(Rules rules,
@@ -37,56 +42,58 @@ FormResult<std::shared_ptr<CompiledGrammar>> compile(Rules rules,
 // that ends with it is added to what its list has seen.
 StateId CompiledGrammar::exact_step(StateId state, std::string_view text, std::string_view bytes,
                                     size_t at, uint64_t& work) {
-  const StateId next = recognizer_.step(state, static_cast<uint8_t>(bytes[at]));
+  const auto byte = static_cast<uint8_t>(bytes[at]);
+  const StateId next = recognizer_.step(state, byte);
+  work += recognizer_.search_work(state, byte, searched_);
   if (next == kDeadState) return next;
-  work += recognizer_.state_cost(next);
+  work += recognizer_.state_cost(next) + recognizer_.search_work(next, searched_);
   if (!recognizer_.pending(next)) return next;
   const std::string scalar = last_scalar_of(text, bytes.substr(0, at + 1));
   const StateId resolved = recognizer_.resolve(next, scalar_spellings(recognizer_.regex(), scalar));
-  work += scalar.size() + recognizer_.state_cost(resolved) + recognizer_.seen_count(resolved);
+  work += scalar.size() + recognizer_.state_cost(resolved) + recognizer_.seen_count(resolved) +
+          recognizer_.search_work(resolved, searched_);
   return resolved;
 }
 
 StateId CompiledGrammar::exact_steps(StateId state, std::string_view text, std::string_view bytes,
                                      uint64_t& work) {
   for (size_t i = 0; i < bytes.size() && state != kDeadState; ++i) {
-    state = exact_step(state, text, bytes, i, work);
+    uint64_t step = 0;
+    state = exact_step(state, text, bytes, i, step);
+    work += step <= options_.limits.mask ? step : kTooMuchWork;
   }
   return state;
 }
 
-void CompiledGrammar::allow(TokenId token, Making& making) const {
-  for (TokenId t = token; t != kNoToken; t = trie_->same_bytes(t)) making.mask.set(t);
+void CompiledGrammar::allow(TokenId token, TokenMask& mask) const {
+  for (TokenId t = token; t != kNoToken; t = trie_->same_bytes(t)) mask.set(t);
 }
 
-// A token that is tried alone, from the state of the mask. False: it took more than a mask may.
-bool CompiledGrammar::allow_if_exact(TokenId token, uint32_t dropped_bytes, Making& making) {
-  const std::string_view bytes = trie_->bytes_of(token).substr(dropped_bytes);
-  if (exact_steps(making.state, making.text, bytes, making.work) != kDeadState) {
-    allow(token, making);
+// Each of `tokens` is tried alone, without the bytes that are no part of the text. False: it took
+// more than a mask may, which has taken `work` already.
+bool CompiledGrammar::allow_exact(StateId state, std::string_view text,
+                                  std::span<const TokenId> tokens, uint32_t dropped_bytes,
+                                  uint64_t work, TokenMask& mask) {
+  searched_.begin();
+  for (const TokenId token : tokens) {
+    const std::string_view bytes = trie_->bytes_of(token).substr(dropped_bytes);
+    if (exact_steps(state, text, bytes, work) != kDeadState) allow(token, mask);
+    if (work > options_.limits.mask || recognizer_.failed()) return false;
   }
-  return making.work <= kMaxMaskWork && !recognizer_.failed();
-}
-
-void CompiledGrammar::begin_walk() {
-  if (++walk_ != 0) return;
-  std::fill(visited_.begin(), visited_.end(), 0);
-  walk_ = 1;
+  return true;
 }
 
 // As if every mask met its states for the first time. False: it took more than a mask may.
 bool CompiledGrammar::charge(StateId state, Making& making) {
-  if (state >= visited_.size()) visited_.resize(size_t{state} * 2 + 64, 0);
-  if (visited_[state] == walk_) return true;
-  visited_[state] = walk_;
-  making.work += recognizer_.state_cost(state);
-  return making.work <= kMaxMaskWork && !recognizer_.failed();
+  if (met_.first(state)) {
+    making.work += recognizer_.state_cost(state) + recognizer_.search_work(state, searched_);
+  }
+  return making.work <= options_.limits.mask && !recognizer_.failed();
 }
 
-// The tokens below the node `from`, which `state` is behind. Where a walk is unsure, a token is
-// tried alone, from the state of the mask and without the bytes that are no part of the text.
+// The tokens below the node `from`, which `state` is behind.
 bool CompiledGrammar::walk(const std::vector<TokenTrie::Node>& nodes, uint32_t from, StateId state,
-                           uint32_t dropped_bytes, Making& making) {
+                           Making& making) {
   path_.clear();
   path_.push_back({nodes[from].first_child, nodes[from].first_child + nodes[from].children, state,
                    recognizer_.unsure(state)});
@@ -98,14 +105,13 @@ bool CompiledGrammar::walk(const std::vector<TokenTrie::Node>& nodes, uint32_t f
     }
     const TokenTrie::Node& node = nodes[level.next++];
     const StateId next = recognizer_.step(level.state, node.byte);
-    ++making.work;
+    making.work += 1 + recognizer_.search_work(level.state, node.byte, searched_);
+    if (making.work > options_.limits.mask) return false;
     if (next == kDeadState) continue;
     if (!charge(next, making)) return false;
     const bool unsure = level.unsure || recognizer_.unsure(next);
-    if (node.token != kNoToken && !unsure) allow(node.token, making);
-    if (node.token != kNoToken && unsure && !allow_if_exact(node.token, dropped_bytes, making)) {
-      return false;
-    }
+    if (node.token != kNoToken && !unsure) allow(node.token, making.mask);
+    if (node.token != kNoToken && unsure) making.unsure.push_back(node.token);
     if (node.children > 0) {
       path_.push_back({node.first_child, node.first_child + node.children, next, unsure});
     }
@@ -117,24 +123,24 @@ bool CompiledGrammar::add_frame(Recognizer::Frame frame, Making& making) {
   const LexerTokens::Entry* entry = lexer_tokens_.of(frame.lexer, recognizer_);
   if (entry == nullptr) return false;
   if (entry->mask != nullptr) making.mask.add(*entry->mask);
-  for (const TokenId token : entry->tokens) allow(token, making);
+  for (const TokenId token : entry->tokens) allow(token, making.mask);
   const std::vector<TokenTrie::Node>& nodes = trie_->levels()[entry->level].nodes;
   for (const LexerTokens::Ending& ending : entry->endings) {
     const StateId behind = recognizer_.behind(frame.row, ending.step);
     if (behind == kDeadState) continue;
     if (!charge(behind, making)) return false;
     for (const TokenId token : ending.tokens) {
-      if (!recognizer_.unsure(behind)) {
-        allow(token, making);
-      } else if (!allow_if_exact(token, 0, making)) {
-        return false;
+      if (recognizer_.unsure(behind)) {
+        making.unsure.push_back(token);
+      } else {
+        allow(token, making.mask);
       }
     }
     for (const uint32_t node : ending.nodes) {
-      if (!walk(nodes, node, behind, 0, making)) return false;
+      if (!walk(nodes, node, behind, making)) return false;
     }
   }
-  return making.work <= kMaxMaskWork;
+  return making.work <= options_.limits.mask;
 }
 
 // Frame by frame and terminal by terminal: the members that an object may still have change with
@@ -151,42 +157,53 @@ bool CompiledGrammar::add_all_frames(Making& making) {
     const LexerTokens::Entry* entry = lexer_tokens_.of(frame.lexer, recognizer_);
     if (entry == nullptr) return false;
     making.work += entry->work;
-    if (making.work > kMaxMaskWork) return false;
+    if (making.work > options_.limits.mask) return false;
     mixed = mixed || entry->mixed;
     level = std::max(level, entry->level);
   }
   if (mixed) {
     making.mask.add(trie_->levels()[level].plain);
-    return walk(trie_->levels()[level].nodes, 0, making.state, 0, making);
+    return walk(trie_->levels()[level].nodes, 0, making.state, making);
   }
   return std::all_of(parts_.begin(), parts_.end(),
                      [&](const Recognizer::Frame& frame) { return add_frame(frame, making); });
 }
 
-std::shared_ptr<const TokenMask> CompiledGrammar::find_mask(StateId state) {
+const CompiledGrammar::CachedMask* CompiledGrammar::find_mask(StateId state) {
   const auto found = mask_of_.find(state);
   if (found == mask_of_.end()) return nullptr;
   masks_.splice(masks_.begin(), masks_, found->second);
-  return found->second->mask;
+  return &masks_.front();
 }
 
-std::shared_ptr<const TokenMask> CompiledGrammar::make_mask(StateId state, std::string_view text) {
-  state = recognizer_.clamped(state, trie_->longest());
-  if (std::shared_ptr<const TokenMask> known = find_mask(state)) return known;
+const CompiledGrammar::CachedMask* CompiledGrammar::mask_of_state(StateId state) {
+  if (const CachedMask* known = find_mask(state)) return known;
   auto mask = std::make_shared<TokenMask>(trie_->size());
-  begin_walk();
-  Making making{state, text, *mask};
+  met_.begin();
+  searched_.begin();
+  Making making{state, *mask};
   if (!add_all_frames(making) || recognizer_.failed()) return nullptr;
   std::vector<TokenId> controls;
   recognizer_.add_tokens(state, controls);
   for (const TokenId token : controls) mask->set(token);
   mask->note_free(trie_->all());
-  masks_.push_front({state, mask});
+  masks_.push_front({state, mask, std::move(making.unsure), making.work});
   mask_of_[state] = masks_.begin();
   while (masks_.size() > 1 && masks_.size() * mask->bytes() > options_.mask_bytes) {
     mask_of_.erase(masks_.back().state);
     masks_.pop_back();
   }
+  return &masks_.front();
+}
+
+std::shared_ptr<const TokenMask> CompiledGrammar::make_mask(StateId state, std::string_view text) {
+  state = recognizer_.clamped(state, trie_->longest());
+  const CachedMask* known = mask_of_state(state);
+  if (known == nullptr) return nullptr;
+  if (known->unsure.empty()) return known->mask;
+  auto mask = std::make_shared<TokenMask>(*known->mask);
+  if (!allow_exact(state, text, known->unsure, 0, known->work, *mask)) return nullptr;
+  mask->note_free(trie_->all());
   return mask;
 }
 
@@ -198,15 +215,17 @@ std::shared_ptr<const TokenMask> CompiledGrammar::make_first_mask(StateId state,
   if (others == nullptr) return nullptr;
   auto mask = std::make_shared<TokenMask>(*others);
   mask->remove(trie_->leading_space());
-  begin_walk();
-  Making making{state, text, *mask};
+  met_.begin();
+  searched_.begin();
+  Making making{state, *mask};
   const std::vector<TokenTrie::Node>& nodes = trie_->levels()[0].nodes;
   for (uint32_t i = 0; i < nodes[0].children; ++i) {
     const uint32_t child = nodes[0].first_child + i;
     if (nodes[child].byte != ' ') continue;
-    if (nodes[child].token != kNoToken) allow(nodes[child].token, making);  // no text at all
-    if (!walk(nodes, child, state, 1, making)) return nullptr;
+    if (nodes[child].token != kNoToken) allow(nodes[child].token, *mask);  // no text at all
+    if (!walk(nodes, child, state, making)) return nullptr;
   }
+  if (!allow_exact(state, text, making.unsure, 1, making.work, *mask)) return nullptr;
   mask->note_free(trie_->all());
   return recognizer_.failed() ? nullptr : mask;
 }
@@ -229,12 +248,17 @@ void CompiledGrammar::forget() {
   lexer_tokens_.forget();
   masks_.clear();
   mask_of_.clear();
-  visited_.clear();
+  met_.forget();
+  searched_.forget();
   ++times_forgotten_;
 }
 
+void CompiledGrammar::forget_all() {
+  const std::lock_guard lock(mutex_);
+  forget();
+}
+
 void CompiledGrammar::make_room() {
-  recognizer_.regex().allow_more_questions();
   if (recognizer_.failed() ||
       recognizer_.bytes() + lexer_tokens_.bytes() > bytes_at_first_ + options_.automaton_bytes) {
     forget();

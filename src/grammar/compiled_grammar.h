@@ -34,6 +34,7 @@ inline constexpr uint64_t kGrammarCacheBytes = uint64_t{8} << 20;
 struct GrammarOptions {
   uint64_t automaton_bytes = kGrammarCacheBytes;
   uint64_t mask_bytes = kGrammarCacheBytes;
+  WorkLimits limits = {};
 };
 
 class CompiledGrammar {
@@ -45,6 +46,7 @@ class CompiledGrammar {
   // For tests: how often the automaton was forgotten, and what its expressions have taken in all.
   uint64_t times_forgotten() const { return times_forgotten_; }
   uint64_t expression_work() { return recognizer_.regex().work(); }
+  void forget_all();
 
  private:
   friend class Matcher;
@@ -53,30 +55,35 @@ class CompiledGrammar {
     StateId state = kDeadState;
     std::unique_ptr<const Recognizer::Saved> saved;
   };
+  // The tokens that may follow in `state`, whatever has led there, and those that may or may not,
+  // depending on the text: they end a distinct scalar and have more of its list behind it.
   struct CachedMask {
     StateId state;
     std::shared_ptr<const TokenMask> mask;
+    std::vector<TokenId> unsure;
+    uint64_t work;
   };
-  // A mask that is being made, for the tokens that may follow `text` in `state`.
+  // One that is being made.
   struct Making {
     StateId state;
-    std::string_view text;
     TokenMask& mask;
+    std::vector<TokenId> unsure = {};
     uint64_t work = 0;
   };
 
   // All of these under the lock.
-  std::shared_ptr<const TokenMask> find_mask(StateId state);
+  const CachedMask* find_mask(StateId state);
+  const CachedMask* mask_of_state(StateId state);
   std::shared_ptr<const TokenMask> make_mask(StateId state, std::string_view text);
   std::shared_ptr<const TokenMask> make_first_mask(StateId state, std::string_view text);
   bool add_frame(Recognizer::Frame frame, Making& making);
   bool add_all_frames(Making& making);
   bool walk(const std::vector<TokenTrie::Node>& nodes, uint32_t from, StateId state,
-            uint32_t dropped_bytes, Making& making);
-  void begin_walk();
+            Making& making);
   bool charge(StateId state, Making& making);
-  void allow(TokenId token, Making& making) const;
-  bool allow_if_exact(TokenId token, uint32_t dropped_bytes, Making& making);
+  void allow(TokenId token, TokenMask& mask) const;
+  bool allow_exact(StateId state, std::string_view text, std::span<const TokenId> tokens,
+                   uint32_t dropped_bytes, uint64_t work, TokenMask& mask);
   StateId exact_step(StateId state, std::string_view text, std::string_view bytes, size_t at,
                      uint64_t& work);
   StateId exact_steps(StateId state, std::string_view text, std::string_view bytes, uint64_t& work);
@@ -92,9 +99,8 @@ class CompiledGrammar {
   uint64_t bytes_at_first_;
   uint64_t times_forgotten_ = 0;
   std::vector<std::weak_ptr<Place>> places_;
-  size_t places_sweep_ = 16;       // from so many on, those that are gone are taken out
-  std::vector<uint32_t> visited_;  // by state: the walk that met it last
-  uint32_t walk_ = 0;
+  size_t places_sweep_ = 16;  // from so many on, those that are gone are taken out
+  Once met_, searched_;       // states and searches of the mask or the token
   struct Level {
     uint32_t next, end;
     StateId state;

@@ -1,11 +1,13 @@
 // Hash tables without a node per entry: what the automaton looks up at every step.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace skein::grammar {
@@ -73,6 +75,25 @@ class IdTable {
   }
   std::vector<Slot> slots_;
   size_t size_ = 0;
+};
+
+// Which ids have been met since begin().
+class Once {
+ public:
+  void begin() {
+    if (++round_ != 0) return;
+    std::fill(met_.begin(), met_.end(), 0);
+    round_ = 1;
+  }
+  bool first(uint32_t id) {
+    if (id >= met_.size()) met_.resize(size_t{id} * 2 + 64, 0);
+    return std::exchange(met_[id], round_) != round_;
+  }
+  void forget() { met_.clear(); }
+
+ private:
+  std::vector<uint32_t> met_;  // the round that met it last
+  uint32_t round_ = 1;
 };
 
 // Small values by keys that are not 0.

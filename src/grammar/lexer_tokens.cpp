@@ -49,7 +49,8 @@ std::shared_ptr<const TokenMask> tokens_inside_string(const TokenTrie& trie) {
   return inside != nullptr ? inside->mask : nullptr;
 }
 
-LexerTokens::LexerTokens(const TokenTrie& trie, RegexStore& store) : trie_(trie), store_(store) {
+LexerTokens::LexerTokens(const TokenTrie& trie, RegexStore& store, uint64_t max_work)
+    : trie_(trie), store_(store), max_work_(max_work) {
   const CharSet plain{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kMaxCodePoint}};
   const ExprId one = one_char(store, plain, Spelling::kUtf8);
   const ExprId name_char = json_char(store);
@@ -116,13 +117,21 @@ void LexerTokens::add_node(uint32_t index, const Recognizer::LexerStep& step,
   }
 }
 
+// As if every walk met its lexers, and took its steps, for the first time. False: it took more than
+// a mask may.
+bool LexerTokens::charge(const Recognizer::LexerStep& step, Recognizer& recognizer, Entry& entry) {
+  entry.work += 1 + recognizer.search_work(step, searched_);
+  if (step.lexer != Recognizer::kNone && met_.first(step.lexer)) {
+    entry.work += recognizer.lexer_cost(step.lexer);
+  }
+  return entry.work <= max_work_ && !recognizer.failed();
+}
+
 // False: it took more than a mask may.
 bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
   const std::vector<TokenTrie::Node>& nodes = trie_.levels()[entry.level].nodes;
-  if (++walk_ == 0) {
-    std::fill(met_.begin(), met_.end(), 0);
-    walk_ = 1;
-  }
+  met_.begin();
+  searched_.begin();
   path_.clear();
   path_.push_back({nodes[0].first_child, nodes[0].first_child + nodes[0].children, lexer});
   while (!path_.empty()) {
@@ -134,18 +143,11 @@ bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
     const uint32_t index = place.next++;
     const TokenTrie::Node& node = nodes[index];
     const Recognizer::LexerStep step = recognizer.lexer_step(place.lexer, node.byte);
-    ++entry.work;
+    if (!charge(step, recognizer, entry)) return false;
     if (step.lexer == Recognizer::kNone && step.accepted_count == 0) continue;
     add_node(index, step, recognizer, entry);
     if (entry.mixed) return true;
-    if (step.lexer == Recognizer::kNone) continue;
-    if (step.lexer >= met_.size()) met_.resize(size_t{step.lexer} * 2 + 64, 0);
-    if (met_[step.lexer] != walk_) {  // as if every walk met its lexers for the first time
-      met_[step.lexer] = walk_;
-      entry.work += recognizer.lexer_cost(step.lexer);
-      if (entry.work > kMaxMaskWork || recognizer.failed()) return false;
-    }
-    if (node.children > 0) {
+    if (step.lexer != Recognizer::kNone && node.children > 0) {
       path_.push_back({node.first_child, node.first_child + node.children, step.lexer});
     }
   }
@@ -193,7 +195,8 @@ const LexerTokens::Entry* LexerTokens::of(uint32_t lexer, Recognizer& recognizer
 
 void LexerTokens::forget() {
   entries_.clear();
-  met_.clear();
+  met_.forget();
+  searched_.forget();
   bytes_ = 0;
   remember_strings();
 }

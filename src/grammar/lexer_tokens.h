@@ -15,8 +15,6 @@
 
 namespace skein::grammar {
 
-inline constexpr uint64_t kMaxMaskWork = 2'000'000;  // trie nodes and items of one mask
-
 // What the tokens do inside a JSON string of any length, which most schemas have: made once for a
 // vocabulary.
 struct StringTokens {
@@ -48,7 +46,7 @@ class LexerTokens {
   };
 
   // The trie must outlive it. Expressions go into `store`.
-  LexerTokens(const TokenTrie& trie, RegexStore& store);
+  LexerTokens(const TokenTrie& trie, RegexStore& store, uint64_t max_work = kMaxMaskWork);
 
   // nullptr where it takes more work than a mask may, or the recognizer failed. Valid until the
   // next call.
@@ -59,6 +57,7 @@ class LexerTokens {
  private:
   uint32_t level_of(uint32_t lexer, Recognizer& recognizer, uint64_t& work) const;
   bool walk(uint32_t lexer, Recognizer& recognizer, Entry& entry);
+  bool charge(const Recognizer::LexerStep& step, Recognizer& recognizer, Entry& entry);
   void add_node(uint32_t index, const Recognizer::LexerStep& step, const Recognizer& recognizer,
                 Entry& entry) const;
   void keep(Entry& entry) const;
@@ -80,8 +79,8 @@ class LexerTokens {
   std::vector<std::unique_ptr<Entry>> entries_;
   uint64_t bytes_ = 0;
   std::vector<Place> path_;
-  std::vector<uint32_t> met_;  // by lexer: the walk that met it last
-  uint32_t walk_ = 0;
+  Once met_, searched_;  // lexers and searches of the walk
+  uint64_t max_work_;
 };
 
 }  // namespace skein::grammar

@@ -23,9 +23,15 @@ Matcher::Matcher(const Matcher& other)
   grammar_->add_place(place_);
 }
 
+// A state that was saved may not fit into an automaton that others have filled; it does into an
+// empty one, as it did before.
 StateId Matcher::state() const {
   if (place_->saved != nullptr) {
     place_->state = grammar_->recognizer_.restore(*place_->saved);
+    if (grammar_->recognizer_.failed()) {
+      grammar_->forget();
+      place_->state = grammar_->recognizer_.restore(*place_->saved);
+    }
     place_->saved = nullptr;
   }
   return place_->state;
@@ -60,16 +66,25 @@ StateId Matcher::behind_bytes(std::string_view bytes) const {
   uint64_t work = 0;
   const StateId next = answer([&](StateId state) {
     work = 0;
+    grammar_->searched_.begin();
     return grammar_->exact_steps(state, text_, bytes, work);
   });
-  failed_ = failed_ || work > kMaxMaskWork * (1 + bytes.size() / grammar_->trie_->longest());
+  failed_ = failed_ ||
+            work > grammar_->options_.limits.mask * (1 + bytes.size() / grammar_->trie_->longest());
   return failed_ ? kDeadState : next;
 }
 
 StateId Matcher::behind(TokenId token) const {
   if (!grammar_->trie_->bytes_of(token).empty()) return behind_bytes(text_of(token));
-  const StateId next =
-      answer([&](StateId state) { return grammar_->recognizer_.step_token(state, token); });
+  uint64_t work = 0;
+  const StateId next = answer([&](StateId state) {
+    Recognizer& recognizer = grammar_->recognizer_;
+    grammar_->searched_.begin();
+    const StateId behind = recognizer.step_token(state, token);
+    work = recognizer.state_cost(behind) + recognizer.search_work(behind, grammar_->searched_);
+    return behind;
+  });
+  failed_ = failed_ || work > grammar_->options_.limits.mask;
   return failed_ ? kDeadState : next;
 }
 

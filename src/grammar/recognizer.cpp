@@ -12,7 +12,7 @@ constexpr uint32_t kRoot = UINT32_MAX;  // what completes the whole text
 
 }  // namespace
 
-Recognizer::Recognizer(Rules rules) : rules_(std::move(rules)), mark_{} {
+Recognizer::Recognizer(Rules rules, const WorkLimits& limits) : rules_(std::move(rules)), mark_{} {
   std::vector<uint8_t> empty;
   for (const Terminal& terminal : rules_.terminals) {
     empty.push_back(rules_.regex->nullable(terminal.expression) ? 1 : 0);
@@ -21,7 +21,10 @@ Recognizer::Recognizer(Rules rules) : rules_(std::move(rules)), mark_{} {
   make_positions();
   make_byte_groups();
   mark_ = rules_.regex->mark();
-  rules_.regex->allow_more_expressions(kMaxExpressions);  // for derivatives
+  rules_.regex->limit_expressions(
+      std::min(rules_.regex->size() + limits.expressions, 2 * kMaxExpressions));
+  // Of one step: those of a mask and a token are counted by who makes it.
+  rules_.regex->limit_questions(static_cast<uint32_t>(limits.mask / kSearchStepWork));
   begin();
 }
 
@@ -89,9 +92,10 @@ void Recognizer::begin() {
   state_ids_.clear();
   seen_ids_.clear();
   clamped_.clear();
+  step_searches_.clear();
   seen_bytes_ = 0;
   failed_ = false;
-  states_.assign(2, {0, 0, kNone, 0, 0, false, false, false});
+  states_.assign(2, {0, 0, kNone, 0, 0, false, false, false, false});
   transitions_.assign(groups_, kDeadState);
   seen_.clear();
   intern_seen({});
@@ -123,7 +127,7 @@ uint64_t Recognizer::bytes() const {
          lexer_steps_.capacity() * sizeof(LexerStep) + accepted_.capacity() * sizeof(accepted_[0]) +
          states_.capacity() * sizeof(State) + frames_.capacity() * sizeof(Frame) +
          transitions_.capacity() * sizeof(StateId) + row_ids_.bytes() + lexer_ids_.bytes() +
-         state_ids_.bytes() + seen_ids_.bytes() + clamped_.bytes();
+         state_ids_.bytes() + seen_ids_.bytes() + clamped_.bytes() + step_searches_.bytes();
 }
 
 uint32_t Recognizer::intern_seen(Seen seen) {

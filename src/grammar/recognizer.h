@@ -33,6 +33,13 @@ inline constexpr uint32_t kPlainWidth = 64;      // wider expressions are charge
 inline constexpr uint32_t kAskedWidth = 1024;    // wider ones are not asked what they begin with
 inline constexpr uint32_t kMaxRowWork = 50'000;  // items that are looked at to make a row
 inline constexpr uint32_t kMaxStateBytes = 1 << 16;  // rows that are open inside each other
+inline constexpr uint64_t kMaxMaskWork = 2'000'000;  // trie nodes, items and searches of one mask
+
+// What a mask or a token may take. Tests have smaller ones.
+struct WorkLimits {
+  uint64_t mask = kMaxMaskWork;
+  uint32_t expressions = 2 * kMaxExpressions;  // beside those of the form, and with them
+};
 
 class Recognizer {
  public:
@@ -44,9 +51,10 @@ class Recognizer {
   struct LexerStep {
     uint32_t lexer;                          // kNone: nothing goes on
     uint32_t accepted_from, accepted_count;  // the terminals that may end here
+    SearchId searches;                       // that finding it takes
   };
 
-  explicit Recognizer(Rules rules);
+  explicit Recognizer(Rules rules, const WorkLimits& limits = {});
 
   StateId start() const { return start_; }
   // kDeadState where the byte may not come.
@@ -100,6 +108,20 @@ class Recognizer {
   bool begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest, uint64_t& work);
 
   uint32_t state_cost(StateId state) const { return states_[state].cost; }
+  // The work of the searches that a state, or a step from it, takes beside that: most have none.
+  // Those that `counted` has met are left out.
+  uint64_t search_work(StateId state, Once& counted) {
+    const uint32_t top = states_[state].top;
+    return top == kNone ? 0 : search_work_of(rows_[top].searches, counted);
+  }
+  uint64_t search_work(StateId state, uint8_t byte, Once& counted) {
+    if (!states_[state].searches) return 0;
+    const SearchId* searches = step_searches_.find(transition_key(state, byte));
+    return searches == nullptr ? 0 : search_work_of(*searches, counted);
+  }
+  uint64_t search_work(const LexerStep& step, Once& counted) {
+    return search_work_of(step.searches, counted);
+  }
   // The texts that the lists of a state have seen.
   uint64_t seen_count(StateId state) const;
   uint32_t lexer_cost(uint32_t lexer) const { return lexers_[lexer].cost; }
@@ -135,6 +157,8 @@ class Recognizer {
     uint32_t rules_from = 0;                     // the first that waits for a rule
     uint32_t kernel_from = 0, kernel_count = 0;  // in items_: what it was made of
     uint32_t lexer = kNone;
+    SearchId searches = kNoSearch;  // that finding its lexer takes
+    bool begun = false;             // the lexer is known
     bool accepting = false;
     bool tokens = false;  // some wait for control tokens
     bool pending = false, unsure = false;
@@ -158,6 +182,7 @@ class Recognizer {
     uint32_t frame_from, frame_count, top, cost;
     uint32_t transitions;
     bool pending, unsure, fine;
+    bool searches;  // some steps have
   };
   struct Seen {
     std::vector<ExprId> spellings;
@@ -184,6 +209,14 @@ class Recognizer {
   void add_item(const Item& item);
   void advance_row(uint32_t row, uint32_t terminal, uint32_t seen, std::vector<Item>& kernel);
   uint32_t row_lexer(uint32_t row);
+  uint64_t search_work_of(SearchId searches, Once& counted) {
+    return searches == kNoSearch ? 0
+                                 : regex().searches().steps(searches, counted) * kSearchStepWork;
+  }
+  uint64_t transition_key(StateId state, uint8_t byte) const {
+    const State& from = states_[state];
+    return uint64_t{from.transitions} + column_of_[from.fine][byte] + 1;
+  }
   uint32_t lexer_cost(size_t count, uint64_t width, bool fine);
   uint32_t intern_lexer(std::vector<Begun>& begun);
   LexerStep compute_lexer_step(uint32_t lexer, uint8_t byte);
@@ -222,6 +255,7 @@ class Recognizer {
   uint64_t seen_bytes_ = 0;
   IdTable row_ids_, lexer_ids_, state_ids_, seen_ids_;
   FlatMap<StateId> clamped_;
+  FlatMap<SearchId> step_searches_;  // by transition, where there are any
   StateId start_ = kDeadState;
 
   // Room for what is being made, kept from one to the next.

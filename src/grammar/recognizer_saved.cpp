@@ -92,8 +92,9 @@ StateId Recognizer::restore(const Saved& saved) {
     row_lexer(frames.back().row);  // which a state's frames are told from
   }
   std::sort(frames.begin(), frames.end());
-  return intern_state(frames,
-                      saved.top != kNone ? renamed(saved.top, saved.row_ids, rows_now) : kNone);
+  const uint32_t top = saved.top != kNone ? renamed(saved.top, saved.row_ids, rows_now) : kNone;
+  if (top != kNone) row_lexer(top);  // it is in what the state costs
+  return intern_state(frames, top);
 }
 
 }  // namespace skein::grammar

@@ -41,8 +41,10 @@ uint32_t Recognizer::intern_lexer(std::vector<Begun>& begun) {
 }
 
 uint32_t Recognizer::row_lexer(uint32_t row) {
-  if (rows_[row].lexer != kNone) return rows_[row].lexer;
+  if (rows_[row].begun) return rows_[row].lexer;
   begun_room_.clear();
+  regex().allow_more_questions();
+  const SearchLog::Outer outer = regex().searches().begin();
   for (uint32_t i = 0; i < rows_[row].rules_from; ++i) {
     const Item item = items_[rows_[row].items_from + i];
     const uint32_t terminal = positions_[item.position].symbol.index;
@@ -59,14 +61,17 @@ uint32_t Recognizer::row_lexer(uint32_t row) {
     if (excluded != kNothing) rest = regex().both(rest, regex().negation(excluded));
     if (regex().live(rest) != Answer::kNo) begun_room_.push_back({terminal, item.seen, rest});
   }
-  const uint32_t lexer = intern_lexer(begun_room_);
-  rows_[row].lexer = lexer;
-  return lexer;
+  rows_[row].begun = true;
+  rows_[row].lexer = intern_lexer(begun_room_);
+  rows_[row].searches = regex().searches().end(outer);
+  return rows_[row].lexer;
 }
 
 // For all bytes at once that do what this one does: most of them do nothing.
 Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byte) {
   begun_room_.clear();
+  regex().allow_more_questions();
+  const SearchLog::Outer outer = regex().searches().begin();
   const auto accepted_from = static_cast<uint32_t>(accepted_.size());
   ByteSet alike = ByteSet::all();
   for (uint32_t i = 0; i < lexers_[lexer].count; ++i) {
@@ -78,7 +83,8 @@ Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byt
     if (rest != kEmptyText) begun_room_.push_back({one.terminal, one.seen, rest});
   }
   const auto accepted_count = static_cast<uint32_t>(accepted_.size()) - accepted_from;
-  const LexerStep step{intern_lexer(begun_room_), accepted_from, accepted_count};
+  const LexerStep step{intern_lexer(begun_room_), accepted_from, accepted_count,
+                       regex().searches().end(outer)};
   lexer_steps_.push_back(step);
   const Lexer& from = lexers_[lexer];
   const auto known = static_cast<uint32_t>(lexer_steps_.size());
@@ -160,17 +166,24 @@ StateId Recognizer::compute_step(StateId state, uint8_t byte) {
   frame_room_.clear();
   kernel_room_.clear();
   const State from = states_[state];
+  const SearchLog::Outer outer = regex().searches().begin();
   for (uint32_t i = 0; i < from.frame_count; ++i) {
     const Frame frame = frames_[from.frame_from + i];
     const LexerStep step = lexer_step(frame.lexer, byte);
+    regex().searches().add(step.searches);
     if (step.lexer != kNone) frame_room_.push_back({frame.row, step.lexer});
     for (uint32_t k = 0; k < step.accepted_count && !failed_; ++k) {
       const auto [terminal, seen] = accepted_[step.accepted_from + k];
       advance_row(frame.row, terminal, seen, kernel_room_);
     }
   }
+  const SearchId searches = regex().searches().end(outer);
   const StateId next = failed() ? kDeadState : with_new_row(frame_room_, kernel_room_);
   transitions_[from.transitions + column_of_[from.fine][byte]] = next;
+  if (searches != kNoSearch) {
+    states_[state].searches = true;
+    step_searches_.add(transition_key(state, byte), searches);
+  }
   return next;
 }
 
@@ -259,13 +272,17 @@ StateId Recognizer::clamped(StateId state, uint32_t bytes) {
 
 bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest,
                             uint64_t& work) {
+  regex().allow_more_questions();
   for (uint32_t k = 0; k < lexers_[lexer].count; ++k) {
     const ExprId rest = begun_[lexers_[lexer].from + k].rest;
     if (regex().width(rest) > kAskedWidth) continue;  // the questions below cost a derivative each
     // Most terminals take but a few bytes, and then nothing more needs to be asked.
-    if (regex().derivative(rest, 'a') == kNothing || regex().derivative(rest, ' ') == kNothing) {
-      continue;
-    }
+    const SearchLog::Outer outer = regex().searches().begin();
+    const bool takes_text =
+        regex().derivative(rest, 'a') != kNothing && regex().derivative(rest, ' ') != kNothing;
+    Once counted;
+    work += search_work_of(regex().searches().end(outer), counted);
+    if (!takes_text) continue;
     ExprId body = kNothing;
     uint32_t hi = 0;
     if (regex().leading_repeat(rest, body, hi)) {

@@ -324,13 +324,16 @@ ExprId RegexStore::both(std::vector<ExprId> parts) {
                ? kEmptyText
                : kNothing;
   }
-  for (const ExprId part : parts) {
-    if (nodes_[part].kind != Kind::kLiteral || nodes_[part].b > 256) continue;
-    const std::string text = text_.substr(nodes_[part].a, nodes_[part].b);
-    for (const ExprId other : parts) {
-      if (other != part && !matches(other, text)) return kNothing;
-    }
-    return part;
+  const auto is_text = [&](ExprId e) {
+    return nodes_[e].kind == Kind::kLiteral && nodes_[e].b <= 256;
+  };
+  if (const auto at = std::find_if(parts.begin(), parts.end(), is_text); at != parts.end()) {
+    if (std::any_of(at + 1, parts.end(), is_text)) return kNothing;  // no text is two
+    const ExprId only = *at;
+    const std::string text = text_.substr(nodes_[only].a, nodes_[only].b);
+    bool in_all = true;  // all are asked, as the order of parts must not matter
+    for (const ExprId other : parts) in_all = (other == only || matches(other, text)) && in_all;
+    return in_all ? only : kNothing;
   }
   merge_classes(Kind::kAnd, parts);
   std::sort(parts.begin(), parts.end());

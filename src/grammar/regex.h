@@ -21,6 +21,7 @@
 
 #include "grammar/byte_set.h"
 #include "grammar/flat_table.h"
+#include "grammar/search_log.h"
 
 namespace skein::grammar {
 
@@ -32,18 +33,25 @@ inline constexpr uint32_t kUnbounded = UINT32_MAX;
 
 inline constexpr uint32_t kMaxExpressions = 200'000;
 inline constexpr uint32_t kMaxRepeat = 1'000'000;
-inline constexpr uint32_t kMaxWidth = 1 << 16;   // parts that a derivative may look at
-inline constexpr uint32_t kSearchLimit = 5'000;  // expressions that one question may look at
-// What all questions may take, in derivatives and the parts that they look at: those of a form, and
-// those of a mask or a token.
-inline constexpr uint32_t kSearchWork = 100'000;
-inline constexpr uint32_t kMaskSearchWork = 400'000;
+inline constexpr uint32_t kMaxWidth = 1 << 16;  // parts that a derivative may look at
+// What questions may take, in derivatives and the parts that they look at: all of a form, and those
+// of one step of the automaton.
+inline constexpr uint32_t kSearchSteps = 100'000;
+inline constexpr uint64_t kSearchStepWork = 3;  // of one, in the units of a mask
 
 // The answer to a question about languages; unknown when the search met its limit.
 enum class Answer : uint8_t { kNo, kYes, kUnknown };
 
 class RegexStore {
-  enum class Live : uint8_t { kNotAsked, kNo, kYes, kUnknown };
+  enum class Live : uint32_t { kNotAsked, kNo, kYes, kUnknown };
+  struct KnownLive {
+    Live live : 3;
+    SearchId searches : 29;
+  };
+  struct Derivative {
+    ExprId result;
+    SearchId searches;
+  };
   struct Begins {
     Answer answer;
     uint64_t work;
@@ -107,13 +115,17 @@ class RegexStore {
   Answer contains(ExprId big, ExprId small);
   Answer disjoint(ExprId a, ExprId b);
   // Whether every text of `words` is the beginning of a text of `e`. What that takes is added to
-  // `work`, as if it had not been asked before.
+  // `work`, as if it had not been asked before; a step of a search is kSearchStepWork.
   Answer begins_all(ExprId e, ExprId words, uint64_t& work);
   void remember_begins_all(ExprId e, ExprId words);  // where the answer is known to be yes
   bool question_failed() const { return question_failed_; }
-  void allow_more_expressions(uint32_t more) { max_expressions_ += more; }
+  void limit_expressions(uint32_t most) { max_expressions_ = most; }
+  // Steps that were really taken; beyond the limit, questions fail.
   void allow_more_questions() { search_work_ = 0; }
   uint32_t search_work() const { return search_work_; }  // since then
+  void limit_questions(uint32_t steps) { max_search_work_ = steps; }
+  // What questions rest on, as if nothing were known but what was known at the mark.
+  SearchLog& searches() { return searches_; }
 
   // The expression with every counter beyond `bytes` opened: no text of at most `bytes` bytes can
   // tell the two apart, neither by how it goes on nor by where it may end.
@@ -140,7 +152,7 @@ class RegexStore {
   // Everything made and found out after `mark` is forgotten.
   struct Mark {
     size_t nodes, lists, text, sets;
-    std::vector<Live> live;
+    std::vector<KnownLive> live;
   };
   Mark mark();
   void forget_after(const Mark& mark);
@@ -196,8 +208,17 @@ class RegexStore {
   template <class Visit>
   void visit_heads(ExprId e, const Visit& visit) const;
   std::vector<uint8_t> representatives(ExprId e, ExprId also = kNothing) const;
-  Live known_live(ExprId e) const { return e < live_.size() ? live_[e] : Live::kNotAsked; }
-  void remember_live(ExprId e, Answer answer);
+  KnownLive known_live(ExprId e) const { return e < live_.size() ? live_[e] : KnownLive{}; }
+  void remember_live(ExprId e, Live live, SearchId searches);
+  struct LiveSearch;
+  bool find_end(ExprId start, bool may_turn_back);
+  ExprId with_fewer(ExprId e);
+  bool expand(LiveSearch& search, ExprId e);
+  void take_steps(uint32_t steps) {
+    search_work_ += steps;
+    searches_.add_steps(steps);
+  }
+  bool too_many_steps() const { return full_ || search_work_ > max_search_work_; }
   Answer live_by_structure(ExprId e);
   Answer live_by_search(ExprId e);
   Begins search_begins(ExprId e, ExprId words);
@@ -207,7 +228,8 @@ class RegexStore {
   bool full_ = false;
   bool question_failed_ = false;
   uint32_t depth_ = 0;
-  uint32_t search_work_ = 0, max_search_work_ = kSearchWork;
+  uint32_t search_work_ = 0, max_search_work_ = kSearchSteps;
+  SearchLog searches_;
   uint64_t work_ = 0;
   std::array<ExprId, 4> common_{};  // kNothing: not made yet
   std::vector<Node> nodes_;
@@ -218,9 +240,10 @@ class RegexStore {
   std::unordered_map<uint64_t, uint32_t> set_ids_;
   std::unordered_map<std::string, uint32_t> texts_;
   std::vector<uint32_t> text_starts_;  // in text_
-  FlatMap<ExprId> derivatives_;
+  FlatMap<Derivative> derivatives_;
   FlatMap<Begins> begins_;
-  std::vector<Live> live_;  // by expression, as far as it was asked
+  std::vector<KnownLive> live_;  // by expression, as far as it was asked
+  FlatMap<SearchId> straight_;   // those from which a search for an end need not turn back
 };
 
 }  // namespace skein::grammar

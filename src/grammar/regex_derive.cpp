@@ -35,10 +35,16 @@ ExprId RegexStore::derivative(ExprId e, uint8_t byte) {
       break;
   }
   const uint64_t key = uint64_t{e} << 8 | byte;
-  if (const ExprId* known = derivatives_.find(key)) return *known;
+  if (const Derivative* known = derivatives_.find(key)) {
+    searches_.add(known->searches);
+    return known->result;
+  }
+  const SearchLog::Outer outer = searches_.begin();
   const ExprId result = derive(e, byte);
+  const SearchId searches = searches_.end(outer);
+  searches_.add(searches);
   // A question on the way may have come here already.
-  if (!full_ && derivatives_.find(key) == nullptr) derivatives_.add(key, result);
+  if (!full_ && derivatives_.find(key) == nullptr) derivatives_.add(key, {result, searches});
   return result;
 }
 
@@ -55,11 +61,8 @@ ExprId RegexStore::derive(ExprId e, uint8_t byte) {
       return concat(derivative(node.a, byte),
                     repeat(node.a, node.b == 0 ? 0 : node.b - 1,
                            node.c == kUnbounded ? kUnbounded : node.c - 1));
-    case Kind::kAnd: {
-      for (uint32_t i = 0; i < node.b; ++i) {
-        parts.push_back(derivative(lists_[node.a + i], byte));
-        if (parts.back() == kNothing) return kNothing;
-      }
+    case Kind::kAnd: {  // all of them: the order of parts is by age and must not matter
+      for (uint32_t i = 0; i < node.b; ++i) parts.push_back(derivative(lists_[node.a + i], byte));
       const ExprId result = both(std::move(parts));
       return live(result) == Answer::kNo ? kNothing : result;
     }

@@ -11,13 +11,16 @@ namespace {
 constexpr size_t kBeginsLimit = 2'000;    // pairs of expressions
 constexpr uint64_t kBeginsWork = 40'000;  // in the units of a mask
 constexpr uint64_t kDerivativeWork = 1;   // likewise, of one derivative
+constexpr uint32_t kFewTimes = 64;
 
 }  // namespace
 
 Answer RegexStore::live(ExprId e) {
   if (e == kNothing) return Answer::kNo;
   if (!nodes_[e].extended || nodes_[e].nullable) return Answer::kYes;
-  switch (known_live(e)) {
+  const KnownLive known = known_live(e);
+  searches_.add(known.searches);
+  switch (known.live) {
     case Live::kNo:
       return Answer::kNo;
     case Live::kYes:
@@ -27,17 +30,23 @@ Answer RegexStore::live(ExprId e) {
     case Live::kNotAsked:
       break;
   }
+  const SearchLog::Outer outer = searches_.begin();
   const Answer answer = live_by_structure(e);
+  const SearchId searches = searches_.end(outer);
+  searches_.add(searches);
   if (answer == Answer::kUnknown) question_failed_ = true;
-  remember_live(e, answer);
+  remember_live(e,
+                answer == Answer::kYes  ? Live::kYes
+                : answer == Answer::kNo ? Live::kNo
+                                        : Live::kUnknown,
+                searches);
   return answer;
 }
 
-void RegexStore::remember_live(ExprId e, Answer answer) {
-  if (e >= live_.size()) live_.resize(nodes_.size(), Live::kNotAsked);
-  live_[e] = answer == Answer::kNo    ? Live::kNo
-             : answer == Answer::kYes ? Live::kYes
-                                      : Live::kUnknown;
+void RegexStore::remember_live(ExprId e, Live live, SearchId searches) {
+  if (e >= live_.size()) live_.resize(nodes_.size());
+  live_[e].live = live;
+  live_[e].searches = searches;
 }
 
 Answer RegexStore::live_by_structure(ExprId e) {
@@ -55,12 +64,16 @@ Answer RegexStore::live_by_structure(ExprId e) {
     }
     if (node.kind == Kind::kRepeat) return live(node.a);
     if (node.kind != Kind::kOr) return live_by_search(e);
-    for (uint32_t i = 0; i < node.b; ++i) {
-      const Answer part = live(lists_[node.a + i]);
-      if (part == Answer::kYes) return part;
-      unknown = unknown || part == Answer::kUnknown;
+    const std::vector<ExprId> parts(list(node).begin(), list(node).end());
+    const auto is_plain = [&](ExprId part) { return !nodes_[part].extended; };
+    if (std::any_of(parts.begin(), parts.end(), is_plain)) return Answer::kYes;
+    bool some = false;  // all are asked, as the order of parts must not matter
+    for (const ExprId part : parts) {
+      const Answer answer = live(part);
+      some = some || answer == Answer::kYes;
+      unknown = unknown || answer == Answer::kUnknown;
     }
-    return unknown ? Answer::kUnknown : Answer::kNo;
+    return unknown ? Answer::kUnknown : some ? Answer::kYes : Answer::kNo;
   }
 }
 
@@ -74,51 +87,115 @@ ExprId RegexStore::plain_derivative(ExprId e, uint8_t byte) {
   return both(std::move(parts));
 }
 
-// Depth first to an expression that may end, over classes of bytes, those first that leave the
-// least to be read; what lies on the way to it is live as well.
-Answer RegexStore::live_by_search(ExprId start) {
+struct RegexStore::LiveSearch {
   struct Level {
     ExprId e;
-    std::vector<ExprId> open;  // the best one last
+    SearchId searches;         // of looking at it
+    std::vector<ExprId> open;  // what may follow, the best one last
   };
   std::vector<Level> path;
-  std::unordered_set<ExprId> seen{start};
-  const auto push = [&](ExprId e) {  // whether that ends the search
-    path.push_back({e, {}});
-    std::vector<ExprId>& open = path.back().open;
-    search_work_ += 1 + width(e) / 2;
-    for (const uint8_t byte : representatives(e)) {
-      const ExprId next = plain_derivative(e, byte);
-      search_work_ += 1 + width(e) / 8;
-      if (next == kNothing || seen.count(next) > 0) continue;
-      const Live known = known_live(next);
-      if (nullable(next) || !nodes_[next].extended || known == Live::kYes) return true;
-      if (known != Live::kNo) open.push_back(next);
+  std::vector<SearchId> searches;  // of all that were looked at
+  std::unordered_set<ExprId> seen;
+  bool straight = true;  // it has not turned back
+};
+
+// Looks at what may follow `e`, over classes of bytes. Whether that ends the search.
+bool RegexStore::expand(LiveSearch& search, ExprId e) {
+  std::vector<ExprId>& open = search.path.emplace_back(LiveSearch::Level{e, kNoSearch, {}}).open;
+  take_steps(1 + width(e) / 2);
+  for (const uint8_t byte : representatives(e)) {
+    const ExprId next = plain_derivative(e, byte);
+    take_steps(1 + width(e) / 8);
+    if (too_many_steps()) return true;
+    if (next == kNothing || next == e) continue;
+    if (nullable(next) || !nodes_[next].extended) return true;
+    open.push_back(next);
+  }
+  std::stable_sort(open.begin(), open.end(),
+                   [&](ExprId a, ExprId b) { return nodes_[a].shortest > nodes_[b].shortest; });
+  if (!open.empty() && search.seen.contains(open.back())) search.straight = false;
+  return false;
+}
+
+// Depth first to an expression that may end, those first that leave the least to be read. Not found
+// if it must not turn back, and would have to.
+//
+// What this takes must not depend on what was asked before, so answers to other questions are no
+// help, with one exception. A search that never turns back goes from each expression to the one
+// that is best by itself: from any that it meets it would have gone the same way. So all of them
+// are known then, and one that is known so ends a search that has not turned back either.
+bool RegexStore::find_end(ExprId start, bool may_turn_back) {
+  LiveSearch search;
+  search.seen.insert(start);
+  SearchId behind = kNoSearch;  // of what was known at the end of the path
+  const auto push = [&](ExprId e) {
+    if (const SearchId* known = straight_.find(e); search.straight && known != nullptr) {
+      behind = *known;
+      return true;
     }
-    std::stable_sort(open.begin(), open.end(),
-                     [&](ExprId a, ExprId b) { return nodes_[a].shortest > nodes_[b].shortest; });
-    return false;
+    const SearchLog::Outer outer = searches_.begin();
+    const bool found = expand(search, e);
+    search.path.back().searches = searches_.end(outer);
+    search.searches.push_back(search.path.back().searches);
+    return found;
   };
   bool found = push(start);
-  while (!found && !path.empty()) {
-    if (full_ || seen.size() > kSearchLimit || search_work_ > max_search_work_)
-      return Answer::kUnknown;
-    std::vector<ExprId>& open = path.back().open;
+  while (!found && !search.path.empty() && (search.straight || may_turn_back)) {
+    std::vector<ExprId>& open = search.path.back().open;
     if (open.empty()) {
-      path.pop_back();
+      search.straight = false;
+      search.path.pop_back();
       continue;
     }
     const ExprId next = open.back();
     open.pop_back();
-    if (seen.insert(next).second) found = push(next);
+    if (search.seen.insert(next).second) found = push(next);
   }
-  if (full_) return Answer::kUnknown;
-  if (!found) {
-    for (const ExprId e : seen) remember_live(e, Answer::kNo);
-    return Answer::kNo;
+  if (!found || !search.straight || too_many_steps()) {
+    for (const SearchId one : search.searches) searches_.add(one);
+    return found;
   }
-  for (const Level& on_the_way : path) remember_live(on_the_way.e, Answer::kYes);
-  return Answer::kYes;
+  for (size_t i = search.path.size(); i-- > 0;) {
+    const LiveSearch::Level& level = search.path[i];
+    behind = behind == kNoSearch ? level.searches : searches_.make(0, {level.searches, behind});
+    if (straight_.find(level.e) == nullptr) straight_.add(level.e, behind);
+  }
+  searches_.add(behind);
+  return true;
+}
+
+// Of an intersection, one with fewer texts: what may come many times may come but kFewTimes. So
+// the texts of a bounded string are asked for once, and not once for every length that is left.
+ExprId RegexStore::with_fewer(ExprId e) {
+  const Node node = nodes_[e];
+  if (node.kind != Kind::kAnd || node.shortest > kFewTimes) return e;
+  std::vector<ExprId> parts(list(node).begin(), list(node).end());
+  bool changed = false;
+  for (ExprId& part : parts) {
+    std::vector<ExprId> chain;  // in the middle of a character, its rest stands in front
+    ExprId last = part;
+    for (; nodes_[last].kind == Kind::kConcat && chain.size() < 4; last = nodes_[last].b) {
+      chain.push_back(nodes_[last].a);
+    }
+    const Node times = nodes_[last];
+    if (times.kind != Kind::kRepeat || times.b > kFewTimes || times.c <= kFewTimes ||
+        times.c == kUnbounded) {
+      continue;
+    }
+    chain.push_back(repeat(times.a, times.b, kFewTimes));
+    part = concat(chain);
+    changed = true;
+  }
+  return changed ? both(std::move(parts)) : e;
+}
+
+Answer RegexStore::live_by_search(ExprId e) {
+  const ExprId fewer = with_fewer(e);
+  bool found = fewer != e && fewer != kNothing &&
+               (nullable(fewer) || !nodes_[fewer].extended || find_end(fewer, false));
+  if (!found) found = find_end(e, true);
+  if (too_many_steps()) return Answer::kUnknown;
+  return found ? Answer::kYes : Answer::kNo;
 }
 
 Answer RegexStore::disjoint(ExprId a, ExprId b) {
@@ -172,28 +249,35 @@ Answer RegexStore::begins_all(ExprId e, ExprId words, uint64_t& work) {
 }
 
 RegexStore::Begins RegexStore::search_begins(ExprId e, ExprId words) {
-  Begins result{Answer::kYes, 0};
+  uint64_t work = 0;
+  Once counted;
+  const auto derived = [&](ExprId from, uint8_t byte) {
+    const SearchLog::Outer outer = searches_.begin();
+    const ExprId next = derivative(from, byte);
+    work += searches_.steps(searches_.end(outer), counted) * kSearchStepWork;
+    return next;
+  };
   std::unordered_set<uint64_t> seen{uint64_t{e} << 32 | words};
   std::deque<std::pair<ExprId, ExprId>> open{{e, words}};
   while (!open.empty()) {
     const auto [text, word] = open.front();
     open.pop_front();
     for (const uint8_t byte : representatives(text, word)) {
-      result.work += kDerivativeWork + (width(text) + width(word)) / 64;
-      const ExprId next_word = derivative(word, byte);
+      work += kDerivativeWork + (width(text) + width(word)) / 64;
+      const ExprId next_word = derived(word, byte);
       if (next_word == kNothing) continue;
-      const ExprId next_text = derivative(text, byte);
-      if (next_text == kNothing) return {Answer::kNo, result.work};
+      const ExprId next_text = derived(text, byte);
+      if (next_text == kNothing) return {Answer::kNo, work};
       if (next_text == kAnything) continue;
       if (seen.insert(uint64_t{next_text} << 32 | next_word).second) {
         open.emplace_back(next_text, next_word);
       }
     }
-    if (seen.size() > kBeginsLimit || result.work > kBeginsWork || full_) {
-      return {Answer::kUnknown, result.work};
+    if (seen.size() > kBeginsLimit || work > kBeginsWork || full_) {
+      return {Answer::kUnknown, work};
     }
   }
-  return result;
+  return {Answer::kYes, work};
 }
 
 }  // namespace skein::grammar

@@ -12,12 +12,13 @@ uint64_t RegexStore::bytes() const {
   return nodes_.capacity() * sizeof(Node) + lists_.capacity() * sizeof(ExprId) + text_.capacity() +
          text_starts_.capacity() * sizeof(uint32_t) + sets_.capacity() * sizeof(ByteSet) +
          table_.capacity() * sizeof(uint32_t) + derivatives_.bytes() + begins_.bytes() +
-         live_.capacity();
+         live_.capacity() * sizeof(KnownLive) + straight_.bytes() + searches_.bytes();
 }
 
 RegexStore::Mark RegexStore::mark() {
   search_work_ = 0;
-  max_search_work_ = kMaskSearchWork;
+  searches_.enable();
+  straight_.clear();  // as when all behind the mark is forgotten
   return {nodes_.size(), lists_.size(), text_.size(), sets_.size(), live_};
 }
 
@@ -35,10 +36,12 @@ void RegexStore::forget_after(const Mark& mark) {
   sets_.shrink_to_fit();
   derivatives_.clear();
   begins_.clear();
-  std::vector<Live>(mark.live).swap(live_);
+  straight_.clear();
+  std::vector<KnownLive>(mark.live).swap(live_);
   for (ExprId& known : common_) known = known < mark.nodes ? known : kNothing;
   full_ = question_failed_ = false;
   search_work_ = 0;
+  searches_.forget();
   size_t size = 1024;
   while (size < nodes_.size() * 2 + 2) size *= 2;
   std::vector<uint32_t>(size / 2, 0).swap(table_);

@@ -139,10 +139,9 @@ FormResult<Rules> finished_rules(Rules rules) {
                      fmt::format("more than {} expressions", kMaxExpressions), ""};
   }
   if (regex.question_failed()) {
-    return FormError{
-        FormCode::kTooComplex,
-        fmt::format("a search of more than {} expressions or {} steps", kSearchLimit, kSearchWork),
-        ""};
+    return FormError{FormCode::kTooComplex,
+                     fmt::format("more than {} steps to find out what can match", kSearchSteps),
+                     ""};
   }
   std::vector<uint8_t> terminals;
   for (const Terminal& terminal : rules.terminals) {
