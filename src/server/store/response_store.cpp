@@ -48,7 +48,7 @@ Result<ResponseRow> find_response(Database& db, const std::string& id, const Sco
                                   int64_t oldest_s) {
   SKEIN_ASSIGN(const std::vector<ResponseRow> rows,
                db.list<ResponseRow>(fmt::format("SELECT {} FROM responses WHERE {} AND id = $2 AND "
-                                                "hidden = 0 AND created_at > $3",
+                                                "hidden = 0 AND served_s > $3",
                                                 kRowColumns, owner_condition(scope)),
                                     {scope.owner, id, oldest_s}, row_of));
   if (rows.empty()) return not_found("there is no response with the id '{}'", id);
@@ -123,14 +123,14 @@ Result<ResponseRow> row_to_continue(Database& db, const NewResponse& response) {
 }
 
 Status insert_response(Database& db, const NewResponse& response, const ResponseRow& before,
-                       int64_t now_s) {
+                       int64_t served_s) {
   const auto bytes = static_cast<int64_t>(response.bytes());
   const auto said = static_cast<int64_t>(response.input.size() + response.output.size());
   SKEIN_TRY(db.exec(
-      "INSERT INTO responses (id, owner, previous, created_at, turns, bytes, chain_bytes, "
+      "INSERT INTO responses (id, owner, previous, served_s, turns, bytes, chain_bytes, "
       "conversation_bytes, input, output, head, tail) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, "
       "$10, $11, $12)",
-      {response.id, response.owner, before.seq == 0 ? SqlValue{} : SqlValue{before.seq}, now_s,
+      {response.id, response.owner, before.seq == 0 ? SqlValue{} : SqlValue{before.seq}, served_s,
        before.turns + 1, bytes, before.chain_bytes + bytes, before.conversation_bytes + said,
        response.input, response.output, response.head, response.tail}));
   return change_use(db, response.owner, 1, bytes);
@@ -143,7 +143,7 @@ struct AddOutcome {
 
 // Makes room, a piece of it at a time, and adds the response where there is enough.
 Result<AddOutcome> make_room_and_add(Database& db, const NewResponse& response,
-                                     const ResponseLimits& limits, int64_t now_s) {
+                                     const ResponseLimits& limits, int64_t served_s) {
   AddOutcome outcome;
   SKEIN_ASSIGN(const int64_t revoked,
                db.integer("SELECT count(*) FROM keys WHERE id = $1 AND revoked_at IS NOT NULL",
@@ -170,7 +170,7 @@ Result<AddOutcome> make_room_and_add(Database& db, const NewResponse& response,
     if (oldest.empty()) return internal_error("store: responses of a key are miscounted");
     SKEIN_TRY(drop_response(db, oldest.front(), before.seq, outcome.freed));
   }
-  SKEIN_TRY(insert_response(db, response, before, now_s));
+  SKEIN_TRY(insert_response(db, response, before, served_s));
   outcome.is_in = true;
   return outcome;
 }
@@ -235,15 +235,15 @@ void ResponseStore::add(NewResponse response, DoneStatus done) {
 
 void ResponseStore::add_piece(const std::shared_ptr<Adding>& adding) {
   thread_.write<AddOutcome>(
-      [adding, limits = limits_, now_s = now_s_()](Database& db) {
-        return make_room_and_add(db, adding->response, limits, now_s);
+      [adding, limits = limits_, served_s = served_s()](Database& db) {
+        return make_room_and_add(db, adding->response, limits, served_s);
       },
       [this, adding](const Result<AddOutcome>& outcome) {
         if (outcome.ok()) give_back(outcome->freed);
         if (outcome.ok() && !outcome->is_in) return add_piece(adding);
         if (outcome.ok()) {
           adding->holds_bytes = false;  // they are the row's now
-          next_expiry_s_ = std::min(next_expiry_s_.load(), now_s_() + lifetime_s());
+          next_expiry_s_ = std::min(next_expiry_s_.load(), served_s() + lifetime_s());
         } else {
           adding->give_up();
           may_be_orphaned_ = true;
@@ -343,13 +343,13 @@ Status ResponseStore::sweep(Database& db) {
 }
 
 Status ResponseStore::sweep_old(Database& db) {
-  if (now_s_() < next_expiry_s_) return {};
+  if (served_s() < next_expiry_s_) return {};
   SKEIN_ASSIGN(const int64_t dropped,
-               sweep_some(db, "hidden = 0 AND created_at <= $1", {oldest_s()}));
+               sweep_some(db, "hidden = 0 AND served_s <= $1", {oldest_s()}));
   if (dropped > 0) return {};
   SKEIN_ASSIGN(const std::vector<int64_t> oldest,
-               db.list<int64_t>("SELECT created_at FROM responses WHERE hidden = 0 ORDER BY "
-                                "created_at LIMIT 1",
+               db.list<int64_t>("SELECT served_s FROM responses WHERE hidden = 0 ORDER BY "
+                                "served_s LIMIT 1",
                                 {}, [](const Cursor& row) { return row.integer(0); }));
   next_expiry_s_ =
       oldest.empty() ? std::numeric_limits<int64_t>::max() : oldest.front() + lifetime_s();
@@ -378,6 +378,8 @@ Result<int64_t> ResponseStore::sweep_some(Database& db, std::string_view conditi
 }
 
 Status ResponseStore::count(Database& db) {
+  SKEIN_ASSIGN(served_before_s_,
+               db.integer("SELECT coalesce(max(served_s), 0) FROM responses", {}));
   SKEIN_TRY(db.list<bool>("SELECT owner, bytes FROM response_use WHERE bytes > 0", {},
                           [this](const Cursor& row) {
                             budget_.add(row.text(0), {0, static_cast<uint64_t>(row.integer(1))});

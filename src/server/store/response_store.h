@@ -7,7 +7,8 @@
 //
 // An owner keeps so many responses and bytes: the oldest give way to a new one. Their bytes count
 // as those of files do (file_budget.h). What belongs to a key that was revoked goes within a second
-// or so, and what is older than its lifetime is not found and goes as soon.
+// or so, and what is older than its lifetime is not found and goes as soon. A lifetime is time in
+// which servers run here, so that no calendar that jumps ends one.
 //
 // Thread-safety: any thread; answers come on the store's thread.
 #pragma once
@@ -64,8 +65,12 @@ struct ConversationTurn {
 class ResponseStore {
  public:
   ResponseStore(StoreThread& thread, FileBudget& budget, const ResponseLimits& limits,
-                std::function<int64_t()> unix_time_s)
-      : thread_(thread), budget_(budget), limits_(limits), now_s_(std::move(unix_time_s)) {}
+                std::function<int64_t()> steady_time_s)
+      : thread_(thread),
+        budget_(budget),
+        limits_(limits),
+        steady_s_(std::move(steady_time_s)),
+        opened_s_(steady_s_()) {}
 
   // Somebody waits for it, so that it is not held back for a group of others. kNotFound: the one
   // that it continues was removed meanwhile, or its key revoked. kOutOfRange: with its conversation
@@ -92,7 +97,8 @@ class ResponseStore {
   std::shared_ptr<void> enter();
   void give_back(const Freed& freed);
   int64_t lifetime_s() const;
-  int64_t oldest_s() const { return now_s_() - lifetime_s(); }
+  int64_t served_s() const { return served_before_s_ + steady_s_() - opened_s_; }
+  int64_t oldest_s() const { return served_s() - lifetime_s(); }
   Status sweep_old(Database& db);
   // On the store's thread, once and before anything is swept: what there is counts.
   Status count(Database& db);
@@ -105,8 +111,10 @@ class ResponseStore {
   StoreThread& thread_;
   FileBudget& budget_;
   const ResponseLimits limits_;
-  const std::function<int64_t()> now_s_;
-  bool has_counted_ = false;  // the store's thread's
+  const std::function<int64_t()> steady_s_;
+  const int64_t opened_s_;
+  int64_t served_before_s_ = 0;  // up to the last response of an earlier server; count() sets it
+  bool has_counted_ = false;     // the store's thread's
   // What there may be to sweep: a server without work asks the database nothing.
   std::atomic<int64_t> next_expiry_s_{0};  // nothing is too old before
   std::atomic<bool> may_be_revoked_{true};

@@ -127,8 +127,9 @@ Status migrate_state(Database& db, const StoreOptions& options) {
   return migrate(db);
 }
 
-int64_t system_time_s() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
+template <class AnyClock>
+int64_t seconds_of() {
+  const auto since = AnyClock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::seconds>(since).count();
 }
 
@@ -151,7 +152,8 @@ Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
   if (options.is_server) {
     SKEIN_ASSIGN(lock, lock_state_dir(options.state_dir));
   }
-  if (!options.unix_time_s) options.unix_time_s = system_time_s;
+  if (!options.unix_time_s) options.unix_time_s = seconds_of<std::chrono::system_clock>;
+  if (!options.steady_time_s) options.steady_time_s = seconds_of<std::chrono::steady_clock>;
   auto space = std::make_unique<StateSpace>(options.state_dir, options.min_free_bytes);
   auto opened = open_database(options);
   // SQLite needs some room merely to open a database that nobody else has open.
@@ -209,7 +211,7 @@ Store::Store(const StoreOptions& options, Opened opened, std::unique_ptr<StateSp
       keys_(thread_, key_watch_, unix_time_s_),
       files_(thread_, folder_, budget_, unix_time_s_),
       batches_(thread_, unix_time_s_),
-      responses_(thread_, budget_, options.response_limits, unix_time_s_),
+      responses_(thread_, budget_, options.response_limits, options.steady_time_s),
       quarantine_(thread_),
       thread_(std::move(opened.db), thread_options(options)) {}
 

@@ -40,6 +40,8 @@ struct StoreOptions {
   ResponseLimits response_limits{};
   // The calendar's time; tests put theirs in. Empty: the system's.
   std::function<int64_t()> unix_time_s{};
+  // Seconds that nobody can set; likewise.
+  std::function<int64_t()> steady_time_s{};
 };
 
 // Makes the folder and those above it, if they are missing. Store::open does so itself.

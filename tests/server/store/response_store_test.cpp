@@ -25,7 +25,8 @@ class ResponseStoreTest : public ::testing::Test {
                          .min_free_bytes = 0,
                          .file_limits = files,
                          .response_limits = limits,
-                         .unix_time_s = [this] { return now_s_.load(); }});
+                         .unix_time_s = [this] { return calendar_s_.load(); },
+                         .steady_time_s = [this] { return now_s_.load(); }});
   }
   // A response of kBytes that says its own id.
   Status add(const std::string& id, const std::string& previous = "",
@@ -93,7 +94,7 @@ class ResponseStoreTest : public ::testing::Test {
   }
 
   testing::TestFolder folder_;
-  std::atomic<int64_t> now_s_{1'000'000'000};
+  std::atomic<int64_t> now_s_{1'000}, calendar_s_{1'000'000'000};
   std::unique_ptr<Store> store_;
 };
 
@@ -242,6 +243,24 @@ TEST_F(ResponseStoreTest, WhatIsTooOldIsNotFoundAndGoes) {
   EXPECT_FALSE(has("2"));
   EXPECT_TRUE(eventually_rows(0));
   check_counts();
+}
+
+TEST_F(ResponseStoreTest, ACalendarThatJumpsEndsNothingAndRestartsDoNotCountAnew) {
+  open({.lifetime_days = 30});
+  ASSERT_TRUE(add("1").ok());
+  calendar_s_ += 400 * kDayS;
+  EXPECT_TRUE(has("1"));
+  calendar_s_ = 0;
+  EXPECT_TRUE(has("1"));
+  now_s_ += 20 * kDayS;
+  ASSERT_TRUE(add("2").ok());
+  now_s_ = 5;  // another boot
+  open({.lifetime_days = 30});
+  now_s_ += 10 * kDayS - 1;
+  EXPECT_TRUE(has("1"));
+  now_s_ += 1;
+  EXPECT_FALSE(has("1"));
+  EXPECT_TRUE(has("2"));
 }
 
 TEST_F(ResponseStoreTest, ARevokedKeysResponsesGo) {

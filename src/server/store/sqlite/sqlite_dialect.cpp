@@ -139,7 +139,7 @@ CREATE TABLE responses (
   owner TEXT NOT NULL,
   previous INTEGER REFERENCES responses (seq),  -- the one that it continues
   hidden INTEGER NOT NULL DEFAULT 0,   -- 1: it is there for those that continue it alone
-  created_at INTEGER NOT NULL,
+  served_s INTEGER NOT NULL,           -- for how long servers had run here before it
   turns INTEGER NOT NULL,              -- up to this one
   bytes INTEGER NOT NULL,              -- of the texts below
   chain_bytes INTEGER NOT NULL,        -- the same up to this one
@@ -150,7 +150,7 @@ CREATE TABLE responses (
   tail TEXT NOT NULL
 ) STRICT;
 CREATE INDEX responses_by_owner ON responses (owner, seq) WHERE hidden = 0;
-CREATE INDEX responses_by_age ON responses (created_at) WHERE hidden = 0;
+CREATE INDEX responses_by_age ON responses (served_s) WHERE hidden = 0;
 CREATE INDEX responses_by_previous ON responses (previous) WHERE previous IS NOT NULL;
 CREATE INDEX hidden_responses ON responses (seq) WHERE hidden = 1;
 CREATE TABLE response_use (
