@@ -4,6 +4,11 @@
 #include "grammar/recognizer.h"
 
 namespace skein::grammar {
+namespace {
+
+constexpr uint32_t kRoomBehind = 64;  // for what must come behind the words
+
+}  // namespace
 
 // What finding its transitions takes. A derivative of many alternatives costs as many lookups: they
 // are charged, and a text after which too many are open fails.
@@ -274,7 +279,7 @@ bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t 
                             uint64_t& work) {
   regex().allow_more_questions();
   for (uint32_t k = 0; k < lexers_[lexer].count; ++k) {
-    const ExprId rest = begun_[lexers_[lexer].from + k].rest;
+    ExprId rest = begun_[lexers_[lexer].from + k].rest;
     if (regex().width(rest) > kAskedWidth) continue;  // the questions below cost a derivative each
     // Most terminals take but a few bytes, and then nothing more needs to be asked.
     const SearchLog::Outer outer = regex().searches().begin();
@@ -283,6 +288,11 @@ bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t 
     Once counted;
     work += search_work_of(regex().searches().end(outer), counted);
     if (!takes_text) continue;
+    if (const uint32_t most = regex().most_times(rest); most != kUnbounded) {
+      if (most < longest || longest > kRoomBehind) continue;  // long words are few
+      rest = regex().with_at_most(rest,
+                                  most - longest < kRoomBehind ? longest : longest + kRoomBehind);
+    }
     ExprId body = kNothing;
     uint32_t hi = 0;
     if (regex().leading_repeat(rest, body, hi)) {

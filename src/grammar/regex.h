@@ -117,6 +117,8 @@ class RegexStore {
   // Whether every text of `words` is the beginning of a text of `e`. What that takes is added to
   // `work`, as if it had not been asked before; a step of a search is kSearchStepWork.
   Answer begins_all(ExprId e, ExprId words, uint64_t& work);
+  uint32_t most_times(ExprId e) const;
+  ExprId with_at_most(ExprId e, uint32_t most);
   void remember_begins_all(ExprId e, ExprId words);  // where the answer is known to be yes
   bool question_failed() const { return question_failed_; }
   void limit_expressions(uint32_t most) { max_expressions_ = most; }
@@ -212,7 +214,6 @@ class RegexStore {
   void remember_live(ExprId e, Live live, SearchId searches);
   struct LiveSearch;
   bool find_end(ExprId start, bool may_turn_back);
-  ExprId with_fewer(ExprId e);
   bool expand(LiveSearch& search, ExprId e);
   void take_steps(uint32_t steps) {
     search_work_ += steps;

@@ -12,6 +12,7 @@ constexpr size_t kBeginsLimit = 2'000;    // pairs of expressions
 constexpr uint64_t kBeginsWork = 40'000;  // in the units of a mask
 constexpr uint64_t kDerivativeWork = 1;   // likewise, of one derivative
 constexpr uint32_t kFewTimes = 64;
+constexpr int kCharacterBytes = 4;
 
 }  // namespace
 
@@ -164,25 +165,41 @@ bool RegexStore::find_end(ExprId start, bool may_turn_back) {
   return true;
 }
 
-// Of an intersection, one with fewer texts: what may come many times may come but kFewTimes. So
-// the texts of a bounded string are asked for once, and not once for every length that is left.
-ExprId RegexStore::with_fewer(ExprId e) {
-  const Node node = nodes_[e];
-  if (node.kind != Kind::kAnd || node.shortest > kFewTimes) return e;
-  std::vector<ExprId> parts(list(node).begin(), list(node).end());
+// Of an intersection that `e` begins with: where its parts end with something that is counted, the
+// least of these counts.
+uint32_t RegexStore::most_times(ExprId e) const {
+  const Node& node = nodes_[nodes_[e].kind == Kind::kConcat ? nodes_[e].a : e];
+  uint32_t most = kUnbounded;
+  if (node.kind != Kind::kAnd) return most;
+  for (ExprId part : list(node)) {
+    for (int i = 0; i < kCharacterBytes && nodes_[part].kind == Kind::kConcat; ++i) {
+      part = nodes_[part].b;
+    }
+    if (nodes_[part].kind == Kind::kRepeat) most = std::min(most, nodes_[part].c);
+  }
+  return most;
+}
+
+// Likewise, with fewer texts: what may come more often comes at most `most` times. So the texts of
+// a bounded string are asked for once, and not once for every length that is left.
+ExprId RegexStore::with_at_most(ExprId e, uint32_t most) {
+  const Node whole = nodes_[e];
+  if (whole.kind == Kind::kConcat) return concat(with_at_most(whole.a, most), whole.b);
+  if (whole.kind != Kind::kAnd || whole.shortest > most) return e;
+  std::vector<ExprId> parts(list(whole).begin(), list(whole).end());
   bool changed = false;
   for (ExprId& part : parts) {
     std::vector<ExprId> chain;  // in the middle of a character, its rest stands in front
     ExprId last = part;
-    for (; nodes_[last].kind == Kind::kConcat && chain.size() < 4; last = nodes_[last].b) {
+    for (; nodes_[last].kind == Kind::kConcat && chain.size() < size_t{kCharacterBytes};
+         last = nodes_[last].b) {
       chain.push_back(nodes_[last].a);
     }
     const Node times = nodes_[last];
-    if (times.kind != Kind::kRepeat || times.b > kFewTimes || times.c <= kFewTimes ||
-        times.c == kUnbounded) {
+    if (times.kind != Kind::kRepeat || times.b > most || times.c <= most || times.c == kUnbounded) {
       continue;
     }
-    chain.push_back(repeat(times.a, times.b, kFewTimes));
+    chain.push_back(repeat(times.a, times.b, most));
     part = concat(chain);
     changed = true;
   }
@@ -190,7 +207,7 @@ ExprId RegexStore::with_fewer(ExprId e) {
 }
 
 Answer RegexStore::live_by_search(ExprId e) {
-  const ExprId fewer = with_fewer(e);
+  const ExprId fewer = nodes_[e].kind == Kind::kAnd ? with_at_most(e, kFewTimes) : e;
   bool found = fewer != e && fewer != kNothing &&
                (nullable(fewer) || !nodes_[fewer].extended || find_end(fewer, false));
   if (!found) found = find_end(e, true);
@@ -237,6 +254,7 @@ void RegexStore::remember_begins_all(ExprId e, ExprId words) {
 }
 
 Answer RegexStore::begins_all(ExprId e, ExprId words, uint64_t& work) {
+  if (nodes_[e].finite && endless(words)) return Answer::kNo;
   if (const ExprId simple = without_exceptions(e); simple != e) {
     if (begins_all(simple, words, work) == Answer::kYes) return Answer::kYes;
   }
