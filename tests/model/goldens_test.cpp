@@ -95,10 +95,10 @@ struct Said {
   }
 };
 
-// What a GPU computes at the default precision, by its model on the CPU: no further away than 1.5
-// times what a cache of bfloat16 does to float32. That holds for all rows together, and for the
-// worst of the six golden ones but for the random gemma2's: what roundings do to a single row is
-// chance, and there it is 1.8.
+// What a GPU computes at the default precision, by its model on the CPU: hardly further away than
+// what a cache of bfloat16 does to float32, over all rows. The worst of the six golden ones is a
+// draw: products in float16 add little, but turn the roundings of the cache another way. It is at
+// most 1.5 times the float32 run's, and 1.8 for the random gemma2.
 TEST(Goldens, InTheProfileOfAGpuAreAsNearAsItsCacheLetsThem) {
   using enum Runner::Arithmetic;
   for (const Golden& golden : testing::goldens()) {
@@ -110,7 +110,7 @@ TEST(Goldens, InTheProfileOfAGpuAreAsNearAsItsCacheLetsThem) {
     std::cout << golden.name << ": relative L2 " << far << ", " << far / bar
               << " of what such a cache does to float32; of the worst golden row "
               << own.from_goldens << ", " << own.from_goldens / cache.from_goldens << "\n";
-    EXPECT_LE(far, 1.5 * bar) << golden.name;
+    EXPECT_LE(far, 1.2 * bar) << golden.name;
     EXPECT_LE(own.from_goldens, (golden.name == "gemma2" ? 2.0 : 1.5) * cache.from_goldens)
         << golden.name;
   }
