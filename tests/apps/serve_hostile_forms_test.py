@@ -17,8 +17,8 @@ from serving import FULL, Server, needs_model, percentile
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "Tell me."}]
 CLIENTS = 8
-WINDOW_S, ROUNDS = (10, 4) if FULL else (2, 2)
-MOST = 1.2 if FULL else 4  # in the short form other tests and builds share the machine
+WINDOW_S, ROUNDS = 10, 4
+MOST = 1.2
 SOON_S = 60 if serving.SANITIZED else 10
 
 
@@ -157,6 +157,7 @@ class CodesTest(unittest.TestCase):
 
 
 @needs_model
+@unittest.skipUnless(FULL, "a figure of a quiet machine: make hostile-forms")
 class NeighboursTest(unittest.TestCase):
     def watch(self, server, stop, gaps):
         """The seconds between the tokens of one stream after the other."""

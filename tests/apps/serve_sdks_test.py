@@ -143,7 +143,7 @@ class OpenAiResponsesTest(unittest.TestCase):
 
     def test_errors(self):
         with self.assertRaises(openai.BadRequestError) as raised:
-            self.create(previous_response_id="resp_1")
+            self.create(previous_response_id=5)
         self.assertEqual(raised.exception.param, "previous_response_id")
         with self.assertRaises(openai.BadRequestError) as raised:
             self.create(tools=[FUNCTION], tool_choice={"type": "function", "name": "none"})

@@ -1,4 +1,6 @@
 // The items of a kept response's input, as GET /v1/responses/{id}/input_items shows them.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -30,6 +32,15 @@ void show_content(json::Value& item) {
   }
 }
 
+// Members of items that anybody reads. Another may be any text, and there may be as many as a body
+// holds.
+bool is_shown(std::string_view name) {
+  constexpr std::string_view kShown[] = {"role",      "content", "status",           "name",
+                                         "arguments", "call_id", "output",           "input",
+                                         "phase",     "summary", "encrypted_content"};
+  return std::find(std::begin(kShown), std::end(kShown), name) != std::end(kShown);
+}
+
 }  // namespace
 
 Parsed<json::Value> read_kept_items(std::string_view list) {
@@ -56,7 +67,7 @@ json::Value shown_item(json::Value item, std::string_view response_id, size_t pl
   }
   json::Value shown = {{"id", id}, {"type", type}};
   for (auto& [name, value] : item.items()) {
-    if (name != "id" && name != "type" && !value.is_null()) shown[name] = std::move(value);
+    if (is_shown(name) && !value.is_null()) shown[name] = std::move(value);
   }
   if (!shown.contains("status")) shown["status"] = "completed";
   if (type == "message") show_content(shown);

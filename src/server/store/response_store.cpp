@@ -11,10 +11,21 @@
 namespace skein {
 namespace {
 
-// Responses that one job removes at most, so that nobody waits long for the store.
-constexpr int64_t kPiece = 128;
+// Rows that one job removes at most, so that nobody waits long for the store.
+constexpr int64_t kPiece = 256;
+
+// How often the time in which servers have run is written down.
+constexpr int64_t kClockPeriodS = 600;
 
 using Freed = std::map<std::string, uint64_t>;
+
+// What a job removes. Where a conversation has more rows than are left to it, the next row to go is
+// marked (hidden = 2): nothing finds or continues it, and the sweep goes on there.
+struct Removal {
+  Freed freed;
+  int64_t left = kPiece;
+  bool has_marked = false;
+};
 
 struct ResponseRow {
   int64_t seq = 0;
@@ -69,16 +80,17 @@ Status change_use(Database& db, const std::string& owner, int64_t kept, int64_t 
       {owner, kept, bytes});
 }
 
-Status delete_row(Database& db, const ResponseRow& row, Freed& freed) {
+Status delete_row(Database& db, const ResponseRow& row, Removal& removal) {
   SKEIN_TRY(db.exec("DELETE FROM responses WHERE seq = $1", {row.seq}));
   SKEIN_TRY(change_use(db, row.owner, row.hidden ? 0 : -1, -row.bytes));
-  freed[row.owner] += static_cast<uint64_t>(row.bytes);
+  removal.freed[row.owner] += static_cast<uint64_t>(row.bytes);
+  --removal.left;
   return {};
 }
 
 // The response is not found any more. It goes, with the hidden ones that nothing needs then; or it
 // is hidden where others continue it, or where one is about to (`needed`; 0: none is).
-Status drop_response(Database& db, ResponseRow row, int64_t needed, Freed& freed) {
+Status drop_response(Database& db, ResponseRow row, int64_t needed, Removal& removal) {
   SKEIN_ASSIGN(const bool continued, is_continued(db, row.seq));
   if (continued || row.seq == needed) {
     if (row.hidden) return {};
@@ -86,12 +98,16 @@ Status drop_response(Database& db, ResponseRow row, int64_t needed, Freed& freed
     return change_use(db, row.owner, -1, 0);
   }
   for (;;) {
-    SKEIN_TRY(delete_row(db, row, freed));
+    SKEIN_TRY(delete_row(db, row, removal));
     if (row.previous == 0 || row.previous == needed) return {};
     SKEIN_ASSIGN(std::optional<ResponseRow> before, row_at(db, row.previous));
     if (!before || !before->hidden) return {};
     SKEIN_ASSIGN(const bool is_needed, is_continued(db, before->seq));
     if (is_needed) return {};
+    if (removal.left <= 0) {
+      removal.has_marked = true;
+      return db.exec("UPDATE responses SET hidden = 2 WHERE seq = $1", {before->seq});
+    }
     row = std::move(*before);
   }
 }
@@ -116,7 +132,8 @@ Result<ResponseRow> row_to_continue(Database& db, const NewResponse& response) {
   SKEIN_ASSIGN(
       const std::vector<ResponseRow> rows,
       db.list<ResponseRow>(
-          fmt::format("SELECT {} FROM responses WHERE owner = $1 AND id = $2", kRowColumns),
+          fmt::format("SELECT {} FROM responses WHERE owner = $1 AND id = $2 AND hidden < 2",
+                      kRowColumns),
           {response.owner, response.previous}, row_of));
   if (rows.empty()) return not_found("the response '{}' was removed", response.previous);
   return rows.front();
@@ -138,8 +155,22 @@ Status insert_response(Database& db, const NewResponse& response, const Response
 
 struct AddOutcome {
   bool is_in = false;  // else there is more to remove first
-  Freed freed;
+  Removal removal;
 };
+
+// What gives way next: what is marked, then the owner's oldest.
+Result<std::vector<ResponseRow>> next_to_go(Database& db, const std::string& owner) {
+  SKEIN_ASSIGN(std::vector<ResponseRow> marked,
+               db.list<ResponseRow>(
+                   fmt::format("SELECT {} FROM responses WHERE owner = $1 AND hidden = 2 LIMIT 1",
+                               kRowColumns),
+                   {owner}, row_of));
+  if (!marked.empty()) return marked;
+  return db.list<ResponseRow>(fmt::format("SELECT {} FROM responses WHERE owner = $1 AND hidden = "
+                                          "0 ORDER BY seq LIMIT 1",
+                                          kRowColumns),
+                              {owner}, row_of);
+}
 
 // Makes room, a piece of it at a time, and adds the response where there is enough.
 Result<AddOutcome> make_room_and_add(Database& db, const NewResponse& response,
@@ -159,16 +190,11 @@ Result<AddOutcome> make_room_and_add(Database& db, const NewResponse& response,
   for (int64_t dropped = 0;; ++dropped) {
     SKEIN_ASSIGN(const ResponseUse use, use_of(db, response.owner));
     if (use.kept < limits.per_key && use.bytes + response.bytes() <= limits.bytes_per_key) break;
-    if (dropped == kPiece) return outcome;
-    SKEIN_ASSIGN(const std::vector<ResponseRow> oldest,
-                 db.list<ResponseRow>(
-                     fmt::format("SELECT {} FROM responses WHERE owner = $1 AND hidden = 0 ORDER "
-                                 "BY seq LIMIT 1",
-                                 kRowColumns),
-                     {response.owner}, row_of));
-    // What is left is hidden, and all of it is what this one continues.
-    if (oldest.empty()) return internal_error("store: responses of a key are miscounted");
-    SKEIN_TRY(drop_response(db, oldest.front(), before.seq, outcome.freed));
+    if (dropped == kPiece || outcome.removal.left <= 0) return outcome;
+    SKEIN_ASSIGN(const std::vector<ResponseRow> next, next_to_go(db, response.owner));
+    // What is left is hidden: this one continues it, or others that are being added.
+    if (next.empty()) return unavailable("store: conversations under way leave no room");
+    SKEIN_TRY(drop_response(db, next.front(), before.seq, outcome.removal));
   }
   SKEIN_TRY(insert_response(db, response, before, served_s));
   outcome.is_in = true;
@@ -239,7 +265,7 @@ void ResponseStore::add_piece(const std::shared_ptr<Adding>& adding) {
         return make_room_and_add(db, adding->response, limits, served_s);
       },
       [this, adding](const Result<AddOutcome>& outcome) {
-        if (outcome.ok()) give_back(outcome->freed);
+        if (outcome.ok()) settle(outcome->removal.freed, outcome->removal.has_marked);
         if (outcome.ok() && !outcome->is_in) return add_piece(adding);
         if (outcome.ok()) {
           adding->holds_bytes = false;  // they are the row's now
@@ -276,8 +302,9 @@ int64_t ResponseStore::lifetime_s() const {
   return static_cast<int64_t>(limits_.lifetime_days) * kDayS;
 }
 
-void ResponseStore::give_back(const Freed& freed) {
+void ResponseStore::settle(const Freed& freed, bool has_marked) {
   for (const auto& [owner, bytes] : freed) budget_.remove(owner, {0, bytes});
+  if (has_marked) may_be_orphaned_ = true;
 }
 
 void ResponseStore::get(const std::string& id, const Scope& scope, Done<std::string> done) {
@@ -307,21 +334,22 @@ void ResponseStore::conversation(const std::string& id, const Scope& scope,
 }
 
 void ResponseStore::remove(const std::string& id, const Scope& scope, DoneStatus done) {
-  thread_.write_freeing<Freed>(
-      [id, scope, oldest_s = oldest_s()](Database& db) -> Result<Freed> {
-        Freed freed;
+  thread_.write_freeing<Removal>(
+      [id, scope, oldest_s = oldest_s()](Database& db) -> Result<Removal> {
+        Removal removal;
         SKEIN_ASSIGN(ResponseRow row, find_response(db, id, scope, oldest_s));
-        SKEIN_TRY(drop_response(db, std::move(row), 0, freed));
-        return freed;
+        SKEIN_TRY(drop_response(db, std::move(row), 0, removal));
+        return removal;
       },
-      [this, done = std::move(done)](const Result<Freed>& freed) {
-        if (freed.ok()) give_back(*freed);
-        done(freed.status());
+      [this, done = std::move(done)](const Result<Removal>& removal) {
+        if (removal.ok()) settle(removal->freed, removal->has_marked);
+        done(removal.status());
       });
 }
 
 Status ResponseStore::sweep(Database& db) {
   if (!has_counted_) return {};
+  SKEIN_TRY(note_time(db));
   SKEIN_TRY(sweep_old(db));
   if (may_be_revoked_.exchange(false)) {
     const auto dropped = sweep_some(
@@ -335,8 +363,8 @@ Status ResponseStore::sweep(Database& db) {
   }
   if (!may_be_orphaned_.exchange(false)) return {};
   const auto dropped = sweep_some(db,
-                                  "hidden = 1 AND NOT EXISTS (SELECT 1 FROM responses AS next "
-                                  "WHERE next.previous = responses.seq)",
+                                  "hidden = 2 OR (hidden = 1 AND NOT EXISTS (SELECT 1 FROM "
+                                  "responses AS next WHERE next.previous = responses.seq))",
                                   {});
   if (!dropped.ok() || *dropped > 0) may_be_orphaned_ = true;
   return dropped.status();
@@ -364,22 +392,35 @@ Result<int64_t> ResponseStore::sweep_some(Database& db, std::string_view conditi
                                                 kRowColumns, condition, kPiece),
                                     values, row_of));
   if (rows.empty()) return 0;
-  Freed freed;
+  Removal removal;
   SKEIN_TRY(db.transaction([&]() -> Status {
     for (const ResponseRow& row : rows) {
+      if (removal.left <= 0) return {};
       SKEIN_ASSIGN(std::optional<ResponseRow> there, row_at(db, row.seq));
       // One before it may have taken it along.
-      if (there) SKEIN_TRY(drop_response(db, std::move(*there), 0, freed));
+      if (there) SKEIN_TRY(drop_response(db, std::move(*there), 0, removal));
     }
     return {};
   }));
-  give_back(freed);
+  settle(removal.freed, removal.has_marked);
   return static_cast<int64_t>(rows.size());
 }
 
+// A server that keeps nothing writes nothing.
+Status ResponseStore::note_time(Database& db) {
+  const int64_t now_s = served_s();
+  if (now_s < next_note_s_ || next_expiry_s_ == std::numeric_limits<int64_t>::max()) return {};
+  SKEIN_TRY(db.exec("UPDATE served_time SET seconds = $1", {now_s}));
+  next_note_s_ = now_s + kClockPeriodS;
+  return {};
+}
+
 Status ResponseStore::count(Database& db) {
-  SKEIN_ASSIGN(served_before_s_,
+  SKEIN_ASSIGN(const int64_t noted_s, db.integer("SELECT seconds FROM served_time", {}));
+  SKEIN_ASSIGN(const int64_t latest_s,
                db.integer("SELECT coalesce(max(served_s), 0) FROM responses", {}));
+  served_before_s_ = std::max(noted_s, latest_s);
+  next_note_s_ = served_before_s_ + kClockPeriodS;
   SKEIN_TRY(db.list<bool>("SELECT owner, bytes FROM response_use WHERE bytes > 0", {},
                           [this](const Cursor& row) {
                             budget_.add(row.text(0), {0, static_cast<uint64_t>(row.integer(1))});

@@ -95,11 +95,12 @@ class ResponseStore {
   void add_piece(const std::shared_ptr<Adding>& adding);
   // For as long as what is returned lives, close() waits; null after it.
   std::shared_ptr<void> enter();
-  void give_back(const Freed& freed);
+  void settle(const Freed& freed, bool has_marked);
   int64_t lifetime_s() const;
   int64_t served_s() const { return served_before_s_ + steady_s_() - opened_s_; }
   int64_t oldest_s() const { return served_s() - lifetime_s(); }
   Status sweep_old(Database& db);
+  Status note_time(Database& db);
   // On the store's thread, once and before anything is swept: what there is counts.
   Status count(Database& db);
   // On the store's thread, now and then: removes some of what has to go.
@@ -113,7 +114,8 @@ class ResponseStore {
   const ResponseLimits limits_;
   const std::function<int64_t()> steady_s_;
   const int64_t opened_s_;
-  int64_t served_before_s_ = 0;  // up to the last response of an earlier server; count() sets it
+  int64_t served_before_s_ = 0;  // by earlier servers, as far as they wrote it down
+  int64_t next_note_s_ = 0;      // the store's thread's
   bool has_counted_ = false;     // the store's thread's
   // What there may be to sweep: a server without work asks the database nothing.
   std::atomic<int64_t> next_expiry_s_{0};  // nothing is too old before

@@ -140,7 +140,10 @@ TEST(GgufTokenizer, ReadsSentencePiece) {
   EXPECT_EQ(*tokenizer.decode(std::vector<TokenId>{10, 6, 8, 4, 5}), "ab bé");
   EXPECT_EQ(loaded->bos, 1);
   EXPECT_EQ(loaded->stop_ids, (std::vector<TokenId>{2, 11}));
-  for (const TokenId id : *tokenizer.encode("<|end|></s>")) EXPECT_FALSE(id == 11 || id == 2);
+  const auto ids = tokenizer.encode("<|end|></s>");
+  ASSERT_TRUE(ids.ok()) << ids.message();
+  EXPECT_FALSE(ids->empty());
+  for (const TokenId id : *ids) EXPECT_FALSE(id == 11 || id == 2);
 }
 
 TEST(GgufTokenizer, ReadsUnigram) {

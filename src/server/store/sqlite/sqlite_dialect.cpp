@@ -138,7 +138,7 @@ CREATE TABLE responses (
   id TEXT NOT NULL UNIQUE,
   owner TEXT NOT NULL,
   previous INTEGER REFERENCES responses (seq),  -- the one that it continues
-  hidden INTEGER NOT NULL DEFAULT 0,   -- 1: it is there for those that continue it alone
+  hidden INTEGER NOT NULL DEFAULT 0,   -- 1: it is there for those that continue it alone; 2: it is to go
   served_s INTEGER NOT NULL,           -- for how long servers had run here before it
   turns INTEGER NOT NULL,              -- up to this one
   bytes INTEGER NOT NULL,              -- of the texts below
@@ -153,6 +153,11 @@ CREATE INDEX responses_by_owner ON responses (owner, seq) WHERE hidden = 0;
 CREATE INDEX responses_by_age ON responses (served_s) WHERE hidden = 0;
 CREATE INDEX responses_by_previous ON responses (previous) WHERE previous IS NOT NULL;
 CREATE INDEX hidden_responses ON responses (seq) WHERE hidden = 1;
+CREATE INDEX responses_to_go ON responses (owner) WHERE hidden = 2;
+CREATE TABLE served_time (
+  seconds INTEGER NOT NULL             -- in which servers have run here, now and then
+) STRICT;
+INSERT INTO served_time VALUES (0);
 CREATE TABLE response_use (
   owner TEXT PRIMARY KEY,
   kept INTEGER NOT NULL,               -- that are not hidden
