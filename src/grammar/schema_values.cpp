@@ -65,6 +65,7 @@ ExprId ValueAlgebra::text_of(const StringSet& set) {
 }
 
 FormId ValueAlgebra::form_of_other(const ObjectSet& object, const std::string& name) {
+  if (object.cells.size() == 1) return object.cells[0].form;  // it has all names
   const ExprId text = spelled_text(store_, name, Spelling::kJson);
   for (const ObjectSet::Cell& cell : object.cells) {
     if (cell.names == kAnything || store_.live(store_.both(cell.names, text)) == Answer::kYes) {

@@ -6,6 +6,7 @@
 
 #include "grammar/choice.h"
 #include "grammar/grammar_helpers.h"
+#include "grammar/regex_parser.h"
 
 namespace skein::grammar {
 namespace {
@@ -59,7 +60,6 @@ class SearchedForms {
     }
   }
 
- private:
   std::string words(uint32_t most) {
     static constexpr const char* kAtoms[] = {"a", "[ab]", "[^a]", ".", "ab|b", "[a-e0-9]", "the"};
     static constexpr const char* kCounts[] = {"", "*", "+", "{2,5}", "{0,12}"};
@@ -69,6 +69,8 @@ class SearchedForms {
     }
     return text;
   }
+
+ private:
   std::mt19937 random_;
 };
 
@@ -180,6 +182,54 @@ TEST(Determinism, OutcomesAreTheSameWarmColdAndForgotten) {
   EXPECT_GT(taken, 100u);
   EXPECT_GT(failures, 150u) << "limits that nothing meets show nothing";
   EXPECT_GT(ends, 150u);
+}
+
+// What an answer rests on is the same whatever was asked before it.
+TEST(Determinism, AnswersRestOnTheSameSearches) {
+  SearchedForms forms(11);
+  uint64_t searched = 0;
+  for (int i = 0; i < 300; ++i) {
+    RegexStore store;
+    ExprId e = kAnything;
+    std::string shown;
+    for (uint32_t parts = 2 + forms.below(3); parts > 0; --parts) {
+      const std::string pattern = forms.words(3);
+      auto part = parse_pattern(store, pattern, {.anchored = forms.below(2) == 0});
+      ASSERT_TRUE(part.ok()) << pattern;
+      const bool opposite = forms.below(2) == 0;
+      e = store.both(e, opposite ? store.negation(*part) : *part);
+      shown += (opposite ? " ~" : " ") + pattern;
+    }
+    SCOPED_TRACE(shown);
+    store.limit_questions(UINT32_MAX);
+    const RegexStore::Mark mark = store.mark();
+    std::vector<std::string> texts;
+    for (int k = 0; k < 12; ++k) {
+      std::string text;
+      for (uint32_t n = 1 + forms.below(7); n > 0; --n) text += "abcthe0\xC3"[forms.below(8)];
+      texts.push_back(text);
+    }
+    const auto steps_of = [&](const std::string& text) {
+      const SearchLog::Outer outer = store.searches().begin();
+      ExprId at = e;
+      for (const char c : text) at = store.derivative(at, static_cast<uint8_t>(c));
+      Once counted;
+      const uint64_t steps = store.searches().steps(store.searches().end(outer), counted);
+      return fmt::format("{} {} {}", steps, at == kNothing, store.nullable(at));
+    };
+    std::vector<std::string> cold;
+    for (const std::string& text : texts) {
+      store.forget_after(mark);
+      cold.push_back(steps_of(text));
+      searched += cold.back().starts_with("0 ") ? 0 : 1;
+    }
+    store.forget_after(mark);
+    for (size_t k = 0; k < texts.size(); ++k) EXPECT_EQ(steps_of(texts[k]), cold[k]) << texts[k];
+    store.forget_after(mark);
+    for (size_t k = texts.size(); k-- > 0;) EXPECT_EQ(steps_of(texts[k]), cold[k]) << texts[k];
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(searched, 500u);
 }
 
 // At the true limits: a token whose steps another request has searched for, one by one, is as dear

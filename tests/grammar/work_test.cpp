@@ -172,10 +172,10 @@ TEST(Work, LargeSchemasEndAtTheUnitsOfACompilation) {
     return fmt::format(R"({{"type":"string","maxLength":{}}})", 1000 + i);
   };
   // Many combinations of few members are no reason to refuse.
-  std::string dependencies = members(40, [](size_t) { return "{}"; });
+  std::string dependencies = members(100, [](size_t) { return "{}"; });
   dependencies.pop_back();
   dependencies += R"(,"dependentRequired":{)";
-  for (size_t i = 0; i < 39; ++i) {
+  for (size_t i = 0; i < 99; ++i) {
     dependencies += fmt::format("{}\"p{}\":[\"p{}\"]", i > 0 ? "," : "", i, i + 1);
   }
   dependencies += "}}";
