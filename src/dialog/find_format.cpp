@@ -106,7 +106,7 @@ class FormatFinder {
     auto found = find_calls(probe_, turn_, format_.reasoning);
     if (found && is_readable(found->format)) {
       format_.calls = found->format;
-      if (is_harmony(literals_)) format_.calls.shape = CallShape::kHarmony;
+      read_as_channels();
       format_.calls.name = name_of(format_.calls);
       format_.calls_from = FormatSource::kTemplate;
       format_.habits.writes_calls = true;
@@ -117,6 +117,19 @@ class FormatFinder {
     if (format_.habits.shows_tools && known && passes_through(*known)) {
       format_.calls = *known;
       format_.calls_from = FormatSource::kSignature;
+    }
+  }
+
+  // A template with the words of harmony may still write calls in a way of its own.
+  void read_as_channels() {
+    if (!is_harmony(literals_)) return;
+    CallFormat channels = format_.calls;
+    channels.shape = CallShape::kHarmony;
+    const auto cases = unseen_calls(channels.parallel);
+    if (std::all_of(cases.begin(), cases.end(), [&](const std::vector<ToolCall>& calls) {
+          return parses_back(channels, format_.reasoning, calls);
+        })) {
+      format_.calls = channels;
     }
   }
 
