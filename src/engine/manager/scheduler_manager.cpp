@@ -270,6 +270,7 @@ void SchedulerManager::recover() {
   }
   Status gone;
   std::vector<Status> left;
+  left.reserve(lost.size());
   for (const auto& [entry, served] : lost) left.push_back(served->leave_device());
   for (size_t i = 0; i < lost.size(); ++i) {
     auto& [entry, served] = lost[i];

@@ -110,7 +110,10 @@ std::optional<api::Error> find_no_vectors(const ServedModel& served, bool ranks)
   if (!facts.status.ok()) {
     log_warning("model {}: {}: {}", served.id(), facts.from, facts.status.message());
   }
-  return api::not_supported(ranks ? "Ranking with this model" : "Embedding with this model");
+  const std::string_view what = ranks ? "Ranking with this model" : "Embedding with this model";
+  if (facts.kind || !facts.status.ok()) return api::not_supported(what);
+  return api::not_supported(
+      fmt::format("{}, whose files name no pooling (skein serve --pooling names one),", what));
 }
 
 api::Error item_error(const Status& status, std::string item) {
