@@ -17,12 +17,12 @@ size_t place_of_group(uint32_t row, uint32_t group) {
 
 void put_codes(std::byte* block, const TileFormat& format, size_t place, const uint8_t* codes) {
   if (format.bits == 4) {
-    for (uint32_t i = 0; i < kPieceBytes; ++i) {
+    for (size_t i = 0; i < kPieceBytes; ++i) {
       block[place * kPieceBytes + i] = static_cast<std::byte>(codes[2 * i] | codes[2 * i + 1] << 4);
     }
     return;
   }
-  constexpr uint32_t kAfter = kTileRows * kGroupsOfTile * kPieceBytes;
+  constexpr size_t kAfter = size_t{kTileRows} * kGroupsOfTile * kPieceBytes;
   std::memcpy(block + place * kPieceBytes, codes, kPieceBytes);
   std::memcpy(block + kAfter + place * kPieceBytes, codes + kPieceBytes, kPieceBytes);
 }
@@ -32,12 +32,12 @@ uint8_t code_in_tile(const std::byte* block, const TileFormat& format, size_t pl
     const auto pair = static_cast<uint8_t>(block[place * kPieceBytes + k / 2]);
     return static_cast<uint8_t>(pair >> (k % 2 * 4) & 0xf);
   }
-  constexpr uint32_t kAfter = kTileRows * kGroupsOfTile * kPieceBytes;
+  constexpr size_t kAfter = size_t{kTileRows} * kGroupsOfTile * kPieceBytes;
   return static_cast<uint8_t>(
       block[k / kPieceBytes * kAfter + place * kPieceBytes + k % kPieceBytes]);
 }
 
-float float_at(const std::byte* scales, uint32_t index) {
+float float_at(const std::byte* scales, size_t index) {
   float value = 0;
   std::memcpy(&value, scales + index * sizeof(float), sizeof(float));
   return value;

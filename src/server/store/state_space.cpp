@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/log.h"
 #include "server/store/file_folder.h"
 
 namespace skein {
