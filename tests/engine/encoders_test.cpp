@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/answer.h"
+#include "engine/cosine.h"
 #include "engine/manager/load_served_model.h"
 #include "engine/tiny_encoder.h"
 
@@ -61,16 +62,6 @@ ServingOptions in_f32() {
   return options;
 }
 
-double cosine_to(const std::vector<float>& a, const std::vector<double>& b) {
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    ab += double{a.at(i)} * b[i];
-    aa += double{a[i]} * double{a[i]};
-    bb += b[i] * b[i];
-  }
-  return ab / std::sqrt(aa * bb);
-}
-
 TEST(EncodersTest, VectorsAreThoseOfTransformers) {
   const testing::TestFolder folder;
   for (const auto& [mode, key] : {std::pair{"cls_token", "cls"}, {"mean_tokens", "mean"}}) {
@@ -81,8 +72,9 @@ TEST(EncodersTest, VectorsAreThoseOfTransformers) {
           exact.tokenizer().encode(c["text"].get<std::string>(), {.add_special = true});
       ASSERT_EQ(*ids, c["ids"].get<std::vector<TokenId>>()) << c["text"];
       const auto want = c[key].get<std::vector<double>>();
-      EXPECT_GE(cosine_to(exact.vector_of(*ids), want), 0.9999999) << mode << " " << c["text"];
-      EXPECT_GE(cosine_to(usual.vector_of(*ids), want), 0.999) << mode << " " << c["text"];
+      EXPECT_GE(testing::cosine(exact.vector_of(*ids), want), 0.9999999)
+          << mode << " " << c["text"];
+      EXPECT_GE(testing::cosine(usual.vector_of(*ids), want), 0.999) << mode << " " << c["text"];
     }
   }
 }

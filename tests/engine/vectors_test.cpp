@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/answer.h"
+#include "engine/cosine.h"
 #include "engine/manager/load_served_model.h"
 #include "engine/tiny_model.h"
 #include "format/gguf_writer.h"
@@ -73,16 +74,6 @@ class Served {
   ModelLease lease_;
 };
 
-double cosine(const std::vector<float>& a, const std::vector<double>& b) {
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    ab += double{a.at(i)} * b[i];
-    aa += double{a[i]} * double{a[i]};
-    bb += b[i] * b[i];
-  }
-  return ab / std::sqrt(aa * bb);
-}
-
 TEST(VectorsTest, AreThoseOfTransformers) {
   const Json models = recorded();
   ServingOptions options;
@@ -94,8 +85,8 @@ TEST(VectorsTest, AreThoseOfTransformers) {
       const auto prompt = c["prompt"].get<std::vector<TokenId>>();
       const std::vector<float> last = served.vector_of(prompt, Pooling::kLast);
       const std::vector<float> mean = served.vector_of(prompt, Pooling::kMean);
-      EXPECT_GE(cosine(last, c["last"].get<std::vector<double>>()), 0.9999999) << family;
-      EXPECT_GE(cosine(mean, c["mean"].get<std::vector<double>>()), 0.9999999) << family;
+      EXPECT_GE(testing::cosine(last, c["last"].get<std::vector<double>>()), 0.9999999) << family;
+      EXPECT_GE(testing::cosine(mean, c["mean"].get<std::vector<double>>()), 0.9999999) << family;
       // What a model that ranks would say with these two tokens as yes and no.
       const TokenId ids[] = {c["yes"].get<TokenId>(), c["no"].get<TokenId>()};
       auto rows = Decoder::head_rows(served->model().source(), ids);
