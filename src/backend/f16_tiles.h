@@ -25,7 +25,7 @@ inline constexpr uint32_t kTileRows = 64;
 inline constexpr uint32_t kTileInputs = arithmetic::kF16Block;
 inline constexpr uint32_t kTileBytes = kTileRows * kTileInputs * uint32_t{sizeof(uint16_t)};
 
-// Of a block, or of rows of activations that begin at a multiple of 8.
+// The byte offset of a number in a block, or in rows of activations that begin at a multiple of 8.
 SKEIN_HOST_DEVICE constexpr uint32_t offset_in_tile(uint32_t row, uint32_t k) {
   return row * (kTileInputs * 2) + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2;
 }

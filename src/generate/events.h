@@ -49,7 +49,7 @@ struct AnswerContent {
   std::span<const TokenLogprob> logprobs;  // of these tokens, as in StreamChunk
 };
 
-// Of a thought.
+// A piece of a thought.
 struct AnswerReasoning {
   std::string_view text;  // whole characters; empty where the tokens show nothing
   std::span<const TokenId> tokens;
@@ -159,7 +159,7 @@ class Completion {
 
   void cancel();
 
-  // Of the prompt, found computed; known with the first token.
+  // How many tokens of the prompt were found computed; known with the first token.
   uint32_t cached_tokens() const { return chunk_.cached_tokens; }
 
   RequestId id() const { return request_.id(); }

@@ -10,7 +10,7 @@ namespace skein::bert {
 // NUL, U+FFFD and control characters, but for tab and line ends.
 bool is_dropped(char32_t c);
 bool is_chinese(char32_t c);
-// Of a decomposed text.
+// Accents stand alone in a text that was decomposed.
 bool is_accent(char32_t c);
 bool is_punctuation(char32_t c);
 

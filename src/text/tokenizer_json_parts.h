@@ -35,7 +35,7 @@ Status read_each(const Json& part, std::string_view key, TokenizerSpec& spec,
 
 // Where a Metaspace adds its mark; "add_prefix_space" is the older spelling.
 Result<PreTokenizerStep::Prepend> prepend_of(const Json& part);
-// Of a Metaspace only U+2581 is supported.
+// A Metaspace may only be U+2581.
 Status check_replacement(const Json& part);
 
 Status read_normalizer(const Json* part, TokenizerSpec& spec);

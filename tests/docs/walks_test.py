@@ -10,6 +10,7 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+WORDS = 15
 CHAT, CHAT_FILES, CHAT_VALUES = "one streamed chat", 25, 10
 
 
@@ -70,6 +71,15 @@ class Walks(unittest.TestCase):
         for walk in walks().values():
             with self.subTest(walk.title):
                 self.assertEqual(walk.said, walk.counts())
+
+    def test_every_line_names_its_file(self):
+        for title, text in re.findall(r"^### The walk of (.+)\n((?:(?!#).*\n)*)", (ROOT / "ARCHITECTURE.md").read_text(), re.M):
+            for line in text.splitlines():
+                self.assertFalse(re.search(r"\|\s*\|$", line), f"{title}: {line}")
+
+    def test_the_words_are_few(self):
+        words = (ROOT / "ARCHITECTURE.md").read_text().split("\n## Words\n")[1].split("\n## ")[0]
+        self.assertLessEqual(len(re.findall(r"(?m)^\| (?!word )\w", words)), WORDS)
 
     def test_a_chat_passes_few_files_and_values(self):
         files, values = walks()[CHAT].counts()

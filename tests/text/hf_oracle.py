@@ -3,7 +3,7 @@
 
     hf_oracle.py split OUT COUNT          pieces of each published regex
     hf_oracle.py trained FOLDER COUNT     tokenizer.json files made here, and their ids
-    hf_oracle.py characters OUT           every code point through BERT's normalizers and pre-tokenizer
+    hf_oracle.py characters OUT           every kind of code point through BERT's normalizers and pre-tokenizer
     hf_oracle.py gguf MODEL OUT COUNT     ids with the vocabulary and merges of a GGUF file
     hf_oracle.py speed MODEL OUT BYTES    a mixed text, and the seconds of CPU that encoding it takes
 Every output is lines of JSON, the same on every run.
@@ -249,7 +249,8 @@ def write_trained(folder, count):
 
 def write_characters(path):
     """Lines of code points, 64 at a time, as a text, and the words that BERT makes of it: as it is, and in lower case."""
-    points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    # Of planes that Unicode leaves empty or to private use, which are all alike, the first and the last 64.
+    points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000 and (c >> 16 in (0, 1, 2, 3, 14) or c & 0xFFFF < 64 or c & 0xFFFF >= 0xFFC0)]
     split = pre_tokenizers.BertPreTokenizer()
     with open(path, "w") as out:
         for i in range(0, len(points), 64):

@@ -38,8 +38,8 @@ struct DotScalar : VecScalar {
     for (uint8_t& byte : w.byte) byte = static_cast<uint8_t>(byte >> 4);
     return w;
   }
-  // Of each byte `mask` of what it is shifted right by, left where that is negative; the mask must
-  // leave bits of the byte itself only.
+  // Shifts each byte right by kShift, or left where kShift is negative, and keeps the bits of
+  // `mask`. The mask must drop every bit that came from a neighbouring byte.
   template <int kShift>
   static W bits(W w, uint8_t mask) {
     for (uint8_t& byte : w.byte) {

@@ -15,7 +15,7 @@ constexpr size_t kManyRows = 8;
 // Outputs that a worker takes at a time.
 constexpr size_t kChunk = 2 * kLargePanel;
 
-// Of packed matrices a worker takes a run of row blocks at a time: few runs, so that memory is read
+// A worker takes of a packed matrix a run of row blocks at a time: few runs, so that memory is read
 // in long stretches, but some more than there are workers, for the case that one is held up.
 constexpr size_t kRunsPerSlot = 4;
 // Runs are whole numbers of what the kernels take at once, of one row or of several.

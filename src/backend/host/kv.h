@@ -20,7 +20,7 @@ namespace skein {
 //          [16 dimensions][pair of tokens][each of the 16][2]
 //   kInt8  vectors of 16: keys [half of the tokens][dimension][16 tokens], values
 //          [16 dimensions][token][each of the 16], each followed by [kBlockTokens] float scales
-// Of the last two, dimensions are filled up to a multiple of 16; nobody reads what is there.
+// The last two fill dimensions up to a multiple of 16; nobody reads what is there.
 struct KvLayer {
   std::byte* data = nullptr;  // of block 0
   size_t block_bytes = 0;     // from a block to the next

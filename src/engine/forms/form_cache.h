@@ -26,7 +26,7 @@ namespace skein {
 struct FormLimits {
   uint64_t cache_bytes = uint64_t{64} << 20;
   uint32_t cached_forms = 256;
-  // Of forms that are cached or that requests hold; a tenant's may be half of it.
+  // The memory of forms that are cached or that requests hold; a tenant may have half of it.
   uint64_t live_bytes = uint64_t{512} << 20;
   // What the automaton and the masks of one form may take; together they are what it is charged.
   uint64_t automaton_bytes = uint64_t{3} << 19;

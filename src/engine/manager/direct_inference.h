@@ -66,7 +66,7 @@ class DirectInference {
   Result<DirectOutcome> generate(const DirectRequest& request, const OnToken& on_token,
                                  const std::atomic<bool>* cancel = nullptr);
 
-  // Of the prompt that was asked for last: found computed. For the thread that generates, also
+  // How many tokens of the latest prompt were found computed. For the thread that generates, also
   // while it does.
   uint32_t cached_tokens() const { return cached_tokens_; }
 

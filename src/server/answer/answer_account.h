@@ -53,7 +53,7 @@ class AnswerAccount {
 
   void set_model(std::string model) { about_.model = std::move(model); }
   void begin_choice() { ++about_.choices; }
-  // Of the choice's prompt, found computed; the latest word counts.
+  // `tokens` of the choice's prompt were found computed; the latest call counts.
   void set_cached(uint32_t choice, uint64_t tokens);
   void add_tokens(uint32_t choice, uint64_t tokens);
   void add_reasoning_tokens(uint64_t tokens) { usage_.reasoning_tokens += tokens; }  // of those

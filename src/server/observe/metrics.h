@@ -44,7 +44,7 @@ class Metrics {
   // On the disk of the state folder.
   void set_state_free_bytes(uint64_t bytes);
 
-  // Of a budget that all callers share. `limit_bytes` 0: it has none.
+  // A budget that all callers share. `limit_bytes` 0: it has no limit.
   void set_budget(const char* budget, uint64_t used_bytes, uint64_t limit_bytes);
 
   // An HTTP answer is on its way; `route` null: to what no route serves.

@@ -12,7 +12,7 @@
 namespace skein {
 namespace {
 
-// Of a file, or of the files of a folder: names, sizes and times of change.
+// Names, sizes and times of change of a file, or of the files of a folder.
 std::string fingerprint_of(const std::string& path) {
   std::vector<std::filesystem::path> files;
   if (auto entries = entries_of(path); entries.ok()) files = std::move(*entries);

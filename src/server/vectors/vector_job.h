@@ -45,9 +45,9 @@ class VectorWork {
   // The ids of each text, all of them within the context; or why this model cannot do it.
   virtual api::Parsed<std::vector<VectorPrompt>> make_prompts(const ServerContext& context,
                                                               const ServedModel& served) = 0;
-  // Of the ids, at most: a text of so many bytes has no more tokens.
+  // The most bytes that the ids can take: a text has no more tokens than bytes.
   virtual uint64_t prompt_bytes() const = 0;
-  // Of the body, at most.
+  // The most bytes that the body can have.
   virtual uint64_t answer_bytes(const ServedModel& served) const = 0;
   // The body; `vectors` are in the order of the prompts. Fails where one has no direction.
   virtual Result<std::string> write(const ServedModel& served, const std::string& id,

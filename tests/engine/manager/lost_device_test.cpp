@@ -94,9 +94,9 @@ TEST_P(LostDevice, SilentRequestsRunOnAndTheModelsAreLoadedAnew) {
     EXPECT_EQ(read(elsewhere).end.reason, FinishReason::kError);
     ++losses;
     EXPECT_EQ(device_->times_lost(), losses);
+    for (ModelLease* lease : {&a, &b, &idle}) wait_for_rebuild(*lease, losses);
     EXPECT_EQ(device_->backends, 3U) << "one for each model, and not those that were lost";
     for (ModelLease* lease : {&a, &b, &idle}) {
-      wait_for_rebuild(*lease, losses);
       RequestHandle later = (*lease)->submit(silent(), {}).value();
       expect_answer(later, tokens);
     }
