@@ -116,6 +116,8 @@ function(skein_test name)
   set(properties LABELS "${ARG_LABELS}")
   if("timing" IN_LIST ARG_LABELS)
     list(APPEND properties RUN_SERIAL TRUE)
+  elseif("slow" IN_LIST ARG_LABELS)
+    list(APPEND properties COST 30) # begins early, so that no core waits for it at the end
   endif()
   set(filter)
   if(ARG_HARDWARE)
