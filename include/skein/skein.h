@@ -39,16 +39,21 @@ struct LoadOptions {
   // How embed() makes vectors where the model's files do not say: mean (of all tokens), last, or
   // cls (of an encoder, the first).
   std::string pooling;
+  // What requests get that do not say how to draw: auto (the values of the model's files or
+  // authors, else temperature 0.7, top_p 0.95, min_p 0.05), or openai: temperature 1 and nothing
+  // else.
+  std::string sampling_defaults = "auto";
 };
 
 enum class RequestClass { kHigh = 0, kNormal = 1, kLow = 2 };
 
-// What is absent is as the model's files recommend.
+// What is absent is as LoadOptions::sampling_defaults says.
 struct GenerateOptions {
   std::optional<unsigned> max_tokens;  // absent: to the end of the context
   std::optional<float> temperature;    // 0: greedy
   std::optional<float> top_p;
   std::optional<unsigned> top_k;
+  std::optional<float> min_p;
   std::optional<std::uint64_t> seed;  // absent: another answer each time
   std::vector<std::string> stop;      // at most 16; they are not part of the answer
   RequestClass request_class = RequestClass::kNormal;

@@ -198,7 +198,7 @@ void add_chat(CLI::App& app, CommandResult& result) {
       ->add_option("--stop", options->stops,
                    "End an answer before this text; repeatable, up to 16 times")
       ->allow_extra_args(false);
-  add_sampling_options(*command, options->sampling);
+  add_sampling_options(*command, options->sampling, options->model);
   command->callback([options, &result] {
     check_usage(apply(options->sampling, {}).status());
     result = chat(*options);

@@ -7,6 +7,7 @@
 #include "apps/files.h"
 #include "dialog/find_format.h"
 #include "engine/loading/load_text.h"
+#include "engine/loading/sampling_defaults.h"
 #include "engine/loading/vectors.h"
 #include "format/quote.h"
 #include "format/summary.h"
@@ -125,6 +126,43 @@ void print_dialog_format(const WeightSource& source) {
                                  : "none (--reasoning-format sets one)");
 }
 
+std::string_view sampling_words(SamplingSource source) {
+  if (source == SamplingSource::kFiles) return "as the files say";
+  return source == SamplingSource::kAuthors ? "as its authors say" : "the files say nothing";
+}
+
+// What requests get that say nothing; what is off goes without saying.
+void print_sampling(const WeightSource& source) {
+  const SamplingDefaults defaults = find_sampling_defaults(source, {});
+  const SamplingParams& params = defaults.params;
+  std::string text = fmt::format("temperature {}", params.temperature);
+  if (params.top_k != 0) text += fmt::format(", top_k {}", params.top_k);
+  if (params.top_p != 1) text += fmt::format(", top_p {}", params.top_p);
+  if (params.min_p != 0) text += fmt::format(", min_p {}", params.min_p);
+  if (params.typical_p != 1) text += fmt::format(", typical_p {}", params.typical_p);
+  if (params.repetition_penalty != 1) {
+    text += fmt::format(", repetition_penalty {}", params.repetition_penalty);
+  }
+  print_line("Sampling", fmt::format("{} ({})", text, sampling_words(defaults.source)));
+}
+
+// A float as the shortest number that is read as the same float.
+OrderedJson number_json(float value) {
+  return OrderedJson::parse(fmt::format("{}", value));
+}
+
+OrderedJson sampling_json(const WeightSource& source) {
+  const SamplingDefaults defaults = find_sampling_defaults(source, {});
+  const SamplingParams& params = defaults.params;
+  return {{"temperature", number_json(params.temperature)},
+          {"top_p", number_json(params.top_p)},
+          {"min_p", number_json(params.min_p)},
+          {"top_k", params.top_k},
+          {"typical_p", number_json(params.typical_p)},
+          {"repetition_penalty", number_json(params.repetition_penalty)},
+          {"from", name_of(defaults.source)}};
+}
+
 // What the files say the model makes of a text beside more text.
 void print_vectors(const WeightSource& source) {
   const VectorFacts facts = read_vectors(source);
@@ -184,6 +222,7 @@ void print_table(const WeightSource& source, const ModelSummary& summary) {
     print_line("Encoder", "makes vectors of whole texts, writes none, keeps no KV");
   } else {
     print_dialog_format(source);
+    print_sampling(source);
   }
   print_vectors(source);
 }
@@ -235,6 +274,7 @@ void print_json(const WeightSource& source, const ModelSummary& summary, bool wi
   out["chat_template"] =
       summary.chat_template ? OrderedJson(*summary.chat_template) : OrderedJson();
   out["dialog"] = is_encoder ? OrderedJson() : dialog_format_json(source);
+  out["sampling"] = is_encoder ? OrderedJson() : sampling_json(source);
   out["pooling"] = vectors_json(source);
   if (with_tensors) {
     out["tensors"] = OrderedJson::array();

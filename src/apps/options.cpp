@@ -96,6 +96,7 @@ ModelOptions model_options(const ModelFlags& flags) {
   options.max_context = flags.max_context;
   options.vectors = vector_kind(flags.pooling);
   options.formats = {flags.tool_format, flags.reasoning_format};
+  options.sampling.openai = flags.sampling_defaults == "openai";
   return options;
 }
 
@@ -124,8 +125,8 @@ Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags,
   return model;
 }
 
-void add_sampling_options(CLI::App& command, SamplingFlags& flags) {
-  const std::string group = "Sampling (the model's own recommendations if absent)";
+void add_sampling_options(CLI::App& command, SamplingFlags& flags, ModelFlags& model) {
+  const std::string group = "Sampling (if absent, what `skein inspect` shows)";
   const auto add = [&](const char* name, auto& value, const char* what) {
     return command.add_option(name, value, what)->group(group);
   };
@@ -149,6 +150,10 @@ void add_sampling_options(CLI::App& command, SamplingFlags& flags) {
   add("--min-tokens", flags.min_tokens, "No stop token before that many");
   command.add_flag("--ignore-eos", flags.ignore_eos, "Stop tokens do not end the answer")
       ->group(group);
+  add("--sampling-defaults", model.sampling_defaults,
+      "auto, or openai: temperature 1 and nothing else where no value is given")
+      ->check(CLI::IsMember({"auto", "openai"}))
+      ->capture_default_str();
   add("--seed", flags.seed, "Same seed, same text; drawn at random if absent");
 }
 

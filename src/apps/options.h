@@ -24,9 +24,10 @@ struct ModelFlags {
   std::string device = "cpu";
   std::string pooling = "auto";  // mean, last, rank, cls
   std::string tool_format = "auto", reasoning_format = "auto";
-  std::string isa;           // empty: the best there is
-  uint32_t threads = 0;      // 0: one per usable core
-  uint32_t max_context = 0;  // 0: the model's own
+  std::string sampling_defaults = "auto";  // or openai
+  std::string isa;                         // empty: the best there is
+  uint32_t threads = 0;                    // 0: one per usable core
+  uint32_t max_context = 0;                // 0: the model's own
 };
 
 // --model, --precision, --kv-dtype, --device, --cpu-isa, --threads, --max-context.
@@ -62,7 +63,8 @@ struct SamplingFlags {
   std::optional<uint64_t> seed;
 };
 
-void add_sampling_options(CLI::App& command, SamplingFlags& flags);
+// Those, and --sampling-defaults of `model`.
+void add_sampling_options(CLI::App& command, SamplingFlags& flags, ModelFlags& model);
 
 // `defaults` with what the flags say. Without a seed one is drawn. Errors name the field; ids are
 // checked when the request meets its vocabulary.

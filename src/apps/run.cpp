@@ -83,7 +83,7 @@ void add_run(CLI::App& app, CommandResult& result) {
       ->capture_default_str();
   command->add_option("--stop", options->stops, "End before this text; repeatable, up to 16 times")
       ->allow_extra_args(false);
-  add_sampling_options(*command, options->sampling);
+  add_sampling_options(*command, options->sampling, options->model);
   command->callback([options, prompt, file, &result] {
     if (prompt->empty() && file->empty()) {
       check_usage(invalid_argument("one of --prompt and --prompt-file is needed"));

@@ -76,6 +76,7 @@ struct ServeFiles {
   ModelFolders folders;
   std::vector<ModelConfig> first;  // load at the start
   std::vector<ModelConfig> known;  // all, and those of the command line before the others
+  std::vector<SamplingWish> sampling;
   std::string state_dir;
 };
 
@@ -95,6 +96,8 @@ Result<ServeFiles> find_files(const ServeOptions& options) {
     return not_found("there is no model to serve: give --model, or put one into {}",
                      files.folders.models.empty() ? "a --model-folder" : files.folders.models);
   }
+  SKEIN_ASSIGN(files.sampling, parse_sampling_wishes(options.model_sampling));
+  SKEIN_TRY(set_sampling(files.sampling, files.known));
   files.state_dir = options.state_dir.empty() ? default_state_dir() : options.state_dir;
   if (files.state_dir.empty()) {
     return invalid_argument("neither XDG_STATE_HOME nor HOME is set: give --state-dir");
@@ -288,7 +291,9 @@ void ServeRun::reload() {
   server_->reload_keys();
   server_->reload_certificate();
   size_t added = 0;
-  for (ModelConfig& config : models_in_folder(files_.folders.models, files_.known)) {
+  std::vector<ModelConfig> found = models_in_folder(files_.folders.models, files_.known);
+  (void)set_sampling(files_.sampling, found);  // names of models that were known before
+  for (ModelConfig& config : found) {
     if (!manager_->add(config).ok()) continue;
     files_.known.push_back(std::move(config));
     ++added;

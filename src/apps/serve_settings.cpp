@@ -181,6 +181,38 @@ std::vector<ModelConfig> models_in_folder(const std::string& models_folder,
   return configs;
 }
 
+Result<std::vector<SamplingWish>> parse_sampling_wishes(const std::vector<std::string>& texts) {
+  std::vector<SamplingWish> wishes;
+  for (const std::string& text : texts) {
+    const std::string model = text.substr(0, text.find(' '));
+    auto values = parse_sampling_values(std::string_view(text).substr(model.size()));
+    if (!values.ok()) return invalid_argument("--model-sampling '{}': {}", text, values.message());
+    if (model.empty() || values->empty()) {
+      return invalid_argument(
+          "--model-sampling '{}': it must be a model's name and then values, as in "
+          "'NAME temperature=0.2 top_p=0.9'",
+          text);
+    }
+    wishes.push_back({model, std::move(*values)});
+  }
+  return wishes;
+}
+
+Status set_sampling(const std::vector<SamplingWish>& wishes, std::vector<ModelConfig>& models) {
+  Status unknown;
+  for (const SamplingWish& wish : wishes) {
+    const bool is_for_all = wish.model == "*";
+    bool found = is_for_all;
+    for (ModelConfig& model : models) {
+      if (!is_for_all && wish.model != model.id) continue;
+      model.sampling.insert(model.sampling.end(), wish.values.begin(), wish.values.end());
+      found = true;
+    }
+    if (!found) unknown = not_found("--model-sampling: no model is called '{}'", wish.model);
+  }
+  return unknown;
+}
+
 Result<ServeSettings> serve_settings(const ServeOptions& options) {
   ServeSettings settings;
   auto& [model, serving, manager, server] = settings;

@@ -25,6 +25,16 @@ Result<std::vector<ModelConfig>> models_to_load(const std::vector<std::string>& 
 std::vector<ModelConfig> models_in_folder(const std::string& models_folder,
                                           const std::vector<ModelConfig>& taken);
 
+// What an operator wants of one model's sampling, or of all of them (*).
+struct SamplingWish {
+  std::string model;
+  std::vector<SamplingValue> values;
+};
+// From "NAME temperature=0.2 top_p=0.9". Errors name the option.
+Result<std::vector<SamplingWish>> parse_sampling_wishes(const std::vector<std::string>& texts);
+// Later ones count before earlier ones. kNotFound after all when a name is nobody's.
+Status set_sampling(const std::vector<SamplingWish>& wishes, std::vector<ModelConfig>& models);
+
 struct ServeSettings {
   ModelFlags model;
   ServingOptions serving;

@@ -194,6 +194,7 @@ std::unique_ptr<Stream::Impl> Model::Impl::submit(std::vector<TokenId> prompt,
   if (options.temperature) request.sampling.temperature = *options.temperature;
   if (options.top_p) request.sampling.top_p = *options.top_p;
   if (options.top_k) request.sampling.top_k = *options.top_k;
+  if (options.min_p) request.sampling.min_p = *options.min_p;
   request.sampling.seed = options.seed ? *options.seed : std::random_device{}();
   request.max_tokens = options.max_tokens;
   request.priority = static_cast<Priority>(options.request_class);
@@ -239,6 +240,10 @@ Model Model::load(const std::string& path, const LoadOptions& options) {
   serving.model.max_context = options.max_context;
   serving.model.precision = precision_of(options.precision);
   serving.model.vectors = vectors_of(options.pooling);
+  if (options.sampling_defaults != "auto" && options.sampling_defaults != "openai") {
+    throw Error("sampling_defaults is '" + options.sampling_defaults + "'; it is auto or openai");
+  }
+  serving.model.sampling.openai = options.sampling_defaults == "openai";
   std::random_device random;
   scheduler.hash_key = {uint64_t{random()} << 32 | random(), uint64_t{random()} << 32 | random()};
   const unsigned threads = options.threads != 0 ? options.threads : usable_cpus();

@@ -71,6 +71,31 @@ TEST_F(LibraryTest, WrongRequestsThrowWithTheField) {
   EXPECT_THROW((void)skein::Model::load("/nowhere/model.gguf"), skein::Error);
 }
 
+TEST(Library, SamplingThatNobodyAskedForIsAsLoadOptionsSay) {
+  const skein::testing::TestFolder folder;
+  const std::string path = skein::testing::write_tiny_model(folder);
+  const auto answer = [&](const char* defaults, std::optional<float> temperature,
+                          std::optional<float> top_p, std::optional<float> min_p) {
+    skein::LoadOptions load;
+    load.sampling_defaults = defaults;
+    skein::Model model = skein::Model::load(path, load);
+    skein::GenerateOptions options;
+    options.max_tokens = 60;
+    options.seed = 3;
+    options.temperature = temperature;
+    options.top_p = top_p;
+    options.min_p = min_p;
+    skein::Stream stream = model.complete("x", options);
+    std::string all;
+    for (std::string text; stream.next(text);) all += text;
+    return all;
+  };
+  EXPECT_EQ(answer("auto", {}, {}, {}), answer("openai", 0.7F, 0.95F, 0.05F));
+  EXPECT_EQ(answer("openai", {}, {}, {}), answer("auto", 1, 1, 0));
+  EXPECT_NE(answer("openai", {}, {}, {}), answer("auto", {}, {}, {}));
+  EXPECT_THROW((void)answer("other", {}, {}, {}), skein::Error);
+}
+
 TEST(Library, AnswersKeepToTheirForm) {
   const skein::testing::TestFolder folder;
   skein::Model model = skein::Model::load(skein::testing::write_tiny_model(folder));

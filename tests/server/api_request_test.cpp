@@ -167,10 +167,18 @@ TEST(ChatRequest, Defaults) {
   SamplingParams defaults;
   defaults.temperature = 0.5F;
   defaults.top_p = 0.9F;
+  defaults.min_p = 0.1F;
+  defaults.top_k = 7;
+  defaults.typical_p = 0.8F;
+  defaults.repetition_penalty = 1.5F;
   defaults.stop_ids = {3, 1};
   const SamplingParams params = generation.sampling_params(defaults, 77);
   EXPECT_EQ(params.temperature, 0.5F);
   EXPECT_EQ(params.top_p, 0.9F);
+  EXPECT_EQ(params.min_p, 0.1F);
+  EXPECT_EQ(params.top_k, 7U);
+  EXPECT_EQ(params.typical_p, 0.8F);
+  EXPECT_EQ(params.repetition_penalty, 1.5F);
   EXPECT_EQ(params.seed, 77U);
   EXPECT_EQ(params.stop_ids, (std::vector<TokenId>{1, 3}));
 }

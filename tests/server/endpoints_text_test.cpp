@@ -166,7 +166,10 @@ TEST(ModelEndpoints, AKeySeesWhatItMayUse) {
   EXPECT_EQ(live.get("/v1/models/nobody", all).status, 404);
   EXPECT_EQ(live.post("/tokenize", {{"prompt", "x"}}, one).status, 403) << "the default is tiny";
   EXPECT_EQ(live.post("/tokenize", {{"prompt", "x"}, {"model", "org/other"}}, one).status, 200);
-  EXPECT_EQ(live.get("/v1/models/org/other", one).json["max_model_len"], 1024);
+  const Json loaded = live.get("/v1/models/org/other", one).json;
+  EXPECT_EQ(loaded["max_model_len"], 1024);
+  EXPECT_EQ(loaded["sampling"], Json::parse(R"({"temperature": 0.7, "top_p": 0.95, "min_p": 0.05,
+      "top_k": 0, "typical_p": 1, "repetition_penalty": 1, "from": "general"})"));
 }
 
 }  // namespace

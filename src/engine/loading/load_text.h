@@ -1,12 +1,11 @@
-// What an opened model's files say of its text: the tokenizer, the ids that end its answers, its
-// chat template, and the sampling parameters that they recommend.
+// What an opened model's files say of its text: the tokenizer, the ids that end its answers, and
+// its chat template.
 #pragma once
 
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "engine/sampling/sampling_params.h"
 #include "format/weight_source.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -33,12 +32,5 @@ Result<ChatTemplateSource> read_chat_template(const WeightSource& source);
 
 // ChatML when the files hold no template. Errors name the model.
 Result<ChatTemplate> load_chat_template(const WeightSource& source);
-
-// temperature, top_k, top_p, min_p, typical_p and repetition_penalty of generation_config.json, or
-// of the general.sampling.* keys of a GGUF file. What the files do not say is as in SamplingParams;
-// what makes no sense is left out and described in `ignored`, since nobody can ask for better
-// files.
-SamplingParams read_sampling_defaults(const WeightSource& source,
-                                      std::vector<std::string>& ignored);
 
 }  // namespace skein

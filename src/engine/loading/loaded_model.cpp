@@ -53,7 +53,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
         std::min(model->vocab_, static_cast<uint32_t>(tokenizer->tokenizer.vocab_size()));
     for (const TokenId id : tokenizer->stop_ids) {
       if (static_cast<uint32_t>(id) < model->vocab_) {
-        model->sampling_defaults_.stop_ids.push_back(id);
+        model->sampling_defaults_.params.stop_ids.push_back(id);
       }
     }
     model->forms_ = std::make_unique<FormCache>(tokenizer->tokenizer, model->vocab_, FormLimits{},
@@ -105,9 +105,10 @@ void LoadedModel::load_rank_head() {
 }
 
 Status LoadedModel::load_text() {
-  std::vector<std::string> ignored;
-  sampling_defaults_ = read_sampling_defaults(source_, ignored);
-  for (const std::string& what : ignored) log_warning("{}: {}; ignored", source_.path(), what);
+  sampling_defaults_ = find_sampling_defaults(source_, options_.sampling);
+  for (const std::string& what : std::exchange(sampling_defaults_.ignored, {})) {
+    log_warning("{}: {}; ignored", source_.path(), what);
+  }
   auto tokenizer = load_tokenizer(source_);
   tokenizer_status_ = tokenizer.status();
   if (tokenizer.ok()) tokenizer_.emplace(std::move(*tokenizer));
@@ -128,8 +129,7 @@ Status check_model(const std::string& path, uint32_t max_context) {
   SKEIN_ASSIGN(const WeightSource source, open_model(path));
   // A model without usable text can be served by ids, so that their statuses count for nothing
   // here.
-  std::vector<std::string> ignored;
-  (void)read_sampling_defaults(source, ignored);
+  (void)find_sampling_defaults(source, {});
   (void)load_tokenizer(source).status();
   (void)load_chat_template(source).status();
   (void)find_chat_format(source);

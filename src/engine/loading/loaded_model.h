@@ -27,6 +27,7 @@
 #include "dialog/units.h"
 #include "engine/forms/form_cache.h"
 #include "engine/loading/load_text.h"
+#include "engine/loading/sampling_defaults.h"
 #include "engine/loading/vectors.h"
 #include "engine/sampling/sampling_params.h"
 #include "format/weight_source.h"
@@ -41,8 +42,9 @@ struct ModelOptions : BackendOptions {
   DecoderLimits limits;
   std::optional<VectorKind> vectors;  // that a model makes whose files do not say
   dialog::FormatNames formats = {};   // of calls and thoughts
-  Admit admit;                        // as the decoder asks it; may be empty
-  LoadReport report;                  // of the progress; may be empty
+  SamplingWishes sampling = {};
+  Admit admit;        // as the decoder asks it; may be empty
+  LoadReport report;  // of the progress; may be empty
   // Where the backend comes from; empty: from the registry.
   std::function<Result<std::unique_ptr<Backend>>(const BackendOptions& options, ComputePool& pool)>
       backend_maker;
@@ -105,9 +107,10 @@ class LoadedModel {
   // matrices are often padded.)
   uint32_t vocab() const { return vocab_; }
 
-  // A request that says nothing gets these: the files' recommendations (generation_config.json,
-  // general.sampling.* of a GGUF file) and the model's own stop ids. Valid for vocab().
-  const SamplingParams& sampling_defaults() const { return sampling_defaults_; }
+  // A request that says nothing gets these (sampling_defaults.h) and the model's own stop ids.
+  // Valid for vocab().
+  const SamplingParams& sampling_defaults() const { return sampling_defaults_.params; }
+  SamplingSource sampling_source() const { return sampling_defaults_.source; }
 
  private:
   LoadedModel(WeightSource source, ModelOptions options, ComputePool& pool)
@@ -136,7 +139,7 @@ class LoadedModel {
   VectorFacts vectors_;
   std::optional<RankHead> rank_head_;
   uint32_t vocab_ = 0;
-  SamplingParams sampling_defaults_;
+  SamplingDefaults sampling_defaults_;
 };
 
 // Reads what a model's files say as a load reads it, to see whether that can be done at all: opens

@@ -34,6 +34,7 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
              const ModelConfig& config,
              const SchedulerManager::MakeRoom& make_room) -> Result<ServedModelParts> {
     ModelOptions wanted = model_options(options);
+    wanted.sampling.values = config.sampling;
     wanted.admit = [&](uint64_t bytes) { return make_room(bytes).status(); };
     SKEIN_ASSIGN(std::unique_ptr<LoadedModel> loaded, LoadedModel::load(config.path, wanted, pool));
     const std::shared_ptr<LoadedModel> model = std::move(loaded);

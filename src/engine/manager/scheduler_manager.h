@@ -32,7 +32,8 @@ namespace skein {
 struct ModelConfig {
   std::string id;
   std::string path;
-  bool pinned = false;  // never evicted to make room
+  bool pinned = false;                       // never evicted to make room
+  std::vector<SamplingValue> sampling = {};  // what an operator wants of it, before all else
 };
 
 enum class ModelState : uint8_t { kUnloaded, kLoading, kReady, kUnloading };

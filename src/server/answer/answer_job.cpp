@@ -266,6 +266,9 @@ void AnswerJob::cancel_running() {
 
 void AnswerJob::describe(RequestExplanation& explanation, std::vector<Running>& running) const {
   explanation.seed = seed_;
+  if (lease_) {
+    explanation.sampling = wanted_.sampling_params((*lease_)->model().sampling_defaults(), seed_);
+  }
   if (shape_.form) explanation.relaxed = shape_.form->relaxed;
   explanation.has_form = shape_.form != nullptr;
   explanation.call_format = shape_.call_format;

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/sampling/sampling_params.h"
 #include "sched/types.h"
 #include "server/api/errors.h"
 
@@ -24,9 +25,10 @@ struct ChoiceExplanation {
 struct RequestExplanation {
   std::string id;
   std::string model;
-  std::string state;                // "loading" before the model is there, then "live"
-  uint64_t seed = 0;                // as given or drawn
-  std::optional<api::Error> error;  // nobody could say what the choices are doing
+  std::string state;                       // "loading" before the model is there, then "live"
+  uint64_t seed = 0;                       // as given or drawn
+  std::optional<api::Error> error;         // nobody could say what the choices are doing
+  std::optional<SamplingParams> sampling;  // once the model is there
   bool has_form = false;
   std::string call_format;           // how its calls are written; empty: none may come
   std::vector<std::string> relaxed;  // JSON pointers of what its form does not enforce

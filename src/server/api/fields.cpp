@@ -223,9 +223,9 @@ void read_sampling(const Fields& fields, AnswerOptions& options) {
   if (const auto top_k = fields.integer("top_k", -1, INT32_MAX)) {
     options.top_k = static_cast<uint32_t>(std::max<int64_t>(0, *top_k));
   }
-  if (const auto typical = fields.number("typical_p", 0, 1)) {
-    sampling.typical_p = static_cast<float>(*typical);
-    if (sampling.typical_p <= 0) fields.fail("typical_p", "A number above 0 is expected here.");
+  options.typical_p = as_float(fields.number("typical_p", 0, 1));
+  if (options.typical_p && *options.typical_p <= 0) {
+    fields.fail("typical_p", "A number above 0 is expected here.");
   }
   read_penalties(fields, options);
   read_logit_bias(fields, sampling);
@@ -329,6 +329,7 @@ SamplingParams AnswerOptions::sampling_params(const SamplingParams& defaults,
   params.top_p = std::max(top_p.value_or(defaults.top_p), std::numeric_limits<float>::min());
   params.top_k = top_k.value_or(defaults.top_k);
   params.min_p = min_p.value_or(defaults.min_p);
+  params.typical_p = typical_p.value_or(defaults.typical_p);
   params.repetition_penalty = repetition_penalty.value_or(defaults.repetition_penalty);
   params.seed = seed.value_or(drawn_seed);
   params.stop_ids.insert(params.stop_ids.end(), defaults.stop_ids.begin(), defaults.stop_ids.end());

@@ -120,6 +120,7 @@ struct AnswerOptions {
   std::optional<float> top_p;
   std::optional<uint32_t> top_k;
   std::optional<float> min_p;
+  std::optional<float> typical_p;
   std::optional<float> repetition_penalty;
   // All else of the sampling; stop_ids are the request's own, unsorted ids of no known vocabulary.
   SamplingParams sampling;

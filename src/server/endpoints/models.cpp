@@ -20,6 +20,11 @@ std::string model_answer(const ServerContext& context, const ModelStatus& model)
   // Not known before it is loaded.
   const uint64_t tokens = model.served ? model.served->max_request_tokens() : 0;
   if (tokens > 0) append_member(out, "max_model_len", tokens);
+  if (model.served && !model.served->model().spec().encoder) {
+    const LoadedModel& loaded = model.served->model();
+    json::append_name(out, "sampling");
+    out.append(sampling_json(loaded.sampling_defaults(), name_of(loaded.sampling_source())));
+  }
   return out.append("}");
 }
 

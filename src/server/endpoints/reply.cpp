@@ -57,6 +57,22 @@ api::Parsed<ListOptions> list_options(const http::RequestHead& head, uint32_t de
   return options;
 }
 
+std::string sampling_json(const SamplingParams& params, std::string_view source) {
+  std::string out = "{";
+  const auto append = [&out](std::string_view name, float value) {
+    json::append_name(out, name);
+    out.append(fmt::format("{}", value));  // 0.2, where the nearest double has more digits
+  };
+  append("temperature", params.temperature);
+  append("top_p", params.top_p);
+  append("min_p", params.min_p);
+  json::append_member(out, "top_k", params.top_k);
+  append("typical_p", params.typical_p);
+  append("repetition_penalty", params.repetition_penalty);
+  if (!source.empty()) json::append_member(out, "from", source);
+  return out.append("}");
+}
+
 void with_model(ServerContext& context, const Call& call, const std::string& wanted,
                 const http::Responder& responder, ModelWork work) {
   auto id = model_for(context, *call.principal, wanted);

@@ -31,6 +31,9 @@ using ModelWork = std::function<void(ServedModel& model)>;
 void with_model(ServerContext& context, const Call& call, const std::string& wanted,
                 const http::Responder& responder, ModelWork work);
 
+// {"temperature":0.2,"top_p":0.9,...}: how tokens are drawn; `source` is who said so, or empty.
+std::string sampling_json(const SamplingParams& params, std::string_view source);
+
 // {"object":"list","data":[...],"first_id":...,"last_id":...,"has_more":...}
 template <class T>
 std::string page_text(const Page<T>& page, std::string (*item_text)(const T&)) {

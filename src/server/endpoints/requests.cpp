@@ -36,6 +36,10 @@ std::string request_answer(const RequestExplanation& request) {
   append_member(out, "object", "request");
   append_member(out, "model", request.model);
   append_member(out, "seed", request.seed);  // as the request's field is read
+  if (request.sampling) {
+    json::append_name(out, "sampling");
+    out.append(sampling_json(*request.sampling, ""));
+  }
   if (request.has_form) {
     json::append_name(out, "form");
     json::append_name(out.append("{"), "relaxed");
