@@ -21,7 +21,6 @@ ONE_NOUN = {
     "src/engine/loop/batch_inference_engine.cpp": 434,
     "src/sched/scheduler.cpp": 615,
     "src/server/http/connection.cpp": 638,
-    "src/server/observe/metrics.cpp": 655,
     "src/text/jinja/filters.cpp": 739,
     "src/text/jinja/format.cpp": 771,
     "src/text/jinja/interpreter.cpp": 701,
