@@ -98,6 +98,9 @@ void ServeSignals::wait_for_signals() {
       ::_exit(kExitBySignal + signal);
     }
     stopping = true;
+    // Here and not where it is obeyed, which may have to wait for other things first.
+    log_info("{}: the server stops; a second signal stops it at once",
+             signal == SIGINT ? "SIGINT" : "SIGTERM");
     events_.push({ServeEvent::Kind::kStop, 0, {}});
   }
 }

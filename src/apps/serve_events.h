@@ -36,9 +36,10 @@ class ServeEvents {
   std::deque<ServeEvent> events_;
 };
 
-// While one lives, SIGTERM and SIGINT push kStop and SIGHUP pushes kReload, on a thread of its own;
-// the second SIGTERM or SIGINT ends the process at once with 128 + its number. Make it before any
-// other thread: it blocks the signals, and threads inherit that. SIGPIPE is ignored.
+// While one lives, SIGTERM and SIGINT push kStop, after the log has said so, and SIGHUP pushes
+// kReload, on a thread of its own; the second SIGTERM or SIGINT ends the process at once with 128 +
+// its number. Make it before any other thread: it blocks the signals, and threads inherit that.
+// SIGPIPE is ignored.
 class ServeSignals {
  public:
   explicit ServeSignals(ServeEvents& events);

@@ -312,8 +312,9 @@ CommandResult ServeRun::stop(CommandResult result) {
   const milliseconds grace(static_cast<int64_t>(options_.drain_timeout * 1000));
   const auto until = steady_clock::now() + grace;
   notifier_.stopping();
-  log_info("draining: no new work, running requests have {} s to end", options_.drain_timeout);
   server_->drain();
+  log_info("draining: no new work; {} running requests have {} s to end", server_->running(),
+           options_.drain_timeout);
   const Stopped stopped = server_->stop(grace);
   if (stopped != Stopped::kWhole) {
     log_warning("the drain timeout of {} s is over; what still ran was cut off",

@@ -184,6 +184,10 @@ void Server::drain() {
   impl_->drain();
 }
 
+size_t Server::running() const {
+  return impl_->live_.size();
+}
+
 Stopped Server::stop(std::chrono::milliseconds grace) {
   return impl_->stop(grace);
 }

@@ -48,6 +48,7 @@ class Server {
   Status begin_load(const ModelConfig& config, bool named_by_operator);
   void end_load(const ModelConfig& config);
   void drain();
+  size_t running() const;  // requests that are being answered
   // Within the time and two seconds more, whatever runs.
   Stopped stop(std::chrono::milliseconds grace);
 

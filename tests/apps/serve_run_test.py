@@ -184,6 +184,24 @@ class LifeTest(unittest.TestCase):
             self.assertLess(time.monotonic() - started, 10)
             idle.close()
 
+    def test_the_first_signal_is_answered_at_once_whatever_runs(self):
+        """Behind a shell that lets it ignore SIGINT, as `make serve &` in a script does, and soon after the start."""
+        ignoring = ("bash", "-c", "trap '' INT; exec \"$0\" \"$@\"")
+        for command in ((), ignoring):
+            for delay_s in (0, 0.2, 1):
+                with self.subTest(command=command, delay_s=delay_s), Server("--drain-timeout", "100", command=command) as server:
+                    idle = server.connect()
+                    idle.request("GET", "/livez")
+                    idle.getresponse().read()
+                    stream = server.stream(max_tokens=4000).read(until_first=True)
+                    time.sleep(delay_s)
+                    server.signal(signal.SIGINT)
+                    self.assertTrue(server.settle(lambda: "a second signal stops it at once" in server.messages(), 2))
+                    self.assertTrue(server.settle(lambda: "draining: no new work; 1 running requests have 100 s" in server.messages(), 2))
+                    stream.close()  # nothing else holds it up
+                    self.assertEqual(server.wait(10), 0)
+                    idle.close()
+
     def test_second_sigterm_stops_at_once(self):
         with Server("--drain-timeout", "100") as server:
             stream = server.stream(max_tokens=4000)
