@@ -19,7 +19,7 @@ CUDA   ?=
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install simulate pressure figures overhead goldens kill faults storm soak forms hostile-forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
+.PHONY: help build test serve model install deb tarball image simulate pressure figures overhead goldens kill faults storm soak forms hostile-forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -44,9 +44,21 @@ serve: build ## build, get the default model and serve it on 127.0.0.1:8080 (MOD
 model: ## get the default model and print its path
 	@tools/get_model.sh
 
-install: build ## install binary, library, header and systemd unit under PREFIX (/usr/local)
+install: build ## install binary, library, header, systemd unit, manual pages and completions under PREFIX (/usr/local)
 	@cmake --build --preset release --target skein_shared -j $(JOBS)
 	@cmake --install $(RELEASE) --prefix $(PREFIX)
+
+deb: ## build/dist/skein_<version>_<architecture>.deb (CUDA=1: with the GPU's part)
+	@tools/setup.sh build package
+	@$(cuda)SKEIN_CUDA=$(if $(cuda),ON,OFF) JOBS=$(JOBS) tools/package.sh deb
+
+tarball: ## the same files as a tarball, with an SPDX list and SHA256SUMS of all that is in build/dist
+	@tools/setup.sh build package
+	@$(cuda)SKEIN_CUDA=$(if $(cuda),ON,OFF) JOBS=$(JOBS) tools/package.sh tarball
+
+image: ## build/dist/skein-<version>-oci.tar: an OCI archive, made without a daemon (root)
+	@tools/setup.sh build package bare
+	@$(cuda)SKEIN_CUDA=$(if $(cuda),ON,OFF) JOBS=$(JOBS) tools/package.sh image
 
 simulate: ## prove the control plane: SEEDS=1000 STEPS=10000; the last line is the figure
 	@tools/setup.sh build test

@@ -43,6 +43,7 @@ void add_eval(CLI::App& app, CommandResult& result);
 void add_grammar(CLI::App& app, CommandResult& result);
 void add_inspect(CLI::App& app, CommandResult& result);
 void add_keys(CLI::App& app, CommandResult& result);
+void add_manual(CLI::App& app, CommandResult& result);
 void add_render(CLI::App& app, CommandResult& result);
 void add_run(CLI::App& app, CommandResult& result);
 void add_serve(CLI::App& app, CommandResult& result);

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "apps/commands.h"
-#include "backend/registry.h"
+#include "apps/version.h"
 #include "base/patience.h"
 
 namespace {
@@ -13,10 +13,9 @@ namespace {
 int run(int argc, char** argv) {
   CLI::App app{"skein serves large language models to many clients at once.", "skein"};
   bool verbose = false;
-  app.add_flag("--verbose", verbose, "With --version: which backends are built in");
+  app.add_flag("--verbose", verbose, "With --version: commit, compiler, backends and libraries");
   app.set_version_flag("--version", [&verbose] {
-    const std::string version = "skein " SKEIN_VERSION;
-    return verbose ? version + "\n" + skein::describe_backends() : version;
+    return verbose ? skein::apps::verbose_version() : std::string("skein " SKEIN_VERSION);
   });
   app.require_subcommand(1);
   app.footer(
@@ -45,6 +44,7 @@ int run(int argc, char** argv) {
   skein::apps::add_bench(app, result);
   skein::apps::add_keys(app, result);
   skein::apps::add_backup(app, result);
+  skein::apps::add_manual(app, result);
 
   try {
     app.parse(argc, argv);

@@ -1,0 +1,42 @@
+#include "apps/version.h"
+
+#include <fmt/format.h>
+
+#include "apps/build_info.h"
+#include "apps/commit.h"
+#include "backend/registry.h"
+#include "base/compute_pool.h"
+
+namespace skein::apps {
+namespace {
+
+// The instructions that it would use on this machine.
+std::string best_processor() {
+  ComputePool pool(1);
+  BackendOptions options;
+  options.device = "cpu";
+  const auto backend = make_backend(options, pool);
+  return backend.ok() ? std::string((*backend)->name()) : backend.message();
+}
+
+// "cpu\nreference" -> "cpu, reference"
+std::string on_one_line(std::string text) {
+  for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos;) text.replace(at, 1, ", ");
+  return text;
+}
+
+}  // namespace
+
+std::string verbose_version() {
+  return fmt::format(
+      "skein {}\n"
+      "commit     {}\n"
+      "compiler   {}\n"
+      "processor  {}\n"
+      "backends   {}\n"
+      "libraries  {}",
+      SKEIN_VERSION, kCommit, kCompiler, best_processor(), on_one_line(describe_backends()),
+      kLibraries);
+}
+
+}  // namespace skein::apps
