@@ -114,6 +114,9 @@ class RegexStore {
   Answer live(ExprId e);
   Answer contains(ExprId big, ExprId small);
   Answer disjoint(ExprId a, ExprId b);
+  // The same texts, without parts from which no text can be finished: after that, no derivative
+  // leads where nothing matches.
+  ExprId without_dead_ends(ExprId e);
   // Whether every text of `words` is the beginning of a text of `e`. What that takes is added to
   // `work`, as if it had not been asked before; a step of a search is kSearchStepWork.
   Answer begins_all(ExprId e, ExprId words, uint64_t& work);
@@ -222,6 +225,9 @@ class RegexStore {
   bool too_many_steps() const { return full_ || search_work_ > max_search_work_; }
   Answer live_by_structure(ExprId e);
   Answer live_by_search(ExprId e);
+  using Pruned = std::unordered_map<ExprId, ExprId>;
+  ExprId prune(ExprId e, Pruned& known, uint32_t depth);
+  ExprId prune_parts(ExprId e, Pruned& known, uint32_t depth);
   Begins search_begins(ExprId e, ExprId words);
   ExprId plain_derivative(ExprId e, uint8_t byte);
 
@@ -243,6 +249,7 @@ class RegexStore {
   std::vector<uint32_t> text_starts_;  // in text_
   FlatMap<Derivative> derivatives_;
   FlatMap<Begins> begins_;
+  Once begins_searched_;         // of the question that is being answered
   std::vector<KnownLive> live_;  // by expression, as far as it was asked
   FlatMap<SearchId> straight_;   // those from which a search for an end need not turn back
 };

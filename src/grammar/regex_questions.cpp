@@ -13,6 +13,7 @@ constexpr uint64_t kBeginsWork = 40'000;  // in the units of a mask
 constexpr uint64_t kDerivativeWork = 1;   // likewise, of one derivative
 constexpr uint32_t kFewTimes = 64;
 constexpr int kCharacterBytes = 4;
+constexpr uint32_t kMaxPruneDepth = 1'000;
 
 }  // namespace
 
@@ -215,6 +216,63 @@ Answer RegexStore::live_by_search(ExprId e) {
   return found ? Answer::kYes : Answer::kNo;
 }
 
+// An intersection or a complement without a text is found out by a question, and derivatives ask it
+// of what they make. What stands behind other texts or in an alternative has never been asked.
+ExprId RegexStore::without_dead_ends(ExprId e) {
+  Pruned known;
+  return prune(e, known, 0);
+}
+
+ExprId RegexStore::prune(ExprId e, Pruned& known, uint32_t depth) {
+  if (!nodes_[e].extended) return e;
+  if (const auto found = known.find(e); found != known.end()) return found->second;
+  if (depth > kMaxPruneDepth) {
+    question_failed_ = true;
+    return e;
+  }
+  ExprId result = prune_parts(e, known, depth + 1);
+  const Kind kind = nodes_[result].kind;
+  const bool is_asked = kind == Kind::kAnd || kind == Kind::kNot;
+  if (is_asked && live(result) == Answer::kNo) result = kNothing;
+  known.emplace(e, result);
+  return result;
+}
+
+ExprId RegexStore::prune_parts(ExprId e, Pruned& known, uint32_t depth) {
+  const Node node = nodes_[e];
+  std::vector<ExprId> parts;
+  if (node.kind == Kind::kOr || node.kind == Kind::kAnd) {
+    parts.assign(list(node).begin(), list(node).end());
+  } else if (node.kind == Kind::kConcat) {
+    ExprId last = e;
+    for (; nodes_[last].kind == Kind::kConcat; last = nodes_[last].b) {
+      parts.push_back(nodes_[last].a);
+    }
+    parts.push_back(last);
+  } else {
+    parts.push_back(node.a);
+  }
+  bool changed = false;
+  for (ExprId& part : parts) {
+    const ExprId pruned = prune(part, known, depth);
+    changed = changed || pruned != part;
+    part = pruned;
+  }
+  if (!changed) return e;
+  switch (node.kind) {
+    case Kind::kOr:
+      return either(std::move(parts));
+    case Kind::kAnd:
+      return both(std::move(parts));
+    case Kind::kNot:
+      return negation(parts[0]);
+    case Kind::kRepeat:
+      return repeat(parts[0], node.b, node.c);
+    default:
+      return concat(parts);
+  }
+}
+
 Answer RegexStore::disjoint(ExprId a, ExprId b) {
   const Answer live_both = live(both(a, b));
   if (full_ || live_both == Answer::kUnknown) return Answer::kUnknown;
@@ -268,11 +326,11 @@ Answer RegexStore::begins_all(ExprId e, ExprId words, uint64_t& work) {
 
 RegexStore::Begins RegexStore::search_begins(ExprId e, ExprId words) {
   uint64_t work = 0;
-  Once counted;
+  begins_searched_.begin();
   const auto derived = [&](ExprId from, uint8_t byte) {
     const SearchLog::Outer outer = searches_.begin();
     const ExprId next = derivative(from, byte);
-    work += searches_.steps(searches_.end(outer), counted) * kSearchStepWork;
+    work += searches_.steps(searches_.end(outer), begins_searched_) * kSearchStepWork;
     return next;
   };
   std::unordered_set<uint64_t> seen{uint64_t{e} << 32 | words};

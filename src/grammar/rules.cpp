@@ -132,6 +132,7 @@ FormResult<Rules> finished_rules(Rules rules) {
                      fmt::format("{} grammar symbols, at most {}", symbols, kMaxSymbols), ""};
   }
   for (Terminal& terminal : rules.terminals) {
+    terminal.expression = regex.without_dead_ends(terminal.expression);
     if (regex.live(terminal.expression) == Answer::kNo) terminal.expression = kNothing;
   }
   if (regex.full()) {

@@ -5,7 +5,9 @@
 #include <regex>
 
 #include "grammar/char_set.h"
+#include "grammar/choice.h"
 #include "grammar/decimal.h"
+#include "grammar/grammar_helpers.h"
 #include "grammar/json_text.h"
 #include "grammar/regex_parser.h"
 
@@ -146,6 +148,28 @@ TEST(RegexParser, AnchorsAndLookAheads) {
   EXPECT_TRUE(matches("^$", "", false));
   EXPECT_FALSE(matches("a^b", "ab", false));
   EXPECT_TRUE(matches("(^a|b)c", "bc", false));
+}
+
+// A look-ahead that contradicts what follows it leaves no way on, so its beginning is not taken.
+TEST(RegexParser, LookAheadsLeaveNoDeadEnds) {
+  struct Case {
+    const char *pattern, *dead, *taken;
+  };
+  for (const Case& one : std::vector<Case>{
+           {"a(?=b)c|e", "a", "e"},
+           {"(?:xa(?=b)c|e)f", "x", "ef"},
+           {"a(?!b)bc|ad", "ab", "ad"},
+           {"(?=.d)(?:(?:ab|ac)(?=z)y|adx|bd)", "ab", "adx"},
+           {"(?!x)a(?=(?:b(?!c)c|d))[a-z]|e", "ab", "ad"},
+           {"(?=a|.*q)(?:a(?:b(?=c)d|e)|xq)", "ab", "ae"},
+       }) {
+    SCOPED_TRACE(one.pattern);
+    auto rules = regex_rules(one.pattern);
+    ASSERT_TRUE(rules.ok()) << rules.error().message;
+    const auto grammar = testing::compiled(std::move(*rules));
+    EXPECT_FALSE(Matcher(grammar).advance_bytes(one.dead));
+    EXPECT_TRUE(testing::accepts(grammar, one.taken));
+  }
 }
 
 TEST(RegexParser, RefusesByName) {
