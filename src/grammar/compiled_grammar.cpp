@@ -127,6 +127,7 @@ bool CompiledGrammar::add_frame(Recognizer::Frame frame, Making& making) {
   const std::vector<TokenTrie::Node>& nodes = trie_->levels()[entry->level].nodes;
   for (const LexerTokens::Ending& ending : entry->endings) {
     const StateId behind = recognizer_.behind(frame.row, ending.step);
+    making.work += recognizer_.work_behind();
     if (behind == kDeadState) continue;
     if (!charge(behind, making)) return false;
     for (const TokenId token : ending.tokens) {
@@ -189,8 +190,10 @@ const CompiledGrammar::CachedMask* CompiledGrammar::mask_of_state(StateId state)
   mask->note_free(trie_->all());
   masks_.push_front({state, mask, std::move(making.unsure), making.work});
   mask_of_[state] = masks_.begin();
-  while (masks_.size() > 1 && masks_.size() * mask->bytes() > options_.mask_bytes) {
+  mask_bytes_ += masks_.front().bytes();
+  while (masks_.size() > 1 && mask_bytes_ > options_.mask_bytes) {
     mask_of_.erase(masks_.back().state);
+    mask_bytes_ -= masks_.back().bytes();
     masks_.pop_back();
   }
   return &masks_.front();
@@ -247,6 +250,7 @@ void CompiledGrammar::forget() {
   recognizer_.forget();
   lexer_tokens_.forget();
   masks_.clear();
+  mask_bytes_ = 0;
   mask_of_.clear();
   met_.forget();
   searched_.forget();

@@ -43,8 +43,10 @@ class CompiledGrammar {
                   const GrammarOptions& options);
 
   const TokenTrie& trie() const { return *trie_; }
-  // For tests: how often the automaton was forgotten, and what its expressions have taken in all.
+  // For tests: how often the automaton was forgotten, what the masks hold, and what its expressions
+  // have taken in all.
   uint64_t times_forgotten() const { return times_forgotten_; }
+  uint64_t mask_bytes() const { return mask_bytes_; }
   uint64_t expression_work() { return recognizer_.regex().work(); }
   void forget_all();
 
@@ -62,6 +64,8 @@ class CompiledGrammar {
     std::shared_ptr<const TokenMask> mask;
     std::vector<TokenId> unsure;
     uint64_t work;
+
+    uint64_t bytes() const { return mask->bytes() + unsure.capacity() * sizeof(TokenId); }
   };
   // One that is being made.
   struct Making {
@@ -109,6 +113,7 @@ class CompiledGrammar {
   std::vector<Level> path_;
   std::vector<Recognizer::Frame> parts_;  // of the state whose mask is being made
   std::list<CachedMask> masks_;           // the most recently used first
+  uint64_t mask_bytes_ = 0;               // of all of them
   std::unordered_map<StateId, std::list<CachedMask>::iterator> mask_of_;
 };
 

@@ -8,7 +8,8 @@
 namespace skein::grammar {
 namespace {
 
-constexpr uint32_t kRoot = UINT32_MAX;  // what completes the whole text
+constexpr uint32_t kRoot = UINT32_MAX;          // what completes the whole text
+constexpr uint64_t kMaxHistory = kMaxMaskWork;  // of a row that is made again with all below it
 
 }  // namespace
 
@@ -92,7 +93,7 @@ void Recognizer::begin() {
   state_ids_.clear();
   seen_ids_.clear();
   clamped_.clear();
-  step_searches_.clear();
+  step_works_.clear();
   seen_bytes_ = 0;
   failed_ = false;
   states_.assign(2, {0, 0, kNone, 0, 0, false, false, false, false});
@@ -127,7 +128,7 @@ uint64_t Recognizer::bytes() const {
          lexer_steps_.capacity() * sizeof(LexerStep) + accepted_.capacity() * sizeof(accepted_[0]) +
          states_.capacity() * sizeof(State) + frames_.capacity() * sizeof(Frame) +
          transitions_.capacity() * sizeof(StateId) + row_ids_.bytes() + lexer_ids_.bytes() +
-         state_ids_.bytes() + seen_ids_.bytes() + clamped_.bytes() + step_searches_.bytes();
+         state_ids_.bytes() + seen_ids_.bytes() + clamped_.bytes() + step_works_.bytes();
 }
 
 uint32_t Recognizer::intern_seen(Seen seen) {
@@ -230,17 +231,43 @@ void Recognizer::sort_items() {
   });
 }
 
-// Predicts and completes until nothing is new. Rules that may be empty are passed as well as
-// predicted, so that a completion within its own row is never looked for.
-void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
+void Recognizer::begin_items() {
   open_items_.clear();
   item_table_.assign(64, 0);
   row_work_ = 0;
+}
+
+// Puts what waits for a rule in the place of items that complete it, unless these take less: a row
+// that was begun for the sake of a rule alone is then not needed any more.
+void Recognizer::settle(std::vector<Item>& kernel) {
+  step_work_ = static_cast<uint32_t>(kernel.size());
+  const auto completes_rule = [&](const Item& item) {
+    return positions_[item.position].end && item.completes != kRoot;
+  };
+  if (std::none_of(kernel.begin(), kernel.end(), completes_rule)) return;
+  begin_items();
+  for (const Item& item : kernel) add_item(item);
+  for (size_t i = 0; i < open_items_.size() && !failed_; ++i) {
+    if (const Item item = open_items_[i]; completes_rule(item)) complete(item);
+  }
+  step_work_ += row_work_;
+  std::vector<Item> settled(open_items_);
+  std::erase_if(settled, completes_rule);
+  if (row_bytes(settled) <= row_bytes(kernel)) kernel = std::move(settled);
+}
+
+// Predicts and completes until nothing is new. Rules that may be empty are passed as well as
+// predicted, so that a completion within its own row is never looked for.
+void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
+  begin_items();
   Row target = rows_[row];
   target.bytes = row_bytes(kernel);
   if (target.bytes > kMaxStateBytes) failed_ = true;
   for (const Item& item : kernel) {
     add_item(item);
+    if (item.origin != kNone) {
+      target.history = std::max(target.history, rows_[item.origin].history);
+    }
     target.pending = target.pending || seen_[item.seen].pending;
     target.unsure = target.unsure || seen_[item.seen].unsure;
   }
@@ -270,6 +297,8 @@ void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
   }
   sort_items();
   target.work = row_work_;
+  target.history += row_work_;
+  if (target.history > kMaxHistory) failed_ = true;
   target.items_from = static_cast<uint32_t>(items_.size());
   target.items_count = static_cast<uint32_t>(open_items_.size());
   for (const Item& item : open_items_) {

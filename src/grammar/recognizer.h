@@ -5,7 +5,8 @@
 // A state is a list of frames: a row, and what of its terminals has been read since. Where a
 // terminal may end, the row is advanced and a new frame stands beside the old one; there is no
 // longest match, so a grammar means exactly what it says. A rule in last place takes the place of
-// its parent (it completes what the parent would), so that lists do not grow rows. Distinct
+// its parent (it completes what the parent would), and what a row is made of stands behind all
+// rules that have just been completed, so that lists do not grow rows. Distinct
 // texts are added to a state by CompiledGrammar::exact_step. A state on its own is small (its rows
 // and texts have kMaxStateBytes), so the automaton can be forgotten at any time and the states that
 // are still needed made again: no text is read twice.
@@ -103,21 +104,24 @@ class Recognizer {
   bool same_accepted(const LexerStep& a, const LexerStep& b) const;
   // The state in which nothing counts but that terminals of `row` have ended as in `step`.
   StateId behind(uint32_t row, const LexerStep& step);
+  // The items that the last behind() has looked at.
+  uint32_t work_behind() const { return step_work_; }
   // Whether every text of `words` is the beginning of a terminal that has begun in `lexer`; `once`
   // is the same language without a limit on its length, and `longest` that limit.
   bool begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest, uint64_t& work);
 
   uint32_t state_cost(StateId state) const { return states_[state].cost; }
-  // The work of the searches that a state, or a step from it, takes beside that: most have none.
-  // Those that `counted` has met are left out.
+  // The work of the searches that a state, or a step from it, takes beside that, and of the items
+  // that many of its terminals complete: most have none. Searches that `counted` has met are left
+  // out.
   uint64_t search_work(StateId state, Once& counted) {
     const uint32_t top = states_[state].top;
     return top == kNone ? 0 : search_work_of(rows_[top].searches, counted);
   }
   uint64_t search_work(StateId state, uint8_t byte, Once& counted) {
     if (!states_[state].searches) return 0;
-    const SearchId* searches = step_searches_.find(transition_key(state, byte));
-    return searches == nullptr ? 0 : search_work_of(*searches, counted);
+    const StepWork* step = step_works_.find(transition_key(state, byte));
+    return step == nullptr ? 0 : step->items + search_work_of(step->searches, counted);
   }
   uint64_t search_work(const LexerStep& step, Once& counted) {
     return search_work_of(step.searches, counted);
@@ -162,8 +166,9 @@ class Recognizer {
     bool accepting = false;
     bool tokens = false;  // some wait for control tokens
     bool pending = false, unsure = false;
-    uint32_t work = 0;   // items that were looked at to make it
-    uint32_t bytes = 0;  // of it and of the rows that its rules were begun in
+    uint32_t work = 0;     // items that were looked at to make it
+    uint64_t history = 0;  // likewise, with the rows that its rules were begun in
+    uint32_t bytes = 0;    // of it and of those rows
   };
   struct Begun {  // a terminal that has begun
     uint32_t terminal;
@@ -182,7 +187,11 @@ class Recognizer {
     uint32_t frame_from, frame_count, top, cost;
     uint32_t transitions;
     bool pending, unsure, fine;
-    bool searches;  // some steps have
+    bool searches;  // some steps have, or complete many items
+  };
+  struct StepWork {
+    SearchId searches;
+    uint32_t items;
   };
   struct Seen {
     std::vector<ExprId> spellings;
@@ -202,6 +211,8 @@ class Recognizer {
     return {begun_.data() + lexers_[lexer].from, lexers_[lexer].count};
   }
   uint32_t intern_row(std::vector<Item>& kernel);
+  void begin_items();
+  void settle(std::vector<Item>& kernel);
   void close_row(uint32_t row, std::span<const Item> kernel);
   void sort_items();
   void predict(uint32_t row, const Item& item, const Symbol& symbol, bool last);
@@ -255,16 +266,18 @@ class Recognizer {
   uint64_t seen_bytes_ = 0;
   IdTable row_ids_, lexer_ids_, state_ids_, seen_ids_;
   FlatMap<StateId> clamped_;
-  FlatMap<SearchId> step_searches_;  // by transition, where there are any
+  FlatMap<StepWork> step_works_;  // by transition, where there is any
   StateId start_ = kDeadState;
 
   // Room for what is being made, kept from one to the next.
   std::vector<Item> open_items_;      // of the row that is being closed
   uint32_t row_work_ = 0;             // that it has taken
+  uint32_t step_work_ = 0;            // that the kernel of the last step has taken
   std::vector<uint32_t> item_table_;  // finds duplicates among them
   std::vector<Item> kernel_room_;
   std::vector<Frame> frame_room_;
   std::vector<Begun> begun_room_;
+  Once begins_searched_;  // of a terminal that is asked what it begins with
 };
 
 // Rows and seen texts by the numbers that they had.

@@ -7,6 +7,7 @@ namespace skein::grammar {
 namespace {
 
 constexpr uint32_t kRoomBehind = 64;  // for what must come behind the words
+constexpr uint32_t kPlainStep = 64;   // items of a step that are not charged for themselves
 
 }  // namespace
 
@@ -155,7 +156,8 @@ StateId Recognizer::intern_state(std::span<const Frame> frames, uint32_t top) {
 
 StateId Recognizer::with_new_row(std::vector<Frame>& frames, std::vector<Item>& kernel) {
   uint32_t top = kNone;
-  if (!kernel.empty()) {
+  settle(kernel);
+  if (!kernel.empty() && !failed_) {
     top = intern_row(kernel);
     const uint32_t lexer = row_lexer(top);
     if (lexer != kNone) frames.push_back({top, lexer});
@@ -183,11 +185,13 @@ StateId Recognizer::compute_step(StateId state, uint8_t byte) {
     }
   }
   const SearchId searches = regex().searches().end(outer);
+  step_work_ = 0;
   const StateId next = failed() ? kDeadState : with_new_row(frame_room_, kernel_room_);
   transitions_[from.transitions + column_of_[from.fine][byte]] = next;
-  if (searches != kNoSearch) {
+  const uint32_t items = step_work_ > kPlainStep ? step_work_ : 0;
+  if (searches != kNoSearch || items > 0) {
     states_[state].searches = true;
-    step_searches_.add(transition_key(state, byte), searches);
+    step_works_.add(transition_key(state, byte), {searches, items});
   }
   return next;
 }
@@ -285,8 +289,8 @@ bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t 
     const SearchLog::Outer outer = regex().searches().begin();
     const bool takes_text =
         regex().derivative(rest, 'a') != kNothing && regex().derivative(rest, ' ') != kNothing;
-    Once counted;
-    work += search_work_of(regex().searches().end(outer), counted);
+    begins_searched_.begin();
+    work += search_work_of(regex().searches().end(outer), begins_searched_);
     if (!takes_text) continue;
     if (const uint32_t most = regex().most_times(rest); most != kUnbounded) {
       if (most < longest || longest > kRoomBehind) continue;  // long words are few

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
+#include <utility>
 
 #include "grammar/flat_table.h"
 
@@ -29,6 +30,52 @@ void merge_terminals(Rules& rules) {
       for (Symbol& symbol : production.symbols) {
         if (symbol.kind == Symbol::Kind::kTerminal) symbol.index = same[symbol.index];
       }
+    }
+  }
+}
+
+// Rules that have a text beside the empty one, where terminals do as `terminals` says.
+std::vector<uint8_t> rules_with_text(const Rules& rules, std::span<const uint8_t> terminals) {
+  std::vector<std::vector<uint32_t>> users(rules.rules.size());
+  std::vector<uint8_t> has_text(rules.rules.size(), 0);
+  std::vector<uint32_t> found;
+  const auto add = [&](uint32_t rule) {
+    if (!std::exchange(has_text[rule], 1)) found.push_back(rule);
+  };
+  for (uint32_t rule = 0; rule < rules.rules.size(); ++rule) {
+    for (const Production& production : rules.rules[rule]) {
+      for (const Symbol& symbol : production.symbols) {
+        if (symbol.kind == Symbol::Kind::kRule) {
+          users[symbol.index].push_back(rule);
+        } else if (terminals[symbol.index] != 0) {
+          add(rule);
+        }
+      }
+    }
+  }
+  while (!found.empty()) {
+    const uint32_t rule = found.back();
+    found.pop_back();
+    for (const uint32_t user : users[rule]) add(user);
+  }
+  return has_text;
+}
+
+// Takes out symbols that stand for nothing but the empty text: repetitions of them say the same in
+// many ways.
+void drop_empty_symbols(Rules& rules, std::span<const uint8_t> with_end) {
+  std::vector<uint8_t> terminals(with_end.begin(), with_end.end());
+  for (size_t i = 0; i < terminals.size(); ++i) {
+    if (rules.terminals[i].expression == kEmptyText) terminals[i] = 0;
+  }
+  const std::vector<uint8_t> has_text = rules_with_text(rules, terminals);
+  for (auto& rule : rules.rules) {
+    for (Production& production : rule) {
+      std::erase_if(production.symbols, [&](const Symbol& symbol) {
+        return symbol.kind == Symbol::Kind::kRule ? has_text[symbol.index] == 0
+                                                  : terminals[symbol.index] == 0;
+      });
+      if (production.symbols.empty()) production.least = 0;
     }
   }
 }
@@ -161,6 +208,7 @@ FormResult<Rules> finished_rules(Rules rules) {
   if (!rules_with_end[rules.start]) {
     return FormError{FormCode::kUnsatisfiableSchema, "no text can match", ""};
   }
+  drop_empty_symbols(rules, terminals);
   merge_terminals(rules);
   return rules;
 }

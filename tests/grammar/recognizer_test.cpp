@@ -66,6 +66,31 @@ TEST(Recognizer, ListsDoNotGrowStates) {
   EXPECT_TRUE(matcher.must_end());
 }
 
+// What stands in a list may be a rule, whose end is then behind it.
+TEST(Recognizer, ListsOfRulesDoNotGrowStates) {
+  for (const char* grammar : {"root ::= item*\nitem ::= [a-z] \"\\n\"",
+                              "root ::= (item \"\\n\")+\nitem ::= [a-z] | [0-9]",
+                              "root ::= item root | item\nitem ::= w \"\\n\"\nw ::= [a-z]"}) {
+    Matcher matcher(gbnf(grammar));
+    std::string text;
+    for (int i = 0; i < 20'000; ++i) text += "a\n";
+    EXPECT_TRUE(matcher.advance_bytes(text)) << grammar;
+    EXPECT_TRUE(matcher.may_end()) << grammar;
+  }
+}
+
+// Repetitions of what may be empty say the same in many ways, of which one is enough.
+TEST(Recognizer, WhatIsEmptyIsNotCounted) {
+  const auto grammar =
+      gbnf("root ::= a? b* (a b){88,} c\na ::= \"a\" | \"\"\nb ::= \"\"b?\nc ::= \"c\"{3}");
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{200}, size_t{5'000}}) {
+    EXPECT_TRUE(accepts(grammar, std::string(count, 'a') + "ccc")) << count;
+    EXPECT_FALSE(accepts(grammar, std::string(count, 'a') + "cc")) << count;
+  }
+  EXPECT_TRUE(accepts(gbnf("root ::= e{3,9}\ne ::= \"\" e?"), ""));
+  EXPECT_FALSE(accepts(gbnf("root ::= e{3,9}\ne ::= \"\" e?"), "x"));
+}
+
 TEST(Recognizer, EndsWhereNothingCanFollow) {
   auto rules = choice_rules({"yes", "no", "nothing"});
   ASSERT_TRUE(rules.ok());
