@@ -36,7 +36,7 @@ struct KnownCalls {
   std::string_view section_begin = "", call_begin = "", body = "", call_end = "", separator = "",
                    section_end = "";
   std::string_view quote = "";
-  std::string_view arguments_key = "arguments";  // kJson
+  std::string_view name_key = "name", arguments_key = "arguments";  // kJson
   // kTagged
   std::string_view key_begin = "", key_end = "", value_end = "", empty_body = "";
   bool python_words = false;
@@ -87,6 +87,36 @@ constexpr KnownCalls kKnownCalls[] = {
      .value_end = "\n</parameter>\n",
      .empty_body = "\x03>\n",
      .python_words = true},
+    {.literal = "",
+     .shape = CallShape::kTagged,
+     .name = "glm",
+     .call_begin = "<tool_call>",
+     .body = "\x03\x04",
+     .call_end = "</tool_call>",
+     .key_begin = "<arg_key>",
+     .key_end = "</arg_key><arg_value>",
+     .value_end = "</arg_value>"},
+    {.literal = "",
+     .shape = CallShape::kTagged,
+     .name = "minimax-m2",
+     .section_begin = "<minimax:tool_call>",
+     .call_begin = "\n<invoke name=\"",
+     .body = "\x03\">\n\x04",
+     .call_end = "</invoke>",
+     .section_end = "\n</minimax:tool_call>",
+     .key_begin = "<parameter name=\"",
+     .key_end = "\">",
+     .value_end = "</parameter>\n"},
+    {.literal = "",
+     .shape = CallShape::kJson,
+     .name = "command",
+     .section_begin = "<|START_ACTION|>[",
+     .call_begin = "\n    ",
+     .body = "{\"tool_call_id\": \"\x01\", \"tool_name\": \"\x03\", \"parameters\": \x04}",
+     .separator = ",",
+     .section_end = "\n]<|END_ACTION|>",
+     .name_key = "tool_name",
+     .arguments_key = "parameters"},
     {.literal = "", .shape = CallShape::kHarmony, .name = "harmony"},
 };
 
@@ -108,7 +138,7 @@ CallFormat calls_of(const KnownCalls& known) {
   format.python_words = known.python_words;
   format.parallel = known.parallel;
   if (known.shape == CallShape::kJson) {
-    format.name_key = "name";
+    format.name_key = known.name_key;
     format.arguments_key = known.arguments_key;
   }
   return format;
@@ -166,6 +196,7 @@ std::string name_of(const CallFormat& format) {
 }
 
 std::string name_of(const ReasoningFormat& format) {
+  if (format.begin == "[THINK]") return "mistral-think";  // beside <think>
   std::string name;
   for (const char c : format.begin) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':';

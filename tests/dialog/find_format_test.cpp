@@ -33,7 +33,7 @@ constexpr Expected kExpected[] = {
     {"hermes", "hermes", FormatSource::kTemplate, "think"},
     {"key_value", "glm", FormatSource::kTemplate, "think"},
     {"llama", "llama-3", FormatSource::kTemplate, "none"},
-    {"name_args", "mistral", FormatSource::kTemplate, "think"},
+    {"name_args", "mistral", FormatSource::kTemplate, "mistral-think"},
     {"no_tools", "hermes", FormatSource::kGeneric, "none"},
     {"numbered", "kimi-k2", FormatSource::kTemplate, "think"},
     {"parameters", "qwen3-coder", FormatSource::kTemplate, "none"},
@@ -69,6 +69,8 @@ TEST(NamedFormats, WriteWhatTheirTemplatesWrite) {
                                    {"hermes", "hermes"},
                                    {"hermes", "generic"},
                                    {"llama", "llama-3"},
+                                   {"key_value", "glm"},
+                                   {"actions", "command"},
                                    {"parameters", "qwen3-coder"}}) {
     SCOPED_TRACE(name);
     const ChatFormat found = must_find(template_source(own_template(file)));
@@ -80,6 +82,27 @@ TEST(NamedFormats, WriteWhatTheirTemplatesWrite) {
       EXPECT_TRUE(parses_back(*named, found.reasoning, calls));
     }
   }
+}
+
+TEST(NamedFormats, AreReadAsTheyAreWritten) {
+  for (const char* name : {"glm", "minimax-m2", "command", "hermes", "kimi-k2", "deepseek"}) {
+    SCOPED_TRACE(name);
+    const auto named = calls_by_name(name);
+    ASSERT_TRUE(named);
+    EXPECT_EQ(name_of(*named), name);
+    for (const std::vector<ToolCall>& calls : unseen_calls(named->parallel)) {
+      EXPECT_TRUE(parses_back(*named, *reasoning_by_name("think"), calls));
+    }
+  }
+}
+
+TEST(NamedFormats, EachKindOfThoughtHasAName) {
+  const ChatFormat found = must_find(template_source(own_template("name_args")));
+  const auto named = reasoning_by_name("mistral-think");
+  ASSERT_TRUE(named);
+  EXPECT_EQ(named->begin, "[THINK]");
+  EXPECT_EQ(named->end, found.reasoning.end);
+  EXPECT_EQ(reasoning_by_name("think")->begin, "<think>");
 }
 
 // serve_options.def lists them for people.
