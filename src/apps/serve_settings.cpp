@@ -227,6 +227,7 @@ Result<ServeSettings> serve_settings(const ServeOptions& options) {
   serving.model = model_options(model);
   fill_random(std::as_writable_bytes(std::span(&scheduler.hash_key, 1)));
   server.workers.us_per_class = scheduler.us_per_class;
+  server.workers.gives_way = true;
   server.version = SKEIN_VERSION;
   if (server.request_memory_bytes == 0) {
     server.request_memory_bytes =

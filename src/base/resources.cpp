@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <set>
 #include <string_view>
+#include <sys/resource.h>
 #include <thread>
 #include <utility>
 
@@ -163,6 +164,15 @@ uint64_t available_memory(const std::string& root) {
     least = std::min(least, left.value_or(UINT64_MAX));
   });
   return least;
+}
+
+void give_way() {
+  constexpr int kNicer = 10, kNicest = 19;
+  const sched_param no_priority{};
+  // 0 is this thread, for all of them. A batch thread does not interrupt another when it wakes up.
+  ::sched_setscheduler(0, SCHED_BATCH, &no_priority);
+  const int now = ::getpriority(PRIO_PROCESS, 0);
+  ::setpriority(PRIO_PROCESS, 0, std::min(now + kNicer, kNicest));
 }
 
 }  // namespace skein

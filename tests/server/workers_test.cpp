@@ -1,11 +1,16 @@
 #include "server/http/workers.h"
 
+#include <algorithm>
 #include <atomic>
+#include <future>
 #include <gtest/gtest.h>
 #include <mutex>
 #include <new>
+#include <sched.h>
 #include <semaphore>
 #include <string>
+#include <sys/resource.h>
+#include <utility>
 #include <vector>
 
 #include "server/http_client.h"
@@ -88,6 +93,27 @@ TEST_F(WorkersTest, DroppingTellsWhatWaitsAndLeavesWhatRuns) {
   EXPECT_FALSE(workers_.join(10ms)) << "the first task still runs";
   go_.release();
   EXPECT_TRUE(workers_.join(20s));
+}
+
+// Text that takes long (a form that is compiled) leaves the CPUs to those who compute.
+TEST(GivingWay, OnlyTheThreadsOfTheWorkersAreNicer) {
+  const int before = ::getpriority(PRIO_PROCESS, 0);
+  const int nicer = std::min(before + 10, 19);
+  const ManualClock clock;
+  for (const bool gives_way : {false, true}) {
+    std::promise<std::pair<int, int>> seen;
+    Workers workers({.threads = 1, .gives_way = gives_way}, clock);
+    workers.post(
+        Priority::LOW,
+        [&] {
+          seen.set_value({::getpriority(PRIO_PROCESS, 0), ::sched_getscheduler(0)});
+        },
+        [] {});
+    const auto [nice, policy] = seen.get_future().get();
+    EXPECT_EQ(nice, gives_way ? nicer : before);
+    EXPECT_EQ(policy == SCHED_BATCH, gives_way);
+  }
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), before);
 }
 
 TEST_F(WorkersTest, ATaskThatThrowsEndsAlone) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/resources.h"
 
 namespace skein::http {
 namespace {
@@ -64,6 +65,7 @@ Workers::Queue* Workers::next() {
 }
 
 void Workers::serve() {
+  if (options_.gives_way) give_way();
   std::unique_lock lock(mutex_);
   while (true) {
     posted_.wait(lock, [this] { return stopping_ || next() != nullptr; });

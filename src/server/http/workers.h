@@ -35,6 +35,7 @@ class Workers {
     size_t threads = 2;
     size_t queue_limit = 4096;                // tasks of one class that wait
     TimeUs us_per_class = 10 * kUsPerSecond;  // of waiting that make up for a class
+    bool gives_way = false;                   // to the threads that compute, see base/resources.h
   };
   using Task = std::function<void()>;
 
