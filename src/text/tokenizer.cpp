@@ -273,6 +273,8 @@ Result<Tokenizer> Tokenizer::create(TokenizerSpec spec) {
     const std::string_view piece = parts->vocabulary.decoded(static_cast<TokenId>(id));
     parts->longest_piece_bytes = std::max(parts->longest_piece_bytes, piece.size());
   }
+  // A word without pieces is one token, however long it is, and white space is none.
+  if (parts->word_piece) parts->longest_piece_bytes = kMaxTextBytes;
   return Tokenizer(std::move(parts));
 }
 

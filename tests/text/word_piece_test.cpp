@@ -61,6 +61,8 @@ TEST(WordPiece, AWordOfTooManyCharactersIsUnknown) {
   EXPECT_EQ(*tokenizer.encode(std::string(10, 'a')), (Ids{8, 7, 7, 7, 7, 7, 7, 7, 7, 7}));
   EXPECT_EQ(*tokenizer.encode(std::string(11, 'a')), (Ids{1}));
   EXPECT_EQ(*tokenizer.encode(std::string(1 << 20, 'a')), (Ids{1}));
+  // So a text of many bytes may be few tokens: who counts bytes first must not refuse it.
+  EXPECT_GE(tokenizer.longest_piece_bytes(), size_t{1} << 20);
 }
 
 TEST(WordPiece, CleansText) {
