@@ -27,6 +27,7 @@ struct ServerSettings {
   std::vector<std::string> allow_hosts;
   size_t batch_lines = 4;                                   // of batches, at a time
   std::chrono::milliseconds keepalive_interval{15'000};     // of a stream that says nothing
+  std::chrono::milliseconds keep_patience{5'000};           // with a store that gets an answer
   std::function<void(const FinishedRequest&)> log_request;  // may be empty
   // Called on a worker when an admin asks for a drain.
   std::function<void()> on_drain_request;

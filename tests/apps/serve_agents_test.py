@@ -193,7 +193,7 @@ class AgentTest(unittest.TestCase):
     def test_refusals_name_what_they_refuse(self):
         for fields, status, param in (({"previous_response_id": "resp_1"}, 404, "previous_response_id"),
                                       ({"background": True}, 400, "background"),
-                                      ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "input[0].type")):
+                                      ({"input": [{"type": "item_reference", "id": "x"}]}, 404, "input[0].id")):
             answer = self.server.post(RESPONSES, agents.codex(**fields))
             self.assertEqual((answer.status, answer.json()["error"]["param"]), (status, param))
         answer = self.server.post(MESSAGES, agents.claude_code(tools=0) | {

@@ -180,6 +180,58 @@ TEST(ResponseEndpoints, InputItemsInPages) {
   EXPECT_EQ(live.get(path_of(second, "/input_items?limit=100")).status, 200);
 }
 
+// An item that is named by its id is as if it had been sent.
+TEST(ResponseEndpoints, ItemsCanBeNamed) {
+  LiveServer live;
+  const std::string mine = live.add_key("mine"), other = live.add_key("other");
+  live.start();
+  const HttpAnswer first = live.post(kPath, body_of("one"), mine);
+  ASSERT_EQ(first.status, 200) << first.text;
+  const std::string asked = live.get(path_of(first, "/input_items"), mine).json["data"][0]["id"];
+  const std::string answered = first.json["output"][0]["id"];
+  const auto input_of = [](std::vector<Json> items) {
+    items.push_back({{"role", "user"}, {"content", "two"}});
+    return Json(items);
+  };
+  const auto named = [](const std::string& id) {
+    return Json({{"type", "item_reference"}, {"id", id}});
+  };
+  const HttpAnswer whole = live.post(
+      kPath, body_of(input_of({{{"role", "user"}, {"content", "one"}}, first.json["output"][0]})),
+      mine);
+  const HttpAnswer by_name =
+      live.post(kPath, body_of(input_of({named(asked), {{"id", answered}}})), mine);
+  ASSERT_EQ(by_name.status, 200) << by_name.text;
+  EXPECT_EQ(said(by_name.json), said(whole.json));
+  EXPECT_EQ(by_name.json["usage"]["input_tokens"], whole.json["usage"]["input_tokens"]);
+  const Json kept = live.get(path_of(by_name, "/input_items?order=asc"), mine).json["data"];
+  ASSERT_EQ(kept.size(), 3U);
+  EXPECT_EQ(kept[0]["content"][0]["text"], "one") << "it does not need the first one any more";
+  // Behind a response that is continued, too.
+  EXPECT_EQ(live.post(kPath, body_of(input_of({named(asked)}), first.json["id"]), mine).status,
+            200);
+
+  const std::string none = "msg_" + std::string(32, '0') + "0";
+  for (const std::string& id : {none, std::string("x"), std::string("msg_1"), answered + "7",
+                                answered.substr(0, answered.size() - 1), std::string(5000, 'a')}) {
+    const HttpAnswer missing = live.post(kPath, body_of(input_of({named(id)})), mine);
+    EXPECT_EQ(missing.status, 404) << id;
+    EXPECT_EQ(missing.param(), "\"input[0].id\"");
+    EXPECT_EQ(missing.error_code(), "\"item_not_found\"");
+    EXPECT_THAT(missing.text, HasSubstr(id.substr(0, 100)));
+  }
+  EXPECT_EQ(live.post(kPath, body_of(input_of({named(answered)})), other).status, 404);
+  const HttpAnswer twice =
+      live.post(kPath, body_of(input_of({named(answered), named(answered)})), mine);
+  EXPECT_EQ(twice.status, 400);
+  EXPECT_EQ(twice.param(), "\"input[1].id\"");
+  std::vector<Json> many;
+  for (int i = 0; i < 129; ++i) many.push_back(named(fmt::format("msg_{:032x}0", i)));
+  EXPECT_EQ(live.post(kPath, body_of(input_of(many)), mine).status, 400);
+  many.pop_back();
+  EXPECT_EQ(live.post(kPath, body_of(input_of(many)), mine).status, 404);
+}
+
 TEST(ResponseEndpoints, AnotherKeysIsNoneAtAll) {
   LiveServer live;
   const std::string mine = live.add_key("mine"), other = live.add_key("other"),

@@ -4,7 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "base/log.h"
 #include "base/rng.h"
 #include "server/api/form_fields.h"
 #include "server/store/random.h"
@@ -216,30 +215,48 @@ std::optional<api::Error> AnswerJob::choice_failure(const GenerationEnd& end) {
   return failure(end);
 }
 
-// False: the store has the answer, and the delivery comes again when it has said what became of it.
-// An answer that cannot be kept is none the worse: it says so in `store`.
+// False: the store has the answer, and the delivery comes again when it has said what became of it,
+// or has not for too long: a disk that hangs keeps nobody. An answer that cannot be kept is none
+// the worse: it says so in `store`.
 bool AnswerJob::keep() {
-  if (wanted_.kept == nullptr || store_has_answered_) return true;
-  if (std::exchange(is_being_kept_, true)) return false;
+  if (wanted_.kept == nullptr) return true;
+  if (keeping_ == Keeping::kNotAsked) {
+    give_to_store();
+  } else if (std::chrono::steady_clock::now() >= keep_by_) {
+    Keeping asked = Keeping::kAsked;
+    keeping_.compare_exchange_strong(asked, Keeping::kNotKept);
+  }
+  return keeping_ != Keeping::kAsked;
+}
+
+void AnswerJob::give_to_store() {
   output_.flush();  // all but the end
+  keeping_ = Keeping::kAsked;
+  keep_by_ = std::chrono::steady_clock::now() + context_.settings.keep_patience;
+  context_.delivery.remind(shared_from_this(), keep_by_);
   api::KeptAnswer answer = output_.kept({account_.usage(), account_.timings()});
   context_.store.responses().add(
       {identity_.id, call_.principal->key_id, wanted_.kept->previous, wanted_.kept->input,
        std::move(answer.output), std::move(answer.head), std::move(answer.tail)},
       [self = shared_from_this(), this](const Status& status) { on_kept(status); });
-  return store_has_answered_;
 }
 
 void AnswerJob::on_kept(const Status& status) {
-  if (!status.ok()) log_warning("{} is not kept: {}", identity_.id, status.message());
-  was_kept_ = status.ok();
-  store_has_answered_ = true;
-  context_.delivery.post(shared_from_this());
+  Keeping asked = Keeping::kAsked;
+  const Keeping now = status.ok() ? Keeping::kKept : Keeping::kNotKept;
+  if (keeping_.compare_exchange_strong(asked, now)) {
+    return context_.delivery.post(shared_from_this());
+  }
+  // Too late: its client has been told that it is not kept.
+  if (status.ok()) {
+    context_.store.responses().remove(identity_.id, {call_.principal->key_id},
+                                      [](const Status&) {});
+  }
 }
 
 void AnswerJob::complete() {
   if (!keep()) return;
-  if (wanted_.kept != nullptr) output_.set_kept(was_kept_);
+  if (wanted_.kept != nullptr) output_.set_kept(keeping_ == Keeping::kKept);
   output_.end({account_.usage(), account_.timings()});
   account_.settle(choices_.front().reason);
   if (!output_.flush()) {  // the rest goes when the reader has caught up

@@ -3,12 +3,13 @@
 //   start      on a worker: the prompts are made, one engine request per choice is submitted
 //   advance    on the delivery thread: events become bytes, until all choices have ended
 //   keep       on the delivery thread, where the answer is to be kept: the store gets it, and the
-//              answer ends when the store has said whether it has it
+//              answer ends when the store has said whether it has it, or has taken too long
 //
 // What an answer costs is its AnswerAccount's business, what is sent its AnswerOutput's.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -60,6 +61,7 @@ class AnswerJob final : public Job {
   bool finish_choice(Choice& choice, const AnswerEnd& end);
   std::optional<api::Error> choice_failure(const GenerationEnd& end);
   bool keep();
+  void give_to_store();
   void on_kept(const Status& status);
   void complete();
 
@@ -75,9 +77,9 @@ class AnswerJob final : public Job {
   size_t unfinished_ = 0;
   bool used_up_ = false;  // a choice has come to the end of its share
   // Whether the answer was given to the store, and what became of it.
-  bool is_being_kept_ = false;
-  std::atomic<bool> store_has_answered_{false};
-  bool was_kept_ = false;  // once the store has answered
+  enum class Keeping : uint8_t { kNotAsked, kAsked, kKept, kNotKept };
+  std::atomic<Keeping> keeping_{Keeping::kNotAsked};
+  std::chrono::steady_clock::time_point keep_by_;  // the store's time is over
 };
 
 }  // namespace skein

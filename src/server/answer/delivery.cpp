@@ -29,19 +29,62 @@ void Delivery::post(std::shared_ptr<Deliverable> answer) {
   const PatientScope patient;  // its news would never be delivered
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(answer->listed_, true)) return;
-    Deliverable* before = std::exchange(last_, answer.get());
-    (before == nullptr ? first_ : before->next_) = std::move(answer);
-    if (before != nullptr) return;  // the thread has been told
+    const bool was_empty = first_ == nullptr;
+    list(std::move(answer));
+    if (!was_empty) return;  // the thread has been told
   }
   posted_.notify_one();
+}
+
+void Delivery::list(std::shared_ptr<Deliverable> answer) {
+  if (std::exchange(answer->listed_, true)) return;
+  Deliverable* before = std::exchange(last_, answer.get());
+  (before == nullptr ? first_ : before->next_) = std::move(answer);
+}
+
+void Delivery::remind(const std::shared_ptr<Deliverable>& answer,
+                      std::chrono::steady_clock::time_point at) {
+  {
+    const std::lock_guard lock(mutex_);
+    reminders_.emplace(at, answer);
+  }
+  posted_.notify_one();
+}
+
+void Delivery::list_due() {
+  const auto now = std::chrono::steady_clock::now();
+  while (!reminders_.empty() && reminders_.begin()->first <= now) {
+    if (std::shared_ptr<Deliverable> answer = reminders_.begin()->second.lock()) {
+      list(std::move(answer));
+    }
+    reminders_.erase(reminders_.begin());
+  }
+}
+
+// Until something is listed or due.
+void Delivery::wait_for_news(std::unique_lock<std::mutex>& lock) {
+  using Time = std::chrono::steady_clock::time_point;
+  const Time due = reminders_.empty() ? Time::max() : reminders_.begin()->first;
+  const auto changed = [&] {
+    return stopping_ || first_ != nullptr ||
+           (!reminders_.empty() && reminders_.begin()->first < due);
+  };
+  if (due == Time::max()) {
+    posted_.wait(lock, changed);
+  } else {
+    posted_.wait_until(lock, due, changed);
+  }
 }
 
 void Delivery::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    posted_.wait(lock, [this] { return stopping_ || first_ != nullptr; });
-    if (first_ == nullptr) return;
+    list_due();
+    if (first_ == nullptr) {
+      if (stopping_) return;
+      wait_for_news(lock);
+      continue;
+    }
     std::shared_ptr<Deliverable> answer = std::move(first_);
     first_ = std::move(answer->next_);
     if (first_ == nullptr) last_ = nullptr;

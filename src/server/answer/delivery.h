@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -46,14 +47,20 @@ class Delivery {
 
   // Any thread.
   void post(std::shared_ptr<Deliverable> answer);
+  // Posts it when that time has come, if it is still there then. Any thread.
+  void remind(const std::shared_ptr<Deliverable>& answer, std::chrono::steady_clock::time_point at);
 
  private:
   void run();
+  void list(std::shared_ptr<Deliverable> answer);  // with the mutex held
+  void list_due();
+  void wait_for_news(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
   std::condition_variable posted_;
   std::shared_ptr<Deliverable> first_;
   Deliverable* last_ = nullptr;
+  std::multimap<std::chrono::steady_clock::time_point, std::weak_ptr<Deliverable>> reminders_;
   bool stopping_ = false;
   std::thread thread_;
 };

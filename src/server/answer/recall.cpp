@@ -1,5 +1,6 @@
 #include "server/answer/recall.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -7,8 +8,26 @@
 namespace skein {
 namespace {
 
-// JSON, what is read from it and the prompt that it becomes, beside the text itself.
+// The text itself, what is read from it and the prompt that it becomes.
 constexpr uint64_t kBytesPerByte = 6;
+// Lists are parsed one after the other. A value may be a member with its name, in a list that has
+// grown to twice its length.
+constexpr uint64_t kBytesPerValue = 128;
+
+// At least as many as a JSON text has.
+uint64_t most_values(const std::string& text) {
+  const auto begins_value = [](char c) { return c == ',' || c == '[' || c == '{'; };
+  return 1 + static_cast<uint64_t>(std::count_if(text.begin(), text.end(), begins_value));
+}
+
+uint64_t memory_for(const std::vector<ConversationTurn>& turns) {
+  uint64_t bytes = 0, values = 0;
+  for (const ConversationTurn& turn : turns) {
+    bytes += turn.input.size() + turn.output.size();
+    values = std::max({values, most_values(turn.input), most_values(turn.output)});
+  }
+  return kBytesPerByte * bytes + kBytesPerValue * values;
+}
 
 // Why there is nothing to go on from. Another key's response is told as one that does not exist.
 api::Error recall_error(const Status& status, const std::string& field) {
@@ -31,6 +50,20 @@ api::Error no_memory_error(uint64_t bytes, uint64_t limit, const std::string& fi
                          limit));
 }
 
+// Hands on what the store says, with the memory for it.
+Done<std::vector<ConversationTurn>> pay_for(ServerContext& context, const std::string& account,
+                                            const std::string& field,
+                                            std::function<void(api::Parsed<Recalled>)> done) {
+  auto memory = std::make_shared<ByteBudget::Hold>(context.memory, account);
+  return [memory = std::move(memory), limit = context.memory.account_limit_bytes(), field,
+          done = std::move(done)](Result<std::vector<ConversationTurn>> turns) {
+    if (!turns.ok()) return done(recall_error(turns.status(), field));
+    const uint64_t bytes = memory_for(*turns);
+    if (!memory->resize(bytes)) return done(no_memory_error(bytes, limit, field));
+    done(Recalled{std::move(*turns), memory});
+  };
+}
+
 }  // namespace
 
 std::vector<std::string> Recalled::lists() && {
@@ -45,21 +78,14 @@ std::vector<std::string> Recalled::lists() && {
 void recall(ServerContext& context, const std::string& id, const Scope& scope,
             const std::string& account, const std::string& field,
             std::function<void(api::Parsed<Recalled>)> done) {
-  auto memory = std::make_shared<ByteBudget::Hold>(context.memory, account);
-  context.store.responses().conversation(
-      id, scope,
-      [memory = std::move(memory), limit = context.memory.account_limit_bytes(), field,
-       done = std::move(done)](Result<std::vector<ConversationTurn>> turns) {
-        if (!turns.ok()) return done(recall_error(turns.status(), field));
-        uint64_t bytes = 0;
-        for (const ConversationTurn& turn : *turns) {
-          bytes += turn.input.size() + turn.output.size();
-        }
-        if (!memory->resize(kBytesPerByte * bytes)) {
-          return done(no_memory_error(kBytesPerByte * bytes, limit, field));
-        }
-        done(Recalled{std::move(*turns), memory});
-      });
+  context.store.responses().conversation(id, scope,
+                                         pay_for(context, account, field, std::move(done)));
+}
+
+void recall_each(ServerContext& context, std::vector<std::string> ids, const Scope& scope,
+                 const std::string& account, std::function<void(api::Parsed<Recalled>)> done) {
+  context.store.responses().turns(std::move(ids), scope,
+                                  pay_for(context, account, "input", std::move(done)));
 }
 
 bool keeps_responses(const ServerContext& context) {

@@ -26,6 +26,11 @@ void recall(ServerContext& context, const std::string& id, const Scope& scope,
             const std::string& account, const std::string& field,
             std::function<void(api::Parsed<Recalled>)> done);
 
+// Likewise, of each response by itself, those that are not there left out: for items that an input
+// names.
+void recall_each(ServerContext& context, std::vector<std::string> ids, const Scope& scope,
+                 const std::string& account, std::function<void(api::Parsed<Recalled>)> done);
+
 inline constexpr const char* kPreviousResponse = "previous_response_id";
 
 // Whether the server keeps responses at all.

@@ -192,4 +192,30 @@ Result<std::vector<ConversationTurn>> read_conversation(Database& db, const std:
   return turns;
 }
 
+Result<std::vector<ConversationTurn>> read_turns(Database& db, const std::vector<std::string>& ids,
+                                                 const Scope& scope, const ResponseLimits& limits,
+                                                 int64_t oldest_s) {
+  std::vector<ConversationTurn> turns;
+  uint64_t bytes = 0;
+  for (const std::string& id : ids) {
+    auto row = find_response(db, id, scope, oldest_s);
+    if (row.status().code() == Code::kNotFound) continue;
+    SKEIN_TRY(row.status());
+    bytes += static_cast<uint64_t>(row->bytes);
+    if (bytes > limits.conversation_bytes) {
+      return out_of_range("The responses that it refers to have {} bytes, and {} is the most.",
+                          bytes, limits.conversation_bytes);
+    }
+    SKEIN_ASSIGN(std::vector<ConversationTurn> turn,
+                 db.list<ConversationTurn>(
+                     "SELECT id, input, output FROM responses WHERE seq = $1", {row->seq},
+                     [](const Cursor& parts) {
+                       return ConversationTurn{parts.text(0), parts.text(1), parts.text(2)};
+                     }));
+    if (turn.empty()) return data_loss("store: the response {} is gone", row->seq);
+    turns.push_back(std::move(turn.front()));
+  }
+  return turns;
+}
+
 }  // namespace skein

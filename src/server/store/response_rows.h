@@ -61,5 +61,9 @@ Result<std::vector<ConversationTurn>> read_conversation(Database& db, const std:
                                                         const Scope& scope,
                                                         const ResponseLimits& limits,
                                                         int64_t oldest_s);
+// Each of these by itself, where it is found.
+Result<std::vector<ConversationTurn>> read_turns(Database& db, const std::vector<std::string>& ids,
+                                                 const Scope& scope, const ResponseLimits& limits,
+                                                 int64_t oldest_s);
 
 }  // namespace skein

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/log.h"
 #include "server/store/listing.h"
 #include "server/store/response_rows.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 // How often the time in which servers have run is written down.
 constexpr int64_t kClockPeriodS = 600;
+// How often the log hears of responses that are not kept.
+constexpr int64_t kWordPeriodS = 10;
 
 }  // namespace
 
@@ -31,11 +34,38 @@ struct ResponseStore::Adding {
   }
 };
 
-void ResponseStore::add(NewResponse response, DoneStatus done) {
-  std::shared_ptr<void> stay = enter();
+Status ResponseStore::check_waiting(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (waiting_ == 0 || waiting_ + bytes <= limits_.waiting_bytes) return {};
+  return resource_exhausted("store: {} bytes of responses wait for the disk, at most {}", waiting_,
+                            limits_.waiting_bytes);
+}
+
+void ResponseStore::tell_unkept(const std::string& id, const Status& why) {
+  uint64_t others = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const int64_t now_s = steady_s_();
+    if (now_s < next_word_s_) {
+      ++untold_;
+      return;
+    }
+    next_word_s_ = now_s + kWordPeriodS;
+    others = std::exchange(untold_, 0);
+  }
+  log_warning("{} is not kept: {} ({} others before it)", id, why.message(), others);
+}
+
+void ResponseStore::add(NewResponse response, DoneStatus told) {
+  const DoneStatus done = [this, id = response.id, told = std::move(told)](const Status& status) {
+    if (!status.ok()) tell_unkept(id, status);
+    told(status);
+  };
+  if (Status status = check_waiting(response.bytes()); !status.ok()) return done(status);
+  std::shared_ptr<void> stay = enter(response.bytes());
   if (stay == nullptr) return done(unavailable("store: it is closing"));
   const std::shared_ptr<Adding> adding(
-      new Adding{std::move(response), std::move(done), std::move(stay), budget_});
+      new Adding{std::move(response), done, std::move(stay), budget_});
   Status status = budget_.take_bytes(adding->response.owner, adding->response.bytes());
   if (!status.ok()) return adding->done(std::move(status));
   adding->holds_bytes = true;
@@ -62,14 +92,16 @@ void ResponseStore::add_piece(const std::shared_ptr<Adding>& adding) {
   thread_.hurry();
 }
 
-std::shared_ptr<void> ResponseStore::enter() {
+std::shared_ptr<void> ResponseStore::enter(uint64_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     if (is_closed_) return nullptr;
     ++under_way_;
+    waiting_ += bytes;
   }
-  return {this, [this](void*) {
+  return {this, [this, bytes](void*) {
             const std::lock_guard lock(mutex_);
+            waiting_ -= bytes;
             if (--under_way_ == 0) idle_.notify_all();
           }};
 }
@@ -112,6 +144,18 @@ void ResponseStore::conversation(const std::string& id, const Scope& scope,
   if (stay == nullptr) return done(unavailable("store: it is closing"));
   thread_.read<std::vector<ConversationTurn>>(
       job_of(read_conversation, id, scope, limits_, oldest_s()),
+      [stay = std::move(stay), done = std::move(done)](
+          Result<std::vector<ConversationTurn>> turns) { done(std::move(turns)); });
+}
+
+void ResponseStore::turns(std::vector<std::string> ids, const Scope& scope,
+                          Done<std::vector<ConversationTurn>> done) {
+  std::shared_ptr<void> stay = enter();
+  if (stay == nullptr) return done(unavailable("store: it is closing"));
+  thread_.read<std::vector<ConversationTurn>>(
+      [ids = std::move(ids), scope, limits = limits_, oldest_s = oldest_s()](Database& db) {
+        return read_turns(db, ids, scope, limits, oldest_s);
+      },
       [stay = std::move(stay), done = std::move(done)](
           Result<std::vector<ConversationTurn>> turns) { done(std::move(turns)); });
 }

@@ -39,6 +39,8 @@ struct ResponseLimits {
   // many as a request that brings all of them could have.
   uint64_t turns = 4'096;
   uint64_t conversation_bytes = uint64_t{8} << 20;
+  // Of those that wait for the disk, in all.
+  uint64_t waiting_bytes = uint64_t{64} << 20;
 
   bool keep_any() const { return per_key > 0 && bytes_per_key > 0; }
 };
@@ -74,13 +76,18 @@ class ResponseStore {
 
   // Somebody waits for it, so that it is not held back for a group of others. kNotFound: the one
   // that it continues was removed meanwhile, or its key revoked. kOutOfRange: with its conversation
-  // it has more bytes than an owner may keep. Others as FileBudget::take_bytes() and the disk say.
+  // it has more bytes than an owner may keep. kResourceExhausted: too much waits for the disk.
+  // Others as FileBudget::take_bytes() and the disk say. The log hears of it now and then.
   void add(NewResponse response, DoneStatus done);
   // The response as JSON text.
   void get(const std::string& id, const Scope& scope, Done<std::string> done);
   // From the first turn to the response's own. kOutOfRange: more than can be continued.
   void conversation(const std::string& id, const Scope& scope,
                     Done<std::vector<ConversationTurn>> done);
+  // Each of these by itself, in any order; those that are not found are left out. kOutOfRange: more
+  // bytes than a conversation may have.
+  void turns(std::vector<std::string> ids, const Scope& scope,
+             Done<std::vector<ConversationTurn>> done);
   void remove(const std::string& id, const Scope& scope, DoneStatus done);
 
   // Nothing is added or continued from now on (kUnavailable, on the caller's thread); sleeps until
@@ -93,8 +100,10 @@ class ResponseStore {
 
   struct Adding;
   void add_piece(const std::shared_ptr<Adding>& adding);
-  // For as long as what is returned lives, close() waits; null after it.
-  std::shared_ptr<void> enter();
+  // For as long as what is returned lives, close() waits, and that much is waiting; null after it.
+  std::shared_ptr<void> enter(uint64_t bytes = 0);
+  Status check_waiting(uint64_t bytes);
+  void tell_unkept(const std::string& id, const Status& why);
   void settle(const Freed& freed, bool has_marked);
   int64_t lifetime_s() const;
   int64_t served_s() const { return served_before_s_ + steady_s_() - opened_s_; }
@@ -123,8 +132,11 @@ class ResponseStore {
   std::atomic<bool> may_be_orphaned_{true};  // an add has ended between its pieces
   std::mutex mutex_;
   std::condition_variable idle_;
-  size_t under_way_ = 0;    // mutex_; adds, and conversations that are read
-  bool is_closed_ = false;  // mutex_
+  size_t under_way_ = 0;     // mutex_; adds, and conversations that are read
+  uint64_t waiting_ = 0;     // mutex_; bytes of what is added
+  int64_t next_word_s_ = 0;  // mutex_; of the log about what is not kept
+  uint64_t untold_ = 0;      // mutex_
+  bool is_closed_ = false;   // mutex_
 };
 
 }  // namespace skein

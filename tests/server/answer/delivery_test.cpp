@@ -1,5 +1,6 @@
 #include "server/answer/delivery.h"
 
+#include <chrono>
 #include <gtest/gtest.h>
 #include <new>
 #include <semaphore>
@@ -40,6 +41,19 @@ TEST(Delivery, AnAnswerThatThrowsIsGivenUpAlone) {
   EXPECT_EQ(sound->given_up(), 0);
   delivery.post(sound);  // the thread goes on
   sound->wait();
+}
+
+TEST(Delivery, RemindsInTimeOfWhatIsStillThere) {
+  Delivery delivery;
+  const auto now = std::chrono::steady_clock::now();
+  const auto late = std::make_shared<Counted>(false), soon = std::make_shared<Counted>(false);
+  delivery.remind(late, now + std::chrono::milliseconds(60));
+  delivery.remind(soon, now + std::chrono::milliseconds(20));
+  delivery.remind(std::make_shared<Counted>(true), now);  // gone when its time comes
+  soon->wait();
+  EXPECT_GE(std::chrono::steady_clock::now(), now + std::chrono::milliseconds(20));
+  late->wait();
+  EXPECT_GE(std::chrono::steady_clock::now(), now + std::chrono::milliseconds(60));
 }
 
 TEST(Delivery, WhatIsListedWhenItEndsIsDelivered) {

@@ -1,8 +1,11 @@
 // Answers that the store keeps, and stores that do not.
+#include <chrono>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <semaphore>
 
 #include "server/answer/answer_world.h"
+#include "server/http_client.h"
 #include "server/store/store_helpers.h"
 
 namespace skein::testing {
@@ -106,6 +109,62 @@ TEST(KeptAnswer, WaitsForItsReaderAndForTheStore) {
   EXPECT_TRUE(told->finished);
   EXPECT_LT(told->frames.find("output_text.done"), told->frames.find("response.completed"));
   EXPECT_EQ(rows(world), 1);
+}
+
+// A disk that hangs keeps nobody waiting, and what it takes in the end is taken back: the client
+// has been told that nothing is kept.
+TEST(KeptAnswer, DoesNotWaitForADiskThatHangs) {
+  for (const bool stream : {false, true}) {
+    AnswerWorld world;
+    world.settings.keep_patience = std::chrono::milliseconds(50);
+    std::binary_semaphore hangs{0}, goes_on{0};
+    world.context->store.thread().read<bool>(
+        [&](Database&) -> Result<bool> {
+          hangs.release();
+          goes_on.acquire();
+          return true;
+        },
+        [](const Result<bool>&) {});
+    hangs.acquire();
+    const auto told = world.ask(kept(stream), api::AnswerKind::kResponse);
+    EXPECT_FALSE(told->error);
+    EXPECT_THAT(stream ? told->frames : told->body, HasSubstr(R"("store":false)"));
+    EXPECT_EQ(world.log(1).at(0).status, 200);
+    EXPECT_EQ(world.live.size(), 0U);
+    goes_on.release();
+    world.context->store.responses().close();  // what was asked for is answered
+    EXPECT_TRUE(eventually([&] { return rows(world) == 0; }, std::chrono::seconds(20)));
+  }
+}
+
+TEST(KeptAnswer, IsNotKeptWhereTooMuchWaitsForTheDisk) {
+  TestFolder folder;
+  StoreOptions options;
+  options.state_dir = folder / "state";
+  options.response_limits.waiting_bytes = 10;
+  const auto store = open_store(options);
+  std::binary_semaphore hangs{0}, goes_on{0};
+  store->thread().read<bool>(
+      [&](Database&) -> Result<bool> {
+        hangs.release();
+        goes_on.acquire();
+        return true;
+      },
+      [](const Result<bool>&) {});
+  hangs.acquire();
+  NewResponse response{"resp_1", "me", "", "[1,2,3,4,5,6]", "[]", "{", "}"};
+  std::binary_semaphore first_is_in{0};
+  store->responses().add(response, [&](const Status& status) {
+    EXPECT_TRUE(status.ok()) << "one alone always fits: " << status.message();
+    first_is_in.release();
+  });
+  response.id = "resp_2";
+  Status second;
+  store->responses().add(response, [&](const Status& status) { second = status; });
+  EXPECT_EQ(second.code(), Code::kResourceExhausted);
+  EXPECT_THAT(second.message(), HasSubstr("17 bytes"));
+  goes_on.release();
+  first_is_in.acquire();
 }
 
 TEST(KeptAnswer, ComesToItsEndWhereTheStoreIsClosing) {
