@@ -101,7 +101,7 @@ class GbnfParser {
       if (error_) return;
       symbols_ += symbols.size() + 1;
       if (symbols_ > kMaxSymbols) {
-        return fail(fmt::format("more than {} grammar symbols", kMaxSymbols),
+        return fail(fmt::format("{} grammar symbols, at most {}", symbols_, kMaxSymbols),
                     FormCode::kTooComplex);
       }
       rules_.add(rule, std::move(symbols));

@@ -283,7 +283,7 @@ FormResult<ExprId> white_space_of(RegexStore& store, const SchemaOptions& option
   pattern.anchored = true;
   FormResult<ExprId> parsed = parse_pattern(store, *options.white_space, pattern);
   if (!parsed.ok()) {
-    return FormError{parsed.error().code, parsed.error().message, "whitespace_pattern"};
+    return FormError{parsed.error().code, parsed.error().message, std::string(kWhiteSpaceField)};
   }
   const ExprId json = store.repeat(store.byte_class(ByteSet::of(" \t\n\r")), 0, kUnbounded);
   if (store.contains(json, *parsed) == Answer::kYes && *parsed != kNothing) return *parsed;
@@ -291,7 +291,7 @@ FormResult<ExprId> white_space_of(RegexStore& store, const SchemaOptions& option
   const ExprId space = store.both(*parsed, json);
   if (store.contains(*spaces, *parsed) != Answer::kYes || store.live(space) != Answer::kYes) {
     return FormError{FormCode::kInvalidRegex, "it takes what is not white space",
-                     "whitespace_pattern"};
+                     std::string(kWhiteSpaceField)};
   }
   return space;
 }
@@ -302,17 +302,14 @@ FormResult<SchemaStart> append_json_schema(Rules& rules, std::string_view schema
                                            const SchemaOptions& options) {
   FormResult<JsonDocument> document = JsonDocument::parse(schema);
   if (!document.ok()) return document.error();
-  SchemaReader reader(*document, *rules.regex, options);
-  const JsonId root = document->root();
-  using Type = JsonDocument::Type;
-  FormId start = kAnyForm;
-  if (document->at(root).type == Type::kFalse) {
-    start = kNoForm;
-  } else if (document->at(root).type == Type::kObject) {
-    start = document->at(root).members.empty() ? kAnyForm : reader.forms().schema(root);
-  } else if (document->at(root).type != Type::kTrue) {
-    return FormError{FormCode::kInvalidSchema, "a schema is an object or a boolean", ""};
+  const JsonId at = document->follow(document->root(), options.at);
+  if (at == kNoJson) {
+    return FormError{FormCode::kInvalidSchema, "no schema stands there", options.at};
   }
+  SchemaReader reader(*document, *rules.regex, options);
+  FormId start = reader.form(at);
+  if (reader.error()) return *reader.error();
+  if (options.objects_only) start = reader.forms().both(start, reader.forms().objects());
   FormResult<ExprId> white_space = white_space_of(*rules.regex, options);
   if (!white_space.ok()) return white_space.error();
   SchemaWriter writer(reader, rules, options, *white_space);

@@ -23,13 +23,19 @@ inline constexpr uint32_t kMaxReferences = 10'000;
 inline constexpr uint64_t kMaxCompileUnits = 1'000'000;
 inline constexpr size_t kMaxRelaxedBytes = size_t{64} << 10;  // of pointers
 
+// Where an error of SchemaOptions::white_space stands: it is no pointer.
+inline constexpr std::string_view kWhiteSpaceField = "whitespace_pattern";
+
 struct SchemaOptions {
   bool strict = false;
   bool open = false;
   // What may stand between tokens of JSON, as a pattern of white space; "" is none at all. Where
   // nothing is said: none, one space, or a new line and at most 20 spaces or tabs.
   std::optional<std::string> white_space = {};
-  uint64_t spent_units = 0;  // of kMaxCompileUnits, by schemas that are compiled together with it
+  // The schema's place in the text, as a JSON pointer; references are to all of the text.
+  std::string at = {};
+  bool objects_only = false;  // of its values those that are objects
+  uint64_t spent_units = 0;   // of kMaxCompileUnits, by schemas that are compiled together with it
 };
 
 struct SchemaRules {

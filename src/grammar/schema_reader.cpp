@@ -53,12 +53,13 @@ std::vector<std::string> SchemaReader::relaxed() {
 
 bool SchemaReader::charge(uint64_t units) {
   units_ += units;
-  if (options_.spent_units + this->units() > kMaxCompileUnits) {
-    fail(FormCode::kTooComplex, fmt::format("more than {} units to compile", kMaxCompileUnits),
-         kNoJson);
+  if (const uint64_t spent = options_.spent_units + this->units(); spent > kMaxCompileUnits) {
+    fail(FormCode::kTooComplex,
+         fmt::format("{} units to compile so far, at most {}", spent, kMaxCompileUnits), kNoJson);
   }
   if (algebra_.overflow()) {
-    fail(FormCode::kTooComplex, fmt::format("a union of more than {} shapes", kMaxUnion), kNoJson);
+    fail(FormCode::kTooComplex,
+         fmt::format("a union of {} shapes, at most {}", algebra_.largest(), kMaxUnion), kNoJson);
   }
   if (store_.full()) {
     fail(FormCode::kTooComplex, fmt::format("more than {} expressions", kMaxExpressions), kNoJson);
@@ -100,6 +101,11 @@ ValueSet SchemaReader::read_form(FormId id) {
       return ValueSet::everything();
     case FormTable::Kind::kNone:
       return ValueSet::nothing();
+    case FormTable::Kind::kObjects: {
+      ValueSet set;
+      set.objects = ValueSet::everything().objects;
+      return set;
+    }
     case FormTable::Kind::kSchema:
       return read_schema(what.json);
     case FormTable::Kind::kConstant:
@@ -170,6 +176,7 @@ ValueSet SchemaReader::read_schema(JsonId schema) {
     set.exact = set.exact && relaxed_.size() == relaxed_before;
     if (old_draft_) return set;
   }
+  check_keywords(schema);
   read_types(schema, set);
   read_enum(schema, set);
   read_numbers(schema, set);
@@ -191,7 +198,8 @@ void SchemaReader::read_reference(JsonId schema, ValueSet& set) {
     return;
   }
   if (++references_ > kMaxReferences) {
-    fail(FormCode::kTooComplex, fmt::format("more than {} references", kMaxReferences), keyword);
+    fail(FormCode::kTooComplex,
+         fmt::format("{} references, at most {}", references_, kMaxReferences), keyword);
     return;
   }
   if (!dialect_known_ && get(schema, "$id") != kNoJson) {

@@ -20,6 +20,7 @@ class SchemaReader {
 
   FormTable& forms() { return forms_; }
   ValueAlgebra& algebra() { return algebra_; }
+  FormId form(JsonId schema);
   // The values of a form. A form that needs itself to be known has none.
   const ValueSet& values(FormId form);
   // Whether a form is known to have no value; false while it is being found out.
@@ -43,6 +44,8 @@ class SchemaReader {
 
   ValueSet read_form(FormId form);
   ValueSet read_schema(JsonId schema);
+  void check_keywords(JsonId schema);
+  bool are_strings(JsonId list) const;
   ValueSet read_constant(JsonId value);
   void read_reference(JsonId schema, ValueSet& set);
   void read_types(JsonId schema, ValueSet& set);
@@ -65,7 +68,6 @@ class SchemaReader {
   bool read_count(JsonId schema, std::string_view name, uint32_t& value);
   std::optional<Decimal> read_number(JsonId schema, std::string_view name);
   std::optional<ExprId> pattern(JsonId keyword, std::string_view text);
-  FormId form(JsonId schema);
   void restrict(ValueSet& set, const ValueSet& other);
   bool empty_values(const ValueSet& set);
 

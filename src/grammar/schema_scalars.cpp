@@ -8,6 +8,62 @@
 
 namespace skein::grammar {
 
+bool SchemaReader::are_strings(JsonId list) const {
+  const std::vector<JsonId>& items = node(list).items;
+  return node(list).type == Type::kArray && std::all_of(items.begin(), items.end(), [&](JsonId id) {
+           return node(id).type == Type::kString;
+         });
+}
+
+// What keywords must be, where their readers do not see it.
+void SchemaReader::check_keywords(JsonId schema) {
+  struct Rule {
+    std::string_view keyword, what;
+    bool (*holds)(Type);
+  };
+  constexpr auto kIsObject = [](Type type) { return type == Type::kObject; };
+  constexpr auto kIsList = [](Type type) { return type == Type::kArray; };
+  constexpr auto kIsBoolean = [](Type type) { return type == Type::kTrue || type == Type::kFalse; };
+  constexpr auto kIsText = [](Type type) { return type == Type::kString; };
+  constexpr auto kIsNumber = [](Type type) { return type == Type::kNumber; };
+  constexpr Rule kRules[] = {
+      {"patternProperties", "an object", kIsObject},
+      {"dependentRequired", "an object", kIsObject},
+      {"dependentSchemas", "an object", kIsObject},
+      {"dependencies", "an object", kIsObject},
+      {"$defs", "an object", kIsObject},
+      {"definitions", "an object", kIsObject},
+      {"prefixItems", "a list of schemas", kIsList},
+      {"uniqueItems", "a boolean", kIsBoolean},
+      {"nullable", "a boolean", kIsBoolean},
+      {"format", "a string", kIsText},
+      {"minimum", "a number", kIsNumber},
+      {"maximum", "a number", kIsNumber},
+      {"multipleOf", "a number", kIsNumber},
+  };
+  for (const Rule& rule : kRules) {
+    const JsonId keyword = get(schema, rule.keyword);
+    if (keyword == kNoJson || rule.holds(node(keyword).type)) continue;
+    return fail(FormCode::kInvalidSchema, fmt::format("{} is not {}", rule.keyword, rule.what),
+                keyword);
+  }
+  const JsonId type = get(schema, "type");
+  if (type != kNoJson && node(type).type != Type::kString &&
+      (!are_strings(type) || node(type).items.empty())) {
+    fail(FormCode::kInvalidSchema, "type is neither a name nor a list of names", type);
+  }
+  const JsonId required = get(schema, "required");
+  if (required != kNoJson && node(required).type == Type::kArray && !are_strings(required)) {
+    fail(FormCode::kInvalidSchema, "required is not a list of names", required);
+  }
+  const JsonId dependent = get(schema, "dependentRequired");
+  if (dependent == kNoJson) return;
+  for (const auto& [key, names] : node(dependent).members) {
+    if (are_strings(names)) continue;
+    return fail(FormCode::kInvalidSchema, "it is not a list of names", names);
+  }
+}
+
 void SchemaReader::read_types(JsonId schema, ValueSet& set) {
   const JsonId keyword = get(schema, "type");
   if (keyword == kNoJson) return;

@@ -121,7 +121,9 @@ void SchemaReader::read_cells(JsonId schema, ObjectSet& object) {
       object.cells = std::move(cut);
       if (!charge(object.cells.size()) || object.cells.size() > kMaxUnion) {
         fail(FormCode::kTooComplex,
-             fmt::format("patterns that cut names into more than {} parts", kMaxUnion), patterns);
+             fmt::format("patterns that cut names into {} parts, at most {}", object.cells.size(),
+                         kMaxUnion),
+             patterns);
         return;
       }
     }

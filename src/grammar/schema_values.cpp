@@ -114,7 +114,7 @@ void ValueAlgebra::unite(ValueSet& into, const ValueSet& more) {
   append(into.arrays, more.arrays);
   append(into.objects, more.objects);
   work_ += 1 + more.shapes();
-  if (into.shapes() > kMaxUnion) overflow_ = true;
+  note_union(into.shapes());
 }
 
 ValueSet ValueAlgebra::both(const ValueSet& a, const ValueSet& b) {
@@ -139,19 +139,19 @@ ValueSet ValueAlgebra::both(const ValueSet& a, const ValueSet& b) {
   for (const ArraySet& x : a.arrays) {
     for (const ArraySet& y : b.arrays) {
       if (auto set = both_arrays(x, y)) result.arrays.push_back(std::move(*set));
-      if (result.shapes() > kMaxUnion) overflow_ = true;
-      if (overflow_) return result;
+      note_union(result.shapes());
+      if (overflow()) return result;
     }
   }
   for (const ObjectSet& x : a.objects) {
     for (const ObjectSet& y : b.objects) {
       if (auto set = both_objects(x, y)) result.objects.push_back(std::move(*set));
-      if (result.shapes() > kMaxUnion) overflow_ = true;
-      if (overflow_) return result;
+      note_union(result.shapes());
+      if (overflow()) return result;
     }
   }
   work_ += 1 + result.shapes();
-  if (result.shapes() > kMaxUnion) overflow_ = true;
+  note_union(result.shapes());
   return result;
 }
 
@@ -209,7 +209,7 @@ std::optional<ObjectSet> ValueAlgebra::both_objects(const ObjectSet& a, const Ob
     }
   }
   work_ += result.members.size() + result.cells.size();
-  if (result.cells.size() > kMaxUnion) overflow_ = true;
+  note_union(result.cells.size());
   return result;
 }
 

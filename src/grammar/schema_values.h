@@ -5,12 +5,14 @@
 // looked at only when it is needed. So recursive schemas are finite.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/json_schema.h"
 #include "grammar/json_text.h"
 #include "grammar/json_value.h"
 #include "grammar/regex.h"
@@ -73,7 +75,7 @@ struct ValueSet {
 // Forms by what they are made of; equal ones have one id.
 class FormTable {
  public:
-  enum class Kind : uint8_t { kAny, kNone, kSchema, kConstant, kBoth, kNot };
+  enum class Kind : uint8_t { kAny, kNone, kObjects, kSchema, kConstant, kBoth, kNot };
   struct Form {
     Kind kind;
     JsonId json = kNoJson;
@@ -81,6 +83,7 @@ class FormTable {
   };
 
   FormTable();
+  FormId objects() { return intern({Kind::kObjects, kNoJson, {}}); }  // any of them
   FormId schema(JsonId json) { return intern({Kind::kSchema, json, {}}); }
   FormId constant(JsonId json) { return intern({Kind::kConstant, json, {}}); }
   FormId both(FormId a, FormId b);
@@ -106,10 +109,12 @@ class ValueAlgebra {
   // The texts of a string set, between the quotes.
   ExprId text_of(const StringSet& set);
 
-  bool overflow() const { return overflow_; }  // a union became larger than kMaxUnion
+  bool overflow() const { return largest_ > kMaxUnion; }
+  size_t largest() const { return largest_; }  // shapes of a union so far
   uint64_t work() const { return work_; }
 
  private:
+  void note_union(size_t shapes) { largest_ = std::max(largest_, shapes); }
   std::optional<ArraySet> both_arrays(const ArraySet& a, const ArraySet& b);
   std::optional<ObjectSet> both_objects(const ObjectSet& a, const ObjectSet& b);
   std::optional<std::vector<ArraySet>> complement_array(const ArraySet& set);
@@ -117,7 +122,7 @@ class ValueAlgebra {
 
   RegexStore& store_;
   FormTable& forms_;
-  bool overflow_ = false;
+  size_t largest_ = 0;
   uint64_t work_ = 0;
 };
 

@@ -176,6 +176,61 @@ TEST(JsonSchema, RefusalsSayWhere) {
   }
 }
 
+// A keyword that is not what it must be is an error, and never a keyword less.
+TEST(JsonSchema, KeywordsHaveTheirTypes) {
+  const std::vector<std::pair<const char*, const char*>> wrong = {
+      {"type", "7"},
+      {"type", "null"},
+      {"type", "[]"},
+      {"type", "[\"string\",7]"},
+      {"required", "[5]"},
+      {"required", "\"a\""},
+      {"properties", "5"},
+      {"patternProperties", "5"},
+      {"prefixItems", "5"},
+      {"dependentRequired", "5"},
+      {"dependentRequired", R"({"a":"b"})"},
+      {"dependentRequired", R"({"a":[1]})"},
+      {"dependentSchemas", "[]"},
+      {"dependencies", "true"},
+      {"uniqueItems", "\"yes\""},
+      {"nullable", "1"},
+      {"$defs", "5"},
+      {"definitions", "[]"},
+      {"format", "5"},
+      {"minimum", "true"},
+      {"maximum", "false"},
+      {"multipleOf", "true"},
+      {"enum", "{}"},
+      {"items", "5"},
+      {"additionalProperties", "\"no\""},
+      {"allOf", "{}"},
+      {"not", "[]"},
+      {"$ref", "5"},
+  };
+  for (const auto& [keyword, value] : wrong) {
+    const std::string schema =
+        fmt::format(R"({{"properties":{{"a":{{"{}":{}}}}},"required":["a"]}})", keyword, value);
+    const std::string error = schema_error(schema);
+    EXPECT_TRUE(error.starts_with(fmt::format("invalid_schema /properties/a/{}", keyword)))
+        << schema << ": " << error;
+  }
+  // As old drafts have them.
+  EXPECT_EQ(schema_error(R"({"required":true,"exclusiveMinimum":true,"minimum":1})"), "");
+}
+
+// A schema inside a text, whose references are to all of it, and objects alone.
+TEST(JsonSchema, APartOfATextAndItsObjects) {
+  const char* text = R"({"properties":{"a/":{"const":1},"b":{"$ref":"#/properties/a~1"}}})";
+  EXPECT_TRUE(schema_accepts(text, "1", {.strict = true, .at = "/properties/b"}));
+  EXPECT_FALSE(schema_accepts(text, "2", {.strict = true, .at = "/properties/b"}));
+  EXPECT_EQ(schema_error(text, {.at = "/properties/c"}), "invalid_schema /properties/c");
+  EXPECT_TRUE(schema_accepts("{}", R"({"a":1})", {.objects_only = true}));
+  EXPECT_FALSE(schema_accepts("{}", "1", {.objects_only = true}));
+  EXPECT_FALSE(schema_accepts(R"({"type":["object","null"]})", "null", {.objects_only = true}));
+  EXPECT_EQ(schema_error(R"({"type":"string"})", {.objects_only = true}), "unsatisfiable_schema ");
+}
+
 std::string nested(size_t depth, const std::string& front, const std::string& back) {
   std::string text;
   for (size_t i = 0; i < depth; ++i) text += front;
@@ -198,6 +253,15 @@ TEST(JsonSchema, Limits) {
   };
   const auto number = [](size_t i) { return std::to_string(i); };
   EXPECT_EQ(code(R"({"enum":[)" + list(50'000, number) + "]}"), "");
+  const auto none = [](size_t) { return std::string("1"); };
+  EXPECT_EQ(code(R"({"enum":[)" + list(kMaxEnumValues + 1, none) + "]}"), "schema_too_complex");
+  const auto reference = [](size_t) { return std::string(R"({"$ref":"#/$defs/a"})"); };
+  const auto references = [&](size_t count) {
+    return R"({"$defs":{"a":{}},"prefixItems":[)" + list(count, reference) + "]}";
+  };
+  EXPECT_EQ(code(references(kMaxReferences)), "");
+  EXPECT_EQ(schema_error(references(kMaxReferences + 1)),
+            "schema_too_complex /prefixItems/10000/$ref");
   const auto property = [](size_t i) { return "\"p" + std::to_string(i) + "\":true"; };
   EXPECT_EQ(code(R"({"properties":{)" + list(kMaxProperties + 1, property) + "}}"),
             "schema_too_complex");
