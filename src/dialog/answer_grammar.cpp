@@ -29,6 +29,7 @@ class AnswerGrammar : private RulesWriter {
   std::optional<grammar::FormError> write(std::vector<std::string>& relaxed) {
     const bool harmony = calls_.shape == CallShape::kHarmony;
     rules().start = harmony ? write_messages() : write_answer();
+    arguments_.refuse_empty();
     relaxed = arguments_.take_relaxed();
     return arguments_.error();
   }
@@ -198,17 +199,17 @@ class AnswerGrammar : private RulesWriter {
   // gpt-oss: thoughts, and then a call or the final text.
   uint32_t write_messages() {
     const bool calls = options_.choice != ToolChoice::kNone && !tools_.empty();
-    Symbols thought;
-    literal("<|channel|>analysis<|message|>", thought);
-    free_text(token("<|end|>") == kNoToken ? "<|" : "", thought);
-    literal("<|end|><|start|>assistant", thought);
-    std::vector<Symbols> before = {std::move(thought)};
+    std::vector<Symbols> before;
+    const auto add_before = [&](std::string_view header) {
+      Symbols message;
+      literal(header, message);
+      free_text(token("<|end|>") == kNoToken ? "<|" : "", message);
+      literal("<|end|><|start|>assistant", message);
+      before.push_back(std::move(message));
+    };
+    if (options_.may_think) add_before("<|channel|>analysis<|message|>");
     if (options_.choice != ToolChoice::kRequired && !content_) {
-      Symbols preamble;  // of calls, for the user
-      literal("<|channel|>commentary<|message|>", preamble);
-      free_text(token("<|end|>") == kNoToken ? "<|" : "", preamble);
-      literal("<|end|><|start|>assistant", preamble);
-      before.push_back(std::move(preamble));
+      add_before("<|channel|>commentary<|message|>");  // a preamble of calls, for the user
     }
     std::vector<Symbols> ends;
     if (options_.choice != ToolChoice::kRequired || !calls) {

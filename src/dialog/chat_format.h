@@ -74,6 +74,7 @@ struct TemplateHabits {
   // text becomes.
   std::string result_end;
   bool arguments_as_text = false;  // of the history's calls; else an object
+  bool null_content = false;       // of a message with calls; else an empty text
   bool nine_character_ids = false;
   bool takes_system = false;        // a system message that is the first
   bool takes_later_system = false;  // a system message that is not the first
@@ -109,9 +110,10 @@ struct Tool {
   OrderedJson parameters;  // a JSON Schema; null: any object
   // true: a schema that cannot be enforced is refused; false: any object; else what can be is.
   std::optional<bool> strict;
-  // Of a tool that takes one text: the Lark grammar of it, where it has one. The parameters then
-  // have one property, a string.
+  // Of a tool that takes one text: the Lark grammar or the regular expression of it, where it has
+  // one. The parameters then have one property, a string.
   std::string lark = {};
+  std::optional<std::string> regex = {};
 };
 
 }  // namespace skein::dialog

@@ -150,6 +150,17 @@ TEST(AnswerGrammarChannels, HeadersAreBound) {
   EXPECT_EQ(parsed.summary(), "[Hm.][] get_weather{\"city\": \"x\"}");
 }
 
+TEST(AnswerGrammarChannels, WithoutThoughtsTheFirstTokenIsTheAnswers) {
+  const ChatFormat format = must_find(template_source(own_template("channels")));
+  const std::string thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+  const Answers answers(format, weather_tools(), {.may_think = false});
+  EXPECT_TRUE(answers.takes("<|channel|>final<|message|>Yes."));
+  EXPECT_FALSE(answers.takes(thought + "<|channel|>final<|message|>Yes."));
+  const Answers required(format, weather_tools(),
+                         {.choice = ToolChoice::kRequired, .may_think = false});
+  EXPECT_FALSE(required.takes(thought));
+}
+
 // A marker that is a token comes as that token, and its letters are text.
 TEST(AnswerGrammarTokens, MarkersThatAreTokens) {
   constexpr TokenId kCalls = 256;
@@ -204,6 +215,115 @@ TEST(AnswerGrammarSchemas, WhatCannotBeEnforcedIsNamedOrRefused) {
   ASSERT_FALSE(invalid.ok());
   EXPECT_EQ(invalid.error().code, grammar::FormCode::kInvalidSchema);
   EXPECT_TRUE(invalid.error().where.starts_with("/1")) << invalid.error().where;
+}
+
+Tool tool_with(const char* parameters, std::optional<bool> strict = {}) {
+  Tool tool;
+  tool.name = "f";
+  tool.parameters = OrderedJson::parse(parameters);
+  tool.strict = strict;
+  return tool;
+}
+
+constexpr const char* kAllShapes[] = {"hermes",     "llama",       "call_list",    "name_args",
+                                      "parameters", "told_python", "told_escapes", "key_value"};
+
+// Arguments are an object, whatever a schema allows besides.
+TEST(AnswerGrammarSchemas, ArgumentsAreAnObject) {
+  for (const char* file : kAllShapes) {
+    SCOPED_TRACE(file);
+    const ChatFormat format = must_find(template_source(own_template(file)));
+    for (const char* parameters :
+         {R"({"properties": {"city": {"type": "string"}}, "required": ["city"]})",
+          R"({"description": "nothing"})",
+          R"({"$schema": "http://json-schema.org/draft-07/schema#"})",
+          R"({"type": ["object", "null"]})",
+          R"({"title": "t", "$comment": "c", "examples": []})"}) {
+      SCOPED_TRACE(parameters);
+      const Answers answers(format, {tool_with(parameters)}, {.choice = ToolChoice::kRequired});
+      EXPECT_TRUE(answers.relaxed.empty());
+      EXPECT_TRUE(answers.takes(answers.written({{"f", R"({"city": "x"})"}})));
+      if (format.calls.shape == CallShape::kTagged || format.calls.shape == CallShape::kLoose) {
+        continue;  // pairs cannot be anything else
+      }
+      for (const char* other : {"null", "7", "[]", "\"x\""}) {
+        std::string text = answers.written({{"f", "{}"}});
+        const size_t at = text.rfind("{}");
+        ASSERT_NE(at, std::string::npos);
+        EXPECT_FALSE(answers.takes(text.replace(at, 2, other))) << other;
+      }
+    }
+    const auto refused = answer_rules(
+        format, std::vector<Tool>{weather_tools()[0], tool_with(R"({"type": "string"})")}, {});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, grammar::FormCode::kUnsatisfiableSchema);
+    EXPECT_EQ(refused.error().where, "/1");
+  }
+}
+
+// A tool that nobody could call is an error, and not one tool less.
+TEST(AnswerGrammarSchemas, AToolThatNobodyCanCallIsRefused) {
+  for (const char* file : {"hermes", "parameters", "told_escapes", "told_python", "channels"}) {
+    SCOPED_TRACE(file);
+    const ChatFormat format = must_find(template_source(own_template(file)));
+    for (
+        const char* parameters :
+        {R"({"properties": {"a": {"type": "integer", "minimum": 2, "maximum": 1}}, "required": ["a"]})",
+         R"({"properties": {"a": {"type": "string", "enum": [1]}}, "required": ["a"]})",
+         R"({"properties": {}, "additionalProperties": false, "required": ["a"]})"}) {
+      SCOPED_TRACE(parameters);
+      const auto refused =
+          answer_rules(format, std::vector<Tool>{weather_tools()[0], tool_with(parameters)}, {});
+      ASSERT_FALSE(refused.ok());
+      EXPECT_EQ(refused.error().code, grammar::FormCode::kUnsatisfiableSchema);
+      EXPECT_EQ(refused.error().where, "/1");
+    }
+  }
+}
+
+// Arguments one by one: what is not enforced is named, or refused where that is wanted.
+TEST(AnswerGrammarSchemas, PairsDropNoKeyword) {
+  for (const char* file : {"parameters", "key_value", "told_escapes"}) {
+    SCOPED_TRACE(file);
+    const ChatFormat format = must_find(template_source(own_template(file)));
+    const auto relaxed = [&](const char* property) {
+      const std::string text =
+          std::string(R"({"properties": {"u": )") + property + R"(}, "required": ["u"]})";
+      const bool refused =
+          !answer_rules(format, std::vector<Tool>{tool_with(text.c_str(), true)}, {}).ok();
+      const auto names = Answers(format, {tool_with(text.c_str())}, {}).relaxed;
+      EXPECT_EQ(refused, !names.empty());
+      return names;
+    };
+    using Names = std::vector<std::string>;
+    EXPECT_EQ(relaxed(R"({"type": "string", "not": {"const": "x"}})"),
+              Names{"/0/properties/u/not"});
+    EXPECT_EQ(relaxed(R"({"type": "string", "allOf": [{"enum": ["a"]}]})"),
+              Names{"/0/properties/u/allOf"});
+    EXPECT_EQ(relaxed(R"({"type": "string", "anyOf": [{"const": "a"}]})"),
+              Names{"/0/properties/u/anyOf"});
+    EXPECT_EQ(relaxed(R"({"type": "string", "format": "date"})"), Names{"/0/properties/u/format"});
+    EXPECT_EQ(relaxed(R"({"type": "string", "format": "secret", "title": "t", "default": "d",
+                          "examples": ["e"], "$comment": "c", "x-own": 1, "minimum": 3})"),
+              Names{});
+    const auto takes = [&](const char* parameters, const char* arguments) {
+      const Answers answers(format, {tool_with(parameters, true)},
+                            {.choice = ToolChoice::kRequired});
+      return answers.takes(answers.written({{"f", arguments}}));
+    };
+    const char* constant =
+        R"({"properties": {"u": {"type": "string", "const": "c", "enum": ["b", "c"]}}})";
+    EXPECT_TRUE(takes(constant, R"({"u": "c"})"));
+    EXPECT_FALSE(takes(constant, R"({"u": "b"})"));
+    const char* required =
+        R"({"properties": {"u": {"type": "integer"}}, "required": ["v/w", "u"]})";
+    EXPECT_TRUE(takes(required, R"({"u": 1, "v/w": 2})"));
+    EXPECT_FALSE(takes(required, R"({"u": 1})"));
+    const char* reference = R"({"properties": {"a/": {"type": "integer", "maximum": 5},
+                                               "b": {"$ref": "#/properties/a~1"}}})";
+    EXPECT_TRUE(takes(reference, R"({"a/": 5, "b": 4})"));
+    EXPECT_FALSE(takes(reference, R"({"a/": 5, "b": 6})"));
+  }
 }
 
 // What is refused takes no more work: neither the tools behind it nor its other properties.
