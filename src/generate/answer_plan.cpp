@@ -52,8 +52,13 @@ std::shared_ptr<const Form> AnswerPlan::compile(std::optional<Refusal>& refusal,
                        : forms.compile(
                              key(), [&] { return make_rules(of_content); }, tenant);
   if (form.ok()) return std::move(form).value();
-  refusal = Refusal{form.error(), is_plain || of_content};
-  if (!refusal->of_content) refusal->error.where = renumbered(refusal->error.where);
+  refusal = Refusal{form.error(), !calls() || of_content};
+  if (refusal->of_content) return nullptr;
+  refusal->error.where = renumbered(refusal->error.where);
+  if (!terms_.content || !refusal->error.where.empty()) return nullptr;
+  // It is all of the rules' together: the tools' fault, unless the text's alone are refused, too.
+  const auto alone = forms.compile(*terms_.content, tenant);
+  if (!alone.ok()) refusal = Refusal{alone.error(), true};
   return nullptr;
 }
 
@@ -66,9 +71,10 @@ std::string AnswerPlan::key() const {
   for (const size_t i : callable_) {
     const dialog::Tool& tool = terms_.tools[i];
     key.push_back(!tool.strict ? 't' : (*tool.strict ? 's' : 'f'));
-    append_field(key, std::to_string(i));  // stands in what is relaxed
+    append_field(key, std::to_string(place_of(i)));  // stands in what is relaxed
     append_field(key, tool.name);
     append_field(key, tool.lark);
+    append_field(key, tool.regex ? "r" + *tool.regex : "");
     append_field(key, tool.parameters.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
   }
   if (terms_.content) append_field(key, key_of(*terms_.content));
@@ -79,7 +85,7 @@ grammar::FormResult<FormRules> AnswerPlan::make_rules(bool& of_content) const {
   std::optional<grammar::Rules> content;
   std::vector<std::string> relaxed;
   if (terms_.content) {
-    auto made = rules_of(*terms_.content);
+    auto made = rules_of(*terms_.content, model_.forms()->controls());
     if (!made.ok()) {
       of_content = true;
       return made.error();
@@ -101,20 +107,22 @@ grammar::FormResult<FormRules> AnswerPlan::make_rules(bool& of_content) const {
   return FormRules{std::move(rules->rules), std::move(relaxed), thought_markers()};
 }
 
-// "/1/properties/a" of the tools that may be called, in the numbers of all tools.
+// "/1/properties/a" of the tools that may be called, in the numbers that the client gave.
 std::string AnswerPlan::renumbered(std::string_view where) const {
   size_t number = 0;
   if (!where.starts_with('/')) return std::string(where);
   const auto read = std::from_chars(where.data() + 1, where.data() + where.size(), number);
   if (read.ec != std::errc() || number >= callable_.size()) return std::string(where);
   const auto digits = static_cast<size_t>(read.ptr - where.data());
-  return "/" + std::to_string(callable_[number]).append(where.substr(digits));
+  return "/" + std::to_string(place_of(callable_[number])).append(where.substr(digits));
 }
 
 std::optional<ThoughtMarkers> AnswerPlan::thought_markers() const {
   if (!thinks()) return std::nullopt;
   const dialog::Markers& markers = model_.chat_markers();
-  const std::string begin = is_harmony() ? "<|message|>" : format_.reasoning.begin;
+  std::string begin = is_harmony() ? "<|message|>" : format_.reasoning.begin;
+  const auto inside = dialog::markers_in(begin);  // a word may stand behind the marker
+  if (!inside.empty() && markers.token(inside[0]) != kNoToken) begin = std::string(inside[0]);
   const std::string end = is_harmony() ? "<|end|>" : format_.reasoning.end;
   ThoughtMarkers out{
       .open = in_reasoning_, .begin = markers.token(begin), .end = markers.token(end)};

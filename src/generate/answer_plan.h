@@ -18,6 +18,8 @@ namespace skein {
 // What a request says of its answer.
 struct AnswerTerms {
   std::vector<dialog::Tool> tools = {};
+  // Their numbers, where some that came with them are left out; empty: from 0 on.
+  std::vector<size_t> places = {};
   dialog::ToolChoice choice = dialog::ToolChoice::kAuto;
   std::vector<std::string> callable = {};  // names of tools; empty: all of them
   bool parallel = true;                    // more than one call
@@ -57,6 +59,7 @@ class AnswerPlan {
   grammar::FormResult<FormRules> make_rules(bool& of_content) const;
   std::optional<ThoughtMarkers> thought_markers() const;
   std::string renumbered(std::string_view where) const;
+  size_t place_of(size_t tool) const { return terms_.places.empty() ? tool : terms_.places[tool]; }
 
   const LoadedModel& model_;
   const dialog::ChatFormat& format_;

@@ -24,7 +24,8 @@ class AnswerPlanTest : public ::testing::Test {
     const std::string path = testing::write_tiny_model(folder_);
     if (chat_template != nullptr) {
       std::filesystem::copy_file(dialog::testing::own_template(chat_template),
-                                 path + "/chat_template.jinja");
+                                 path + "/chat_template.jinja",
+                                 std::filesystem::copy_options::overwrite_existing);
     }
     auto model = LoadedModel::load(path, {}, pool_);
     ASSERT_TRUE(model.ok()) << model.message();
@@ -39,6 +40,13 @@ class AnswerPlanTest : public ::testing::Test {
         {"type": "function", "function": {"name": "f"}},
         {"type": "function", "function": {"name": "g", "parameters": {"type": "object",
          "properties": {"a": {"type": "array", "contains": {"const": 1}}}}}}])"));
+  }
+
+  // More of them than a grammar may have.
+  static std::string many_symbols() {
+    std::string text = "start: ";
+    for (int i = 0; i < 510'000; ++i) text += "B ";
+    return text + "\nB: \"x\"\n";
   }
 
   testing::TestFolder folder_;
@@ -184,6 +192,69 @@ TEST_F(AnswerPlanTest, WhatIsNotEnforcedHasTheNumberOfItsTool) {
   EXPECT_EQ(plan({.tools = tools(), .content = wrong}).compile(refusal), nullptr);
   ASSERT_TRUE(refusal);
   EXPECT_TRUE(refusal->of_content);
+}
+
+TEST_F(AnswerPlanTest, AToolHasTheNumberThatTheClientGave) {
+  load(nullptr);
+  std::optional<AnswerPlan::Refusal> refusal;
+  auto form = plan({.tools = tools(), .places = {2, 5}, .callable = {"g"}}).compile(refusal);
+  ASSERT_NE(form, nullptr);
+  EXPECT_THAT(form->relaxed, ElementsAre("/tools/5/properties/a/contains"));
+  EXPECT_NE(plan({.tools = tools(), .places = {2, 6}, .callable = {"g"}}).compile(refusal), form);
+}
+
+// What no text can match is known only when all of it is put together.
+TEST_F(AnswerPlanTest, ARefusalNamesWhoseItIs) {
+  load("hermes");
+  const FormSpec nothing = {.kind = FormSpec::Kind::kJsonSchema, .text = R"({"enum": []})"};
+  std::optional<AnswerPlan::Refusal> refusal;
+  EXPECT_EQ(plan({.content = nothing}).compile(refusal), nullptr);
+  ASSERT_TRUE(refusal);
+  EXPECT_TRUE(refusal->of_content) << "no tool came with it";
+  refusal.reset();
+  EXPECT_NE(plan({.tools = tools(), .content = nothing}).compile(refusal), nullptr)
+      << "a call can still come";
+  const FormSpec large = {.kind = FormSpec::Kind::kLark, .text = many_symbols()};
+  EXPECT_EQ(plan({.tools = tools(), .content = large}).compile(refusal), nullptr);
+  ASSERT_TRUE(refusal);
+  EXPECT_TRUE(refusal->of_content);
+}
+
+TEST_F(AnswerPlanTest, ATextWithAnExpression) {
+  for (const char* format : {"hermes", "parameters", "told_escapes"}) {
+    SCOPED_TRACE(format);
+    load(format);
+    auto custom =
+        dialog::tools_of(OrderedJson::parse(R"([{"type": "function", "function": {"name": "p",
+      "parameters": {"type": "object", "properties": {"input": {"type": "string"}}}}}])"));
+    std::optional<AnswerPlan::Refusal> refusal;
+    const auto refused = [&](const char* regex) {
+      refusal.reset();
+      custom[0].regex = regex;
+      (void)plan({.tools = custom, .choice = dialog::ToolChoice::kRequired}).compile(refusal);
+      return refusal ? refusal->error.where + " " +
+                           std::string(grammar::form_code_name(refusal->error.code))
+                     : "";
+    };
+    for (const char* wrong : {"a)|(?:b", "(?<=a)b", "a("}) {
+      EXPECT_EQ(refused(wrong), "/0 invalid_regex") << wrong;
+    }
+    custom[0].regex = "[a\n]{1,2}";
+    refusal.reset();
+    const auto form =
+        plan({.tools = custom, .choice = dialog::ToolChoice::kRequired}).compile(refusal);
+    ASSERT_NE(form, nullptr);
+    const auto takes = [&](const char* arguments) {
+      grammar::Matcher matcher(form->grammar);
+      const std::vector<dialog::ToolCall> calls = {{"abcdefgh1", "p", arguments}};
+      return matcher.advance_bytes(dialog::write_calls(model_->chat_format()->calls, calls)) &&
+             matcher.may_end();
+    };
+    EXPECT_TRUE(takes(R"({"input": "a"})"));
+    EXPECT_TRUE(takes(R"({"input": "a\n"})"));
+    EXPECT_FALSE(takes(R"({"input": "aaa"})"));
+    EXPECT_FALSE(takes(R"({"input": "b"})"));
+  }
 }
 
 TEST_F(AnswerPlanTest, ATextWithAGrammar) {

@@ -5,6 +5,7 @@
 
 #include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
+#include "server/api/responses_request.h"
 #include "server/bodies.h"
 
 namespace skein::api {
@@ -36,9 +37,9 @@ TEST(FormFields, WhatIsWrongIsNamed) {
   }
   for (const char* fields :
        {R"("response_format":{"type":"structural_tag"})", R"("structural_tag":"x")",
-        R"("structured_outputs":{"json":{},"whitespace_pattern":" *"})",
-        R"("structured_outputs":{"json":{},"disable_any_whitespace":true})",
-        R"("guided_whitespace_pattern":" ")", R"("grammar":"x","grammar_lazy":true)"}) {
+        R"("guided_json":{},"guided_decoding_backend":"lm-format-enforcer:x")",
+        R"("structured_outputs":{"json":{},"_backend":"lm-format-enforcer"})",
+        R"("grammar":"x","grammar_lazy":true)"}) {
     const auto parsed = parse_chat_request(chat(fields));
     ASSERT_FALSE(parsed.ok()) << fields;
     EXPECT_EQ(parsed.error().status, 501) << fields;
@@ -105,6 +106,49 @@ TEST(FormFields, AFormInEverybodysWords) {
       parse_chat_request(chat(R"("response_format":{"type":"text"},"grammar":"","regex":null)"));
   ASSERT_TRUE(none.ok());
   EXPECT_FALSE(none->options.form);
+}
+
+TEST(FormFields, WhiteSpaceCanBeSaid) {
+  const auto space_of = [](const std::string& fields) { return form_of(fields).white_space; };
+  EXPECT_EQ(space_of(R"("structured_outputs":{"json":{}})"), std::nullopt);
+  EXPECT_EQ(space_of(R"("structured_outputs":{"json":{},"whitespace_pattern":" ?"})"), " ?");
+  EXPECT_EQ(space_of(R"("structured_outputs":{"json":{},"disable_any_whitespace":true})"), "");
+  EXPECT_EQ(space_of(R"("structured_outputs":{"json_object":true,"disable_any_whitespace":true})"),
+            "");
+  EXPECT_EQ(space_of(R"("guided_json":{},"guided_whitespace_pattern":" ")"), " ");
+  EXPECT_EQ(space_of(R"("response_format":{"type":"json_object"},"guided_whitespace_pattern":" ")"),
+            " ");
+  EXPECT_EQ(space_of(R"("regex":"a","guided_whitespace_pattern":" ")"), std::nullopt);
+  EXPECT_EQ(parse_chat_request(chat(R"("structured_outputs":{"json":{},"whitespace_pattern":"x",)"
+                                    R"("disable_any_whitespace":true})"))
+                .error()
+                .param,
+            "structured_outputs.whitespace_pattern");
+  const grammar::FormError wrong{grammar::FormCode::kInvalidRegex, "why", "whitespace_pattern"};
+  EXPECT_EQ(form_refused(wrong, "structured_outputs.json").param,
+            "structured_outputs.whitespace_pattern");
+  EXPECT_EQ(form_refused(wrong, "guided_json").param, "guided_whitespace_pattern");
+}
+
+// Nobody's words are ignored because they came to another endpoint.
+TEST(FormFields, EveryDialectReadsThem) {
+  for (const char* field :
+       {R"("structured_outputs":{"regex":"a"})", R"("guided_regex":"a")", R"("regex":"a")"}) {
+    auto messages =
+        parse_messages_request(join({R"({"max_tokens":5,)", field, ",", kHello, "}"}), false);
+    ASSERT_TRUE(messages.ok()) << messages.error().message;
+    ASSERT_TRUE(messages->options.form) << field;
+    EXPECT_EQ(messages->options.form->spec.text, "a");
+    auto responses = parse_responses_request(join({R"({"input":"x",)", field, "}"}), {});
+    ASSERT_TRUE(responses.ok()) << responses.error().message;
+    ASSERT_TRUE(responses->options.form) << field;
+    EXPECT_EQ(responses->options.form->spec.text, "a");
+  }
+  EXPECT_EQ(parse_responses_request(
+                R"({"input":"x","text":{"format":{"type":"json_object"}},"regex":"a"})", {})
+                .error()
+                .param,
+            "regex");
 }
 
 TEST(FormFields, TheModelIsToldOfTheFormWhereThatIsWanted) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/api/responses_request.h"
+
 namespace skein::api {
 namespace {
 
@@ -23,12 +25,27 @@ TEST(ToolFields, ToolsKeepTheirOrderAndTheirWords) {
             R"({"type":"function","function":{"name":"f","description":"d",)"
             R"("parameters":{"type":"object","properties":{"b":{},"a":{}}},"strict":true}})");
   EXPECT_EQ(request->tools[1]["function"]["parameters"].dump(),
-            R"({"type":"object","properties":{"input":{"type":"string","pattern":"^(?:a|b)$"}},)"
+            R"({"type":"object","properties":{"input":{"type":"string","description":)"
+            R"("A text that matches this regular expression:\na|b"}},)"
             R"("required":["input"],"additionalProperties":false})");
+  ASSERT_EQ(request->custom_grammars.size(), 1U);
+  EXPECT_EQ(request->custom_grammars[0].regex, "a|b");
+  EXPECT_EQ(request->custom_grammars[0].field, "tools[1].custom.format.grammar.definition");
   EXPECT_EQ(request->custom_tools, std::vector<std::string>{"g"});
   EXPECT_EQ(request->tool_choice, ToolChoice::kAuto);
   EXPECT_TRUE(request->parallel_tool_calls);
   EXPECT_TRUE(ask(R"("tools":[])")->tools.is_null());
+}
+
+// Responses leaves some out; those that are taken keep their numbers.
+TEST(ToolFields, NumbersAreThoseOfTheRequest) {
+  auto request = parse_responses_request(
+      R"({"input":"x","tools":[{"type":"web_search"},{"type":"function","name":"f"},)"
+      R"({"type":"mcp"},{"type":"custom","name":"g"}]})",
+      {});
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  EXPECT_EQ(request->tools.size(), 2U);
+  EXPECT_EQ(request->tool_places, (std::vector<size_t>{1, 3}));
 }
 
 TEST(ToolFields, EverySpellingOfAChoice) {
@@ -94,6 +111,12 @@ TEST(ToolFields, Reasoning) {
   EXPECT_EQ(ask(R"("reasoning":{"effort":"none"})")->template_kwargs["enable_thinking"], false);
   EXPECT_EQ(ask(R"("reasoning_budget_tokens":0)")->reasoning_budget, 0U);
   EXPECT_FALSE(ask(R"("reasoning_format":"none")")->parses_reasoning);
+  EXPECT_EQ(ask(R"("reasoning_budget_tokens":-1)")->reasoning_budget, std::nullopt);
+  EXPECT_FALSE(ask(R"("reasoning_budget_tokens":-2)").ok());
+  EXPECT_EQ(ask(R"("enable_thinking":false)")->template_kwargs["enable_thinking"], false);
+  EXPECT_EQ(parse_responses_request(R"({"input":"x","enable_thinking":false})", {})
+                ->template_kwargs["enable_thinking"],
+            false);
 }
 
 TEST(ToolFields, LimitsAndWhatIsBeyondThem) {
@@ -108,12 +131,16 @@ TEST(ToolFields, LimitsAndWhatIsBeyondThem) {
     return out + "]";
   };
   EXPECT_TRUE(ask(tools(128, 128, 1)).ok());
-  EXPECT_EQ(ask(tools(129, 10, 1)).error().param, "tools");
+  const Error many = ask(tools(129, 10, 1)).error();
+  EXPECT_EQ(many.param, "tools");
+  EXPECT_EQ(many.code, "schema_too_complex");
+  EXPECT_NE(many.message.find("129 tools; at most 128"), std::string::npos) << many.message;
   EXPECT_EQ(ask(tools(1, 129, 1)).error().code, "invalid_tool");
   EXPECT_TRUE(ask(tools(1, 8, kMaxToolBytes - 1000)).ok());
   const Error large = ask(tools(2, 8, kMaxToolBytes / 2)).error();
-  EXPECT_EQ(large.code, "invalid_tool");
-  EXPECT_EQ(large.param, "tools[1].function.name");
+  EXPECT_EQ(large.code, "schema_too_complex");
+  EXPECT_EQ(large.param, "tools");
+  EXPECT_NE(large.message.find("at most 1048576"), std::string::npos) << large.message;
   EXPECT_EQ(ask(kTwo + R"(,"tool_choice":{"type":"function","name":"h"})").error().code,
             "tool_not_found");
 }

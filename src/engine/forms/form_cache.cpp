@@ -32,7 +32,8 @@ FormResult<FormRules> plain(FormResult<Rules> rules) {
 }
 
 FormResult<FormRules> schema(std::string_view text, const FormSpec& spec) {
-  auto read = grammar::json_schema_rules(text, {.strict = spec.strict, .open = spec.open});
+  auto read = grammar::json_schema_rules(
+      text, {.strict = spec.strict, .open = spec.open, .white_space = spec.white_space});
   if (!read.ok()) return read.error();
   return FormRules{std::move(read->rules), std::move(read->relaxed)};
 }
@@ -45,13 +46,16 @@ std::string key_of(const FormSpec& spec) {
   key.push_back(static_cast<char>(spec.kind));
   key.push_back(static_cast<char>(spec.strict));
   key.push_back(static_cast<char>(spec.open));
+  key.push_back(static_cast<char>(spec.white_space.has_value()));
+  const std::string white_space = spec.white_space.value_or("");
+  key.append(std::to_string(white_space.size())).append(":").append(white_space);
   for (const std::string& choice : spec.choices) {
     key.append(std::to_string(choice.size())).append(":").append(choice);
   }
   return key.append("|").append(spec.text);
 }
 
-FormResult<FormRules> rules_of(const FormSpec& spec) {
+FormResult<FormRules> rules_of(const FormSpec& spec, const grammar::ControlTokens& controls) {
   switch (spec.kind) {
     case FormSpec::Kind::kJsonObject:
       return schema(R"({"type":"object"})", spec);
@@ -62,11 +66,11 @@ FormResult<FormRules> rules_of(const FormSpec& spec) {
     case FormSpec::Kind::kChoice:
       return plain(grammar::choice_rules(spec.choices));
     case FormSpec::Kind::kGbnf:
-      return plain(grammar::gbnf_rules(spec.text));
+      return plain(grammar::gbnf_rules(spec.text, controls));
     case FormSpec::Kind::kLark:
       break;
   }
-  return plain(grammar::lark_rules(spec.text));
+  return plain(grammar::lark_rules(spec.text, controls));
 }
 
 FormCache::FormCache(const Tokenizer& tokenizer, uint32_t vocab, const FormLimits& limits,
@@ -127,18 +131,56 @@ Status FormCache::prepare(uint64_t tenant) {
   return {};
 }
 
+grammar::ControlTokens FormCache::controls() const {
+  return [this](std::string_view name) {
+    const TokenId id = tokenizer_.find(name);
+    const bool drawn = id != kNoToken && static_cast<uint32_t>(id) < vocab_;
+    return drawn && tokenizer_.is_control(id) ? id : kNoToken;
+  };
+}
+
 FormResult<std::shared_ptr<const Form>> FormCache::compile(const FormSpec& spec, uint64_t tenant) {
   return compile(
-      key_of(spec), [&] { return rules_of(spec); }, tenant);
+      key_of(spec), [&] { return rules_of(spec, controls()); }, tenant);
 }
 
 FormResult<std::shared_ptr<const Form>> FormCache::compile(std::string key,
                                                            const MakeRules& make_rules,
                                                            uint64_t tenant) {
-  if (std::shared_ptr<const Form> known = find(key)) {
-    meter_->add_hit();
-    return known;
+  std::promise<std::shared_ptr<const Form>> mine;
+  std::shared_future<std::shared_ptr<const Form>> others;
+  bool is_first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::shared_ptr<const Form> known = find(key)) {
+      meter_->add_hit();
+      return known;
+    }
+    const auto [at, added] = compiling_.try_emplace(key);
+    if (added) at->second = mine.get_future().share();
+    is_first = added;
+    others = at->second;
   }
+  // Somebody is at it. What is refused is refused by everybody's own words.
+  if (!is_first) {
+    if (std::shared_ptr<const Form> made = others.get()) {
+      meter_->add_hit();
+      return made;
+    }
+    return compile_alone(std::move(key), make_rules, tenant);
+  }
+  auto made = compile_alone(key, make_rules, tenant);
+  {
+    const std::lock_guard lock(mutex_);
+    compiling_.erase(key);
+  }
+  mine.set_value(made.ok() ? *made : nullptr);
+  return made;
+}
+
+FormResult<std::shared_ptr<const Form>> FormCache::compile_alone(std::string key,
+                                                                 const MakeRules& make_rules,
+                                                                 uint64_t tenant) {
   const auto started = std::chrono::steady_clock::now();
   FormResult<Compiled> compiled = make(make_rules);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - started;
@@ -168,7 +210,6 @@ FormResult<FormCache::Compiled> FormCache::make(const MakeRules& make_rules) con
 }
 
 std::shared_ptr<const Form> FormCache::find(const std::string& key) {
-  const std::lock_guard lock(mutex_);
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found->second);

@@ -4,12 +4,14 @@
 // The vocabulary's tries are made when the first form is asked for: most models never need them.
 // Forms that nobody holds any more are kept up to a number of bytes, the least recently used go
 // first; how many bytes all live ones may hold is bounded, too. Any thread may call any member;
-// what is compiled is compiled on the caller's.
+// what is compiled is compiled on the caller's, and those who ask for the same meanwhile wait for
+// it.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -39,7 +41,8 @@ struct FormRules {
   std::vector<std::string> relaxed = {};
   std::optional<ThoughtMarkers> thought = {};
 };
-grammar::FormResult<FormRules> rules_of(const FormSpec& spec);
+grammar::FormResult<FormRules> rules_of(const FormSpec& spec,
+                                        const grammar::ControlTokens& controls);
 
 // Names a form among all: specs that ask for the same have the same key.
 std::string key_of(const FormSpec& spec);
@@ -81,6 +84,8 @@ class FormCache {
                                                            const MakeRules& make_rules,
                                                            uint64_t tenant = 0);
 
+  // The control tokens that a grammar may name.
+  grammar::ControlTokens controls() const;
   FormCounts counts() const { return meter_->counts(); }
   uint64_t bytes() const;  // of the tries and all live forms, at most
 
@@ -95,7 +100,10 @@ class FormCache {
     uint64_t bytes = 0;
   };
   grammar::FormResult<Compiled> make(const MakeRules& make_rules) const;
-  std::shared_ptr<const Form> find(const std::string& key);
+  grammar::FormResult<std::shared_ptr<const Form>> compile_alone(std::string key,
+                                                                 const MakeRules& make_rules,
+                                                                 uint64_t tenant);
+  std::shared_ptr<const Form> find(const std::string& key);  // under mutex_
   std::shared_ptr<const Form> keep(std::string key, const Compiled& compiled, uint64_t tenant);
   void drop_oldest();
 
@@ -113,6 +121,8 @@ class FormCache {
   std::list<Entry> entries_;  // the most recently used first
   std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
   uint64_t cached_bytes_ = 0;
+  // Of those who compile now, for those who ask for the same meanwhile; nullptr: it was refused.
+  std::unordered_map<std::string, std::shared_future<std::shared_ptr<const Form>>> compiling_;
 };
 
 }  // namespace skein

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@ struct FormSpec {
   std::vector<std::string> choices = {};  // of kChoice
   bool strict = false;                    // a keyword that cannot be enforced refuses the schema
   bool open = false;  // an object that lists its properties may have others, unless it says so
+
+  // JSON: what may stand between its parts, as a pattern; "" is nothing. Else as json_schema.h
+  // says.
+  std::optional<std::string> white_space = {};
 
   friend bool operator==(const FormSpec&, const FormSpec&) = default;
 };

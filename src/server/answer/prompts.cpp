@@ -107,8 +107,11 @@ AnswerTerms terms_of(const api::ChatRequest& request, const api::AnswerOptions& 
     const auto& custom = request.custom_tools;
     const auto found = std::find(custom.begin(), custom.end(), tool.name);
     if (found == custom.end()) continue;
-    tool.lark = request.custom_larks[static_cast<size_t>(found - custom.begin())];
+    const auto& grammar = request.custom_grammars[static_cast<size_t>(found - custom.begin())];
+    tool.lark = grammar.lark;
+    tool.regex = grammar.regex;
   }
+  terms.places = request.tool_places;
   if (request.tool_choice == Choice::kNone) terms.choice = dialog::ToolChoice::kNone;
   if (request.tool_choice > Choice::kNone) terms.choice = dialog::ToolChoice::kRequired;
   terms.callable = request.tool_names;
@@ -134,9 +137,23 @@ std::optional<api::Error> prepare_forms(const ServedModel& served, const std::st
   return api::not_supported(what, field);
 }
 
+// The field of a tool's grammar, where that is what is refused; else empty.
+std::string grammar_field(const api::ChatRequest& request, const std::string& where) {
+  for (size_t i = 0; i < request.tool_places.size(); ++i) {
+    if (where != fmt::format("/{}", request.tool_places[i])) continue;
+    const auto& custom = request.custom_tools;
+    const auto found =
+        std::find(custom.begin(), custom.end(), request.tools[i]["function"]["name"]);
+    if (found == custom.end()) return {};
+    return request.custom_grammars[static_cast<size_t>(found - custom.begin())].field;
+  }
+  return {};
+}
+
 std::optional<api::Error> compile_form(const ServedModel& served, const AnswerPlan& plan,
-                                       const std::optional<api::AskedForm>& asked, uint64_t tenant,
+                                       const api::ChatRequest& request, uint64_t tenant,
                                        AnswerShape& shape) {
+  const std::optional<api::AskedForm>& asked = request.options.form;
   shape.form_field = plan.calls() ? "tools" : asked ? asked->field : "thinking";
   if (auto error = prepare_forms(served, shape.form_field, tenant)) {
     return plan.form_is_optional() ? std::nullopt : std::move(error);
@@ -144,7 +161,13 @@ std::optional<api::Error> compile_form(const ServedModel& served, const AnswerPl
   std::optional<AnswerPlan::Refusal> refusal;
   shape.form = plan.compile(refusal, tenant);
   if (!refusal) return std::nullopt;
-  return api::form_refused(refusal->error, refusal->of_content && asked ? asked->field : "tools");
+  if (refusal->of_content) {
+    return api::form_refused(refusal->error, asked ? asked->field : shape.form_field);
+  }
+  const std::string field = grammar_field(request, refusal->error.where);
+  if (field.empty()) return api::form_refused(refusal->error, "tools");
+  refusal->error.where.clear();
+  return api::form_refused(refusal->error, field);
 }
 
 }  // namespace
@@ -166,8 +189,7 @@ api::Parsed<AnswerShape> make_shape(const ServedModel& served, const AnswerReque
   const dialog::ChatFormat& format = *served.model().chat_format();
   const AnswerPlan plan(served.model(), terms_of(*chat, wanted), prompt.opens_thought);
   if (plan.has_form()) {
-    if (auto error = compile_form(served, plan, wanted.form, tenant, shape))
-      return std::move(*error);
+    if (auto error = compile_form(served, plan, *chat, tenant, shape)) return std::move(*error);
   }
   shape.thought_budget = chat->reasoning_budget;
   if (const TokenId token = plan.barred(); token != kNoToken) shape.banned.push_back(token);

@@ -123,10 +123,7 @@ void read_reasoning(const Fields& fields, ChatRequest& request) {
   const auto format =
       fields.choice("reasoning_format", {"none", "auto", "deepseek", "deepseek-legacy"});
   request.parses_reasoning = format.value_or(1) != 0;
-  for (const char* name : {"thinking_token_budget", "reasoning_budget_tokens"}) {
-    const auto tokens = fields.integer(name, 0, INT32_MAX);
-    if (tokens) request.reasoning_budget = static_cast<uint32_t>(*tokens);
-  }
+  read_thought_limits(fields, request);
   if (fields.has("thinking")) read_thinking(fields, request);
 }
 
@@ -224,6 +221,15 @@ void read_thinking(const Fields& fields, ChatRequest& request) {
   if (!type) return;
   request.template_kwargs["enable_thinking"] = *type > 0;
   if (budget && *type > 0) request.reasoning_budget = static_cast<uint32_t>(*budget);
+}
+
+void read_thought_limits(const Fields& fields, ChatRequest& request) {
+  for (const char* name : {"thinking_token_budget", "reasoning_budget_tokens"}) {
+    const auto tokens = fields.integer(name, -1, INT32_MAX);
+    if (tokens && *tokens >= 0) request.reasoning_budget = static_cast<uint32_t>(*tokens);
+  }
+  const auto thinks = fields.boolean("enable_thinking");
+  if (thinks) request.template_kwargs["enable_thinking"] = *thinks;
 }
 
 void set_reasoning_effort(std::string_view effort, ChatRequest& request) {

@@ -31,7 +31,14 @@ struct ChatRequest {
   json::Value tools;
   size_t tool_bytes = 0;                  // of all of them, as JSON
   std::vector<std::string> custom_tools;  // names of those that take a text
-  std::vector<std::string> custom_larks;  // the grammars of their texts; empty: none
+  struct TextGrammar {
+    std::string lark;
+    std::optional<std::string> regex;
+    std::string field;  // where it stands in the request; empty: the text is free
+  };
+  std::vector<TextGrammar> custom_grammars;  // of their texts
+  // The numbers of the tools in the request, which may have others besides.
+  std::vector<size_t> tool_places;
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::vector<std::string> tool_names;  // those that may be called; empty: all. One with kNamed
   bool parallel_tool_calls = true;
@@ -63,6 +70,8 @@ std::string read_content(const json::Value& content, const std::string& path, Pr
 
 // reasoning_effort and its like: none is no thought at all, levels go to templates that read them.
 void set_reasoning_effort(std::string_view effort, ChatRequest& request);
+// thinking_token_budget and reasoning_budget_tokens, -1 for no limit, and enable_thinking.
+void read_thought_limits(const Fields& fields, ChatRequest& request);
 // {"thinking": {"type", "budget_tokens"}}
 void read_thinking(const Fields& fields, ChatRequest& request);
 

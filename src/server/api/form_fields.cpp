@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "grammar/json_schema.h"
+
 namespace skein::api {
 namespace {
 
@@ -41,16 +43,15 @@ class FormReader {
   }
 
   // A schema, or its text.
-  void add_schema(const Fields& at, std::string_view name, bool strict, bool open = false) {
+  void add_schema(const Fields& at, std::string_view name, FormSpec spec) {
     const json::Value* schema = at.find(name);
     if (schema == nullptr) return;
-    if (schema->is_string()) {
-      return add(at, name, {Kind::kJsonSchema, schema->get<std::string>(), {}, strict, open});
-    }
-    if (!schema->is_object() && !schema->is_boolean()) {
+    if (!schema->is_string() && !schema->is_object() && !schema->is_boolean()) {
       return at.fail(name, "A JSON Schema is expected here.");
     }
-    add(at, name, {Kind::kJsonSchema, schema->dump(), {}, strict, open});
+    spec.kind = Kind::kJsonSchema;
+    spec.text = schema->is_string() ? schema->get<std::string>() : schema->dump();
+    add(at, name, std::move(spec));
   }
 
   void add_text(const Fields& at, std::string_view name, Kind kind) {
@@ -86,11 +87,18 @@ void refuse(const Fields& at, std::string_view name, std::string_view what) {
   if (!at.problem()) at.problem() = not_supported(what, at.path_of(name));
 }
 
-// What would change how the forms are written, and is not enforced.
-void refuse_options(const Fields& at, std::string_view white_space_pattern) {
-  if (at.has(white_space_pattern)) refuse(at, white_space_pattern, "A pattern for white space");
-  if (at.boolean("disable_any_whitespace").value_or(false)) {
-    refuse(at, "disable_any_whitespace", "JSON without white space");
+// What may stand between the parts of JSON, where that is said.
+std::optional<std::string> read_white_space(const Fields& at, std::string_view pattern) {
+  auto text = at.string(pattern);
+  if (!at.boolean("disable_any_whitespace").value_or(false)) return text;
+  if (text && !text->empty()) at.fail(pattern, "disable_any_whitespace leaves none.");
+  return "";
+}
+
+// Only one of vLLM's backends has options that are not read here.
+void refuse_backend(const Fields& at, std::string_view name) {
+  if (at.string(name).value_or("").starts_with("lm-format-enforcer")) {
+    refuse(at, name, "A backend with options of its own");
   }
 }
 
@@ -111,12 +119,12 @@ void read_response_format(const Fields& fields, std::string_view name, FormReade
   const json::Value* named = *type == 2 ? inner.object("json_schema") : nullptr;
   if (named == nullptr) {
     if (!inner.has("schema")) return inner.missing("json_schema");
-    return reader.add_schema(inner, "schema", strict);
+    return reader.add_schema(inner, "schema", {.strict = strict});
   }
   const Fields schema(*named, inner.path_of("json_schema"), fields.problem());
   schema.string("name", kMaxNameBytes);
   if (!schema.has("schema")) return schema.missing("schema");
-  reader.add_schema(schema, "schema", schema.boolean("strict").value_or(false));
+  reader.add_schema(schema, "schema", {.strict = schema.boolean("strict").value_or(false)});
 }
 
 // vLLM's.
@@ -125,15 +133,27 @@ void read_structured_outputs(const Fields& fields, FormReader& reader) {
   if (outputs == nullptr) return;
   const Fields inner(*outputs, "structured_outputs", fields.problem());
   if (inner.has("structural_tag")) refuse(inner, "structural_tag", "A structural tag");
-  refuse_options(inner, "whitespace_pattern");
-  const bool open = !inner.boolean("disable_additional_properties").value_or(true);
-  reader.add_schema(inner, "json", false, open);
+  refuse_backend(inner, "_backend");
+  FormSpec json{.open = !inner.boolean("disable_additional_properties").value_or(true),
+                .white_space = read_white_space(inner, "whitespace_pattern")};
+  reader.add_schema(inner, "json", json);
   reader.add_text(inner, "regex", Kind::kRegex);
   reader.add_choice(inner, "choice");
   reader.add_grammar(inner, "grammar");
   if (inner.boolean("json_object").value_or(false)) {
-    reader.add(inner, "json_object", {.kind = Kind::kJsonObject});
+    reader.add(inner, "json_object", std::move(json));
   }
+}
+
+// The old name of whitespace_pattern, for whatever JSON is asked for.
+void set_white_space(const Fields& fields, AnswerOptions& options) {
+  const auto white_space = read_white_space(fields, "guided_whitespace_pattern");
+  if (!white_space || !options.form || options.form->spec.kind > Kind::kJsonSchema) return;
+  auto& said = options.form->spec.white_space;
+  if (said && said != white_space) {
+    return fields.fail("guided_whitespace_pattern", "structured_outputs says something else.");
+  }
+  said = white_space;
 }
 
 }  // namespace
@@ -142,12 +162,12 @@ void read_form(const Fields& fields, AnswerOptions& options) {
   FormReader reader(options);
   read_response_format(fields, "response_format", reader);
   read_structured_outputs(fields, reader);
-  reader.add_schema(fields, "guided_json", false);
+  reader.add_schema(fields, "guided_json", {});
   reader.add_text(fields, "guided_regex", Kind::kRegex);
   reader.add_choice(fields, "guided_choice");
   reader.add_grammar(fields, "guided_grammar");
-  refuse_options(fields, "guided_whitespace_pattern");
-  reader.add_schema(fields, "json_schema", false);
+  refuse_backend(fields, "guided_decoding_backend");
+  reader.add_schema(fields, "json_schema", {});
   // llama.cpp's clients send an empty one for none.
   if (const auto text = fields.string("grammar"); text && !text->empty()) {
     reader.add(fields, "grammar", {Kind::kGbnf, *text});
@@ -158,6 +178,7 @@ void read_form(const Fields& fields, AnswerOptions& options) {
   reader.add_text(fields, "regex", Kind::kRegex);
   reader.add_text(fields, "ebnf", Kind::kGbnf);
   if (fields.has("structural_tag")) refuse(fields, "structural_tag", "A structural tag");
+  set_white_space(fields, options);
 }
 
 void read_text_format(const Fields& text, AnswerOptions& options) {
@@ -174,7 +195,7 @@ void read_output_format(const Fields& fields, AnswerOptions& options) {
     if (!inner.has("type")) return inner.missing("type");
     if (!inner.choice("type", {"json_schema"})) return;
     if (!inner.has("schema")) return inner.missing("schema");
-    reader.add_schema(inner, "schema", true);
+    reader.add_schema(inner, "schema", {.strict = true});
   };
   if (const json::Value* config = fields.object("output_config")) {
     read_format(Fields(*config, "output_config", fields.problem()), "format");
@@ -203,9 +224,14 @@ std::string describe(const FormSpec& form) {
 }
 
 Error form_refused(const grammar::FormError& error, std::string_view field) {
+  std::string param = std::string(field).append(error.where);
+  if (error.where == grammar::kWhiteSpaceField) {  // beside the schema, and not in it
+    const bool inside = field.starts_with("structured_outputs.");
+    param = inside ? "structured_outputs.whitespace_pattern" : "guided_whitespace_pattern";
+  }
   return {.status = 400,
           .message = error.message,
-          .param = std::string(field).append(error.where),
+          .param = std::move(param),
           .code = std::string(grammar::form_code_name(error.code))};
 }
 

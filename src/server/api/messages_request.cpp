@@ -113,7 +113,7 @@ std::string server_tool_text(const std::string& type) {
 }
 
 void read_message_tools(const Fields& fields, ChatRequest& request) {
-  fields.for_each("tools", kMaxTools, [&](const json::Value& tool, const std::string& path) {
+  for_each_tool(fields, "tools", request, [&](const json::Value& tool, const std::string& path) {
     const Fields inner(tool, path, fields.problem());
     const std::string type = inner.string("type").value_or("custom");
     if (type != "custom" && !fields.problem()) {
@@ -182,6 +182,7 @@ Parsed<ChatRequest> parse_messages_request(std::string_view body, bool counting)
   read_message_tools(fields, request);
   read_thoughts(fields, request);
   read_output_format(fields, options);
+  read_form(fields, options);
   describe_form(fields, request);
   fields.object("metadata");
   if (problem) return *problem;

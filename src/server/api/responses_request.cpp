@@ -198,7 +198,7 @@ std::shared_ptr<const KeptTurn> turn_to_keep(const Fields& fields, const Respons
 // the ones that were taken, as they came.
 json::Value read_response_tools(const Fields& fields, ChatRequest& request) {
   json::Value taken = json::Value::array();
-  fields.for_each("tools", kMaxTools, [&](const json::Value& tool, const std::string& path) {
+  for_each_tool(fields, "tools", request, [&](const json::Value& tool, const std::string& path) {
     const Fields inner(tool, path, fields.problem());
     const std::string type = inner.required_string("type");
     if (type == "function") {
@@ -216,10 +216,7 @@ json::Value read_response_tools(const Fields& fields, ChatRequest& request) {
 }
 
 void read_effort(const Fields& fields, ChatRequest& request) {
-  for (const char* name : {"thinking_token_budget", "reasoning_budget_tokens"}) {
-    const auto tokens = fields.integer(name, 0, INT32_MAX);
-    if (tokens) request.reasoning_budget = static_cast<uint32_t>(*tokens);
-  }
+  read_thought_limits(fields, request);
   const json::Value* reasoning = fields.object("reasoning");
   if (reasoning == nullptr) return;
   const Fields inner(*reasoning, "reasoning", fields.problem());
@@ -327,6 +324,7 @@ Parsed<ChatRequest> read_responses_request(const json::Value& body, const Respon
   const json::Value tools = read_response_tools(fields, request);
   read_effort(fields, request);
   read_text(fields, options);
+  read_form(fields, options);
   describe_form(fields, request);
   read_include(fields, options);
   options.kept = turn_to_keep(fields, terms);

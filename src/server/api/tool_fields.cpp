@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dialog/call_body.h"
+#include "server/api/form_fields.h"
 
 namespace skein::api {
 namespace {
@@ -38,22 +39,13 @@ void add_tool(const Fields& definition, json::Value function, ChatRequest& reque
   if (definition.problem()) return;
   json::Value tool = {{"type", "function"}, {"function", std::move(function)}};
   request.tool_bytes += json_text(tool).size();
-  if (request.tools.size() >= kMaxTools) {
-    refuse_tool(definition, "name", fmt::format("At most {} tools are taken.", kMaxTools));
-  } else if (request.tool_bytes > kMaxToolBytes) {
-    refuse_tool(definition, "name",
-                fmt::format("The tools up to this one have {} bytes; at most {} "
-                            "are taken.",
-                            request.tool_bytes, kMaxToolBytes));
-  } else {
-    if (request.tools.is_null()) request.tools = json::Value::array();
-    request.tools.push_back(std::move(tool));
-  }
+  if (request.tools.is_null()) request.tools = json::Value::array();
+  request.tools.push_back(std::move(tool));
 }
 
 // What a custom tool's text may be, as the schema of the argument that it is, and its grammar
 // where no schema can say it.
-json::Value input_schema(const Fields& definition, std::string& lark) {
+json::Value input_schema(const Fields& definition, ChatRequest::TextGrammar& out) {
   json::Value schema = {{"type", "string"}};
   const json::Value* format = definition.object("format");
   if (format == nullptr) return schema;
@@ -70,11 +62,13 @@ json::Value input_schema(const Fields& definition, std::string& lark) {
   const auto syntax = grammar.choice("syntax", {"regex", "lark"});
   const std::string text = grammar.required_string("definition");
   if (!syntax) return schema;
+  out.field = grammar.path_of("definition");
   if (*syntax == 0) {
-    schema["pattern"] = "^(?:" + text + ")$";
+    schema["description"] = "A text that matches this regular expression:\n" + text;
+    out.regex = text;
   } else {
     schema["description"] = "A text of this Lark grammar:\n" + text;
-    lark = text;
+    out.lark = text;
   }
   return schema;
 }
@@ -126,6 +120,25 @@ void read_allowed_tools(const Fields& choice, ChatRequest& request) {
 
 }  // namespace
 
+void for_each_tool(const Fields& fields, std::string_view name, ChatRequest& request,
+                   const std::function<void(const json::Value&, const std::string&)>& take) {
+  const json::Value* list = fields.array(name, SIZE_MAX);
+  if (list == nullptr) return;
+  if (list->size() > kMaxTools) {
+    fields.problem() = form_too_complex(
+        fields.path_of(name),
+        fmt::format("There are {} tools; at most {} are taken.", list->size(), kMaxTools));
+  }
+  for (size_t i = 0; i < list->size() && !fields.problem(); ++i) {
+    take((*list)[i], fmt::format("{}[{}]", fields.path_of(name), i));
+    if (request.tools.size() > request.tool_places.size()) request.tool_places.push_back(i);
+    if (fields.problem() || request.tool_bytes <= kMaxToolBytes) continue;
+    fields.problem() = form_too_complex(
+        fields.path_of(name), fmt::format("The first {} tools have {} bytes; at most {} are taken.",
+                                          i + 1, request.tool_bytes, kMaxToolBytes));
+  }
+}
+
 void add_function(const Fields& definition, std::string_view schema_field, ChatRequest& request) {
   const std::string name = read_name(definition, request);
   json::Value function = {{"name", name}};
@@ -142,15 +155,15 @@ void add_custom_tool(const Fields& definition, ChatRequest& request) {
   if (const auto text = definition.string("description")) function["description"] = *text;
   const std::string input(kCustomInput);
   json::Value properties = json::Value::object();
-  std::string lark;
-  properties[input] = input_schema(definition, lark);
+  ChatRequest::TextGrammar grammar;
+  properties[input] = input_schema(definition, grammar);
   function["parameters"] = {{"type", "object"},
                             {"properties", std::move(properties)},
                             {"required", json::Value::array({input})},
                             {"additionalProperties", false}};
   add_tool(definition, std::move(function), request);
   request.custom_tools.push_back(name);
-  request.custom_larks.push_back(std::move(lark));
+  request.custom_grammars.push_back(std::move(grammar));
 }
 
 void read_tool_choice(const Fields& fields, ChatRequest& request) {
@@ -188,13 +201,14 @@ void read_tools(const Fields& fields, ChatRequest& request) {
   if (!fields.has("tools") && fields.has("functions")) {
     request.options.as_function_call = true;
     request.parallel_tool_calls = false;
-    fields.for_each("functions", kMaxTools, [&](const json::Value& tool, const std::string& path) {
-      add_function(Fields(tool, path, fields.problem()), "parameters", request);
-    });
+    for_each_tool(fields, "functions", request,
+                  [&](const json::Value& tool, const std::string& path) {
+                    add_function(Fields(tool, path, fields.problem()), "parameters", request);
+                  });
     read_function_call(fields, request);
     return check_tool_choice(fields, request);
   }
-  fields.for_each("tools", kMaxTools, [&](const json::Value& tool, const std::string& path) {
+  for_each_tool(fields, "tools", request, [&](const json::Value& tool, const std::string& path) {
     const Fields inner(tool, path, fields.problem());
     if (!inner.problem() && !inner.has("type")) inner.missing("type");
     const auto type = inner.choice("type", {"function", "custom"});

@@ -2,6 +2,8 @@
 // it ends in ChatRequest; what is wrong with a tool is invalid_tool.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "server/api/chat_request.h"
@@ -14,6 +16,11 @@ inline constexpr size_t kMaxToolBytes = size_t{1} << 20;  // of all tools togeth
 
 // The argument that a tool's text is, where it takes a text instead of JSON.
 inline constexpr std::string_view kCustomInput = "input";
+
+// Hands every tool of the list `name` to `take`, which may add it; too many of them, or too many
+// bytes of them, are schema_too_complex.
+void for_each_tool(const Fields& fields, std::string_view name, ChatRequest& request,
+                   const std::function<void(const json::Value&, const std::string&)>& take);
 
 // {"name", "description", "strict"} and a schema in the field of that name.
 void add_function(const Fields& definition, std::string_view schema_field, ChatRequest& request);
