@@ -32,6 +32,7 @@ class KvAllocator {
   uint32_t available() const { return manager_.available(); }
   uint32_t cached_blocks() const { return manager_.cached_blocks(); }
   uint32_t refs(BlockId id) const { return manager_.refs(id); }
+  bool cached(BlockId id) const { return manager_.cached(id); }  // findable
   uint64_t evictions() const { return evictions_; }
 
   // Whether blocks of this table come from the prefix cache and go there.

@@ -1,9 +1,19 @@
 // Questions to a scheduler that do not change it.
 #include <algorithm>
+#include <iterator>
 
 #include "sched/scheduler.h"
 
 namespace skein {
+namespace {
+
+BlockUse use_of(const KvAllocator& kv, BlockId block) {
+  if (kv.refs(block) > 1) return BlockUse::kShared;
+  if (kv.refs(block) == 1) return BlockUse::kHeld;
+  return kv.cached(block) ? BlockUse::kCached : BlockUse::kFree;
+}
+
+}  // namespace
 
 Status ContinuousBatchingScheduler::check_spec(const SchedulerConfig& config,
                                                const RequestSpec& spec) {
@@ -76,6 +86,42 @@ void ContinuousBatchingScheduler::explain(std::span<const RequestId> ids, TimeUs
   for (const RequestId id : ids) {
     const auto it = by_id_.find(id);
     if (it != by_id_.end()) explanations.push_back(explain_one(*it->second, now));
+  }
+}
+
+SchedulerView ContinuousBatchingScheduler::view(TimeUs now) const {
+  SchedulerView view;
+  number_queue();
+  view.requests.reserve(std::min<size_t>(by_id_.size(), SchedulerView::kMaxRequests));
+  const auto add = [&](const BatchRequest& request) {
+    if (view.requests.size() >= SchedulerView::kMaxRequests) return;
+    view.requests.push_back(explain_one(request, now));
+  };
+  for (const BatchRequest* request : batch_) add(*request);
+  queue_.visit([&](const PriorityQueueWithAging::Entry& entry) { add(*entry.request); });
+  view_blocks(view);
+  return view;
+}
+
+void ContinuousBatchingScheduler::view_blocks(SchedulerView& view) const {
+  const uint32_t pool = kv_.capacity();
+  view.cell_blocks = std::max(1U, (pool + SchedulerView::kMaxCells - 1) / SchedulerView::kMaxCells);
+  view.cells.resize((pool + view.cell_blocks - 1) / view.cell_blocks);
+  for (uint32_t cell = 0; cell < view.cells.size(); ++cell) {
+    uint32_t counts[kBlockUses] = {};
+    const uint32_t first = cell * view.cell_blocks;
+    for (uint32_t block = first; block < std::min(pool, first + view.cell_blocks); ++block) {
+      ++counts[static_cast<size_t>(use_of(kv_, BlockId{block}))];
+    }
+    const auto* const most = std::max_element(std::begin(counts), std::end(counts));
+    view.cells[cell].use = static_cast<BlockUse>(most - std::begin(counts));
+  }
+  // Whoever runs stands at the beginning of the requests.
+  const size_t shown = std::min(batch_.size(), view.requests.size());
+  for (size_t i = 0; i < shown; ++i) {
+    for (const BlockId block : batch_[i]->table.blocks()) {
+      view.cells[block.value / view.cell_blocks].holder = static_cast<uint32_t>(i);
+    }
   }
 }
 

@@ -102,6 +102,7 @@ class ContinuousBatchingScheduler {
   // Appends an explanation of each of `ids` that is live; the queue is gone through once for all.
   void explain(std::span<const RequestId> ids, TimeUs now,
                std::vector<Explanation>& explanations) const;
+  SchedulerView view(TimeUs now) const;
   // Conservation of blocks, references, places and counts; callable at any moment, O(everything).
   Status check_invariants() const;
 
@@ -127,6 +128,7 @@ class ContinuousBatchingScheduler {
   explicit ContinuousBatchingScheduler(const SchedulerConfig& config);
 
   // Questions (inspect.cpp)
+  void view_blocks(SchedulerView& view) const;
   Explanation explain_one(const BatchRequest& request, TimeUs now) const;
   void number_queue() const;
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/time.h"
@@ -78,6 +79,28 @@ struct Explanation {
 
   // One sentence for people: "waits: needs 12 KV blocks, 4 are available".
   std::string describe() const;
+};
+
+// What a KV block is at a moment; of several blocks, what most of them are.
+enum class BlockUse : uint8_t { kFree, kCached, kHeld, kShared };
+inline constexpr uint32_t kBlockUses = 4;
+
+// Everything that is live at one moment, for people who look at it. Bounded, whatever the size of
+// queue and pool.
+struct SchedulerView {
+  static constexpr uint32_t kMaxRequests = 512;
+  static constexpr uint32_t kMaxCells = 1024;
+  static constexpr uint32_t kNobody = UINT32_MAX;
+
+  // Some blocks of the pool that stand side by side.
+  struct Cell {
+    BlockUse use = BlockUse::kFree;
+    uint32_t holder = kNobody;  // a request that holds one of them: its place in `requests`
+  };
+
+  std::vector<Explanation> requests;  // those that run as they were admitted, then who waits
+  uint32_t cell_blocks = 1;           // of a cell; the last one may have fewer
+  std::vector<Cell> cells;
 };
 
 // Counts since the scheduler was made, and gauges of this moment.

@@ -63,7 +63,7 @@ void BatchInferenceEngine::serve() {
         std::visit([&](auto& m) { apply(m, clock_.now()); }, message);
       }
       if (loss_) throw RunnerLost(*loss_);
-      answer_explanations();
+      answer_questions();
       const TimeUs now = clock_.now();
       while (steps_.may_start() && start_step(clock_.now())) {
       }
@@ -103,17 +103,10 @@ void BatchInferenceEngine::drain() {
   (void)mailbox_.push(Drain{});  // refused only where the engine has stopped already
 }
 
-void BatchInferenceEngine::explain(std::vector<RequestId> ids, Explained done) {
-  explanations_.add({std::move(ids), std::move(done), clock_.now()});
-  // After it was added: a loop that ends looks for the last time when the mailbox is closed.
-  if (!mailbox_.closed()) return mailbox_.wake();
-  explanations_.refuse(unavailable("the engine has stopped"));
-}
-
 void BatchInferenceEngine::watch() {
   InferenceService::watch();
-  explanations_.refuse(unavailable("the engine is busy with a step that takes long"),
-                       clock_.now() - PendingExplanations::kPatienceUs);
+  refuse_questions(unavailable("the engine is busy with a step that takes long"),
+                   clock_.now() - PendingExplanations::kPatienceUs);
 }
 
 void BatchInferenceEngine::apply(Submission& message, TimeUs now) {
@@ -156,19 +149,6 @@ void BatchInferenceEngine::end_unstarted(RequestId id, const std::shared_ptr<Tok
 
 void BatchInferenceEngine::apply(Cancel& message, TimeUs now) {
   if (scheduler_->cancel(message.id, message.reason)) finish(message.id, message.reason, now);
-}
-
-void BatchInferenceEngine::answer_explanations() {
-  for (PendingExplanations::Asked& asked : explanations_.take()) {
-    try {
-      std::vector<Explanation> explanations;
-      explanations.reserve(asked.ids.size());
-      scheduler_->explain(asked.ids, clock_.now(), explanations);
-      asked.done(std::move(explanations));
-    } catch (const std::exception& error) {
-      log_error("{} requests could not be explained: {}", asked.ids.size(), error.what());
-    }
-  }
 }
 
 void BatchInferenceEngine::apply(Drain&, TimeUs) {
@@ -298,6 +278,7 @@ void BatchInferenceEngine::report_progress(const StepUnderWay& step) {
     EngineRequest& live = *step.live[i];
     if (live.ended() || live.first_token != kNever) continue;
     live.computed_tokens += segment.count;
+    ++live.end.prefill_chunks;
     live.end.cached_tokens =
         live.end.prompt_tokens - std::min(live.end.prompt_tokens, live.computed_tokens);
     if (live.request.reports_progress) live.stream->progress(segment.start + segment.count);
@@ -356,7 +337,7 @@ void BatchInferenceEngine::shut() {
       std::visit([&](auto& m) { apply(m, now); }, message);
     }
   }
-  answer_explanations();
+  answer_questions();
   std::vector<EndEvent> ended;
   scheduler_->cancel_all(FinishReason::kDrained, ended);
   for (const EndEvent& event : ended) finish(event.request, event.reason, now);
@@ -397,7 +378,7 @@ void BatchInferenceEngine::fail(const Status& why) {
       failover_.cancel(cancel->id, cancel->reason);
     }
   }
-  explanations_.refuse(unavailable("the engine has failed"));
+  refuse_questions(unavailable("the engine has failed"));
   if (failover_.possible()) {
     live_count_.fetch_sub(static_cast<uint32_t>(silent.size()));
     failover_.hand_over(std::move(silent), why);
@@ -425,7 +406,7 @@ void BatchInferenceEngine::give_up() noexcept {
       // The next one may fare better.
     }
   };
-  attempt([&] { explanations_.refuse(unavailable("the engine has failed")); });
+  attempt([&] { refuse_questions(unavailable("the engine has failed")); });
   attempt([&] {
     if (failover_.possible()) failover_.hand_over({}, {Code::kInternal, kWhy});
   });

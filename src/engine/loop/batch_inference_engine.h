@@ -45,6 +45,7 @@ class BatchInferenceEngine final : public InferenceService {
   void cancel(RequestId id, FinishReason reason) override;
   using InferenceService::explain;
   void explain(std::vector<RequestId> ids, Explained done) override;
+  void view(Viewed done) override;
   void drain() override;
   // What its runner computes on is lost: it fails, as if the next step had found out. Nothing where
   // it has ended already.
@@ -74,7 +75,9 @@ class BatchInferenceEngine final : public InferenceService {
   void apply(Cancel& message, TimeUs now);
   void apply(Drain& message, TimeUs now);
   void apply(Loss& message, TimeUs) { loss_ = std::move(message.why); }
-  void answer_explanations();
+  // Questions (engine_questions.cpp)
+  void answer_questions();
+  void refuse_questions(const Status& why, TimeUs asked_before = kNever);
   bool start_step(TimeUs now);  // false: there is nothing to run
   void note_plan(const StepPlan& plan, TimeUs now);
   void finish_step();
@@ -95,6 +98,7 @@ class BatchInferenceEngine final : public InferenceService {
 
   Mailbox<Message> mailbox_;
   PendingExplanations explanations_;
+  PendingViews views_;
   Failover failover_;
 
   // ---- the thread's own ----

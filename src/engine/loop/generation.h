@@ -48,6 +48,7 @@ struct GenerationEnd {
   uint32_t generated_tokens = 0;
   uint32_t preemptions = 0;
   int64_t start_priority_milli = 0;  // effective priority when it first ran
+  uint32_t prefill_chunks = 0;       // steps that computed its prompt
   TimeUs queue_us = 0;               // until it first ran
   TimeUs prefill_us = 0;             // from there to the first token
   TimeUs decode_us = 0;              // from there to the end

@@ -122,6 +122,9 @@ class InferenceService : public RequestCanceller,
   // to it within ten seconds, kResourceExhausted where too many ask. One message for all ids.
   using Explained = std::function<void(Result<std::vector<Explanation>>)>;
   virtual void explain(std::vector<RequestId> ids, Explained done) = 0;
+  // Everything that is live, by one message as well; `done` as there.
+  using Viewed = std::function<void(Result<SchedulerView>)>;
+  virtual void view(Viewed done) = 0;
   // Waits for the explanation of one; kNotFound when it is not live.
   Result<Explanation> explain(RequestId id);
   virtual EngineSnapshot snapshot() const;

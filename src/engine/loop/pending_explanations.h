@@ -1,10 +1,11 @@
-// PendingExplanations: who asked about requests and waits for the engine's thread to say.
+// PendingQuestions: who asked about requests and waits for the engine's thread to say.
 //
 // They are not messages, because a watchdog answers those that wait too long. Any thread may call
 // any member; every `done` is called exactly once, without a lock held.
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <mutex>
 #include <utility>
@@ -13,18 +14,19 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/time.h"
-#include "engine/loop/inference_service.h"
+#include "sched/types.h"
 
 namespace skein {
 
-class PendingExplanations {
+template <class Answer>
+class PendingQuestions {
  public:
   static constexpr size_t kMax = 256;
   static constexpr TimeUs kPatienceUs = 10 * kUsPerSecond;
 
   struct Asked {
-    std::vector<RequestId> ids;
-    InferenceService::Explained done;
+    std::vector<RequestId> ids;  // empty where all of them are meant
+    std::function<void(Result<Answer>)> done;
     TimeUs at = 0;
   };
 
@@ -54,5 +56,8 @@ class PendingExplanations {
   std::mutex mutex_;
   std::vector<Asked> asked_;
 };
+
+using PendingExplanations = PendingQuestions<std::vector<Explanation>>;
+using PendingViews = PendingQuestions<SchedulerView>;
 
 }  // namespace skein

@@ -104,6 +104,21 @@ void DirectService::explain(std::vector<RequestId> ids, Explained done) {
   done(std::move(explanations));
 }
 
+// It has no blocks to show.
+void DirectService::view(Viewed done) {
+  SchedulerView view;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto add = [&](RequestId id) {
+      if (view.requests.size() >= SchedulerView::kMaxRequests) return;
+      if (const auto explanation = explain_one(id)) view.requests.push_back(*explanation);
+    };
+    if (running_ != nullptr) add(running_->id);
+    for (const Waiting& waiting : waiting_) add(waiting.id);
+  }
+  done(std::move(view));
+}
+
 std::optional<Explanation> DirectService::explain_one(RequestId id) {
   Explanation e;
   e.id = id;

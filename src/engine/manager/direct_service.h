@@ -41,6 +41,7 @@ class DirectService final : public InferenceService {
   void cancel(RequestId id, FinishReason reason) override;
   using InferenceService::explain;
   void explain(std::vector<RequestId> ids, Explained done) override;
+  void view(Viewed done) override;
   EngineSnapshot snapshot() const override;
 
  private:

@@ -215,6 +215,23 @@ void ServedModel::explain(std::vector<RequestId> ids, InferenceService::Explaine
   });
 }
 
+void ServedModel::view(InferenceService::Viewed done) {
+  const auto engine = this->engine();
+  const auto direct = this->direct();
+  if (!engine && !direct) return done(SchedulerView());
+  if (!direct) return engine->view(std::move(done));
+  if (!engine) return direct->view(std::move(done));
+  engine->view([direct, done = std::move(done)](Result<SchedulerView> batched) {
+    direct->view([&](const Result<SchedulerView>& alone) {
+      if (batched.ok() && alone.ok()) {
+        batched->requests.insert(batched->requests.end(), alone->requests.begin(),
+                                 alone->requests.end());
+      }
+      done(std::move(batched));
+    });
+  });
+}
+
 EngineSnapshot ServedModel::snapshot() const {
   const std::lock_guard lock(mutex_);
   EngineSnapshot snapshot;

@@ -67,6 +67,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);
   std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests);
   void explain(std::vector<RequestId> ids, InferenceService::Explained done);
+  void view(InferenceService::Viewed done);
   // The snapshot of whatever answers at the moment; counts are those of everything that ever
   // answered here. The state is kFailed only where nothing answers.
   EngineSnapshot snapshot() const;
