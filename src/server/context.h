@@ -16,7 +16,9 @@
 #include "server/auth/rate_limiter.h"
 #include "server/http/byte_budget.h"
 #include "server/http/workers.h"
+#include "server/live/live_feed.h"
 #include "server/observe/metrics.h"
+#include "server/observe/recent_requests.h"
 #include "server/settings.h"
 #include "server/store/store.h"
 
@@ -31,6 +33,8 @@ struct ServerContext {
   RateLimiter& limiter;
   Metrics& metrics;
   LiveRequests& live;
+  RecentRequests& recent;
+  LiveFeed& feed;
   Delivery& delivery;
   ByteBudget& memory;        // for what all requests hold
   http::Workers& workers;    // the threads that endpoints run on

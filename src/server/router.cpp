@@ -18,6 +18,18 @@ constexpr uint64_t kRetryAfterDrainS = 5;
 constexpr uint64_t kJson = kJsonBodyBytes;
 constexpr uint64_t kUpload = kUploadBytes;
 
+// A page runs nothing but its own files, loads nothing from elsewhere, and is shown in no frame:
+// whatever stands in an answer of a model, a browser does not act on it.
+constexpr std::pair<std::string_view, std::string_view> kPageHeaders[] = {
+    {"Content-Security-Policy",
+     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+     "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"},
+    {"X-Content-Type-Options", "nosniff"},
+    {"Referrer-Policy", "no-referrer"},
+    {"Cross-Origin-Opener-Policy", "same-origin"},
+    {"Cross-Origin-Resource-Policy", "same-origin"},
+};
+
 constexpr Route with_dialect(Route route) {
   route.dialect = dialect_of(route.pattern);
   return route;
@@ -53,18 +65,6 @@ bool matches(std::string_view pattern, std::string_view path, std::string& id) {
   return true;
 }
 
-// The key that a request shows, in x-api-key or as `Authorization: Bearer`; empty: none.
-std::string_view credential_of(const http::RequestHead& head) {
-  if (const std::string* key = head.header("x-api-key")) return *key;
-  const std::string* authorization = head.header("authorization");
-  if (authorization == nullptr) return {};
-  const std::string_view text = *authorization;
-  const size_t space = text.find(' ');
-  if (space == std::string_view::npos) return {};
-  if (!http::equals_ignoring_case(text.substr(0, space), "bearer")) return {};
-  return http::trimmed(text.substr(space));
-}
-
 std::string_view media_type_of(const Route& route) {
   return route.open_sink != nullptr ? "multipart/form-data" : "application/json";
 }
@@ -91,6 +91,17 @@ http::Response unserved(const http::RequestHead& head, std::string allow) {
 }
 
 }  // namespace
+
+std::string_view credential_of(const http::RequestHead& head) {
+  if (const std::string* key = head.header("x-api-key")) return *key;
+  const std::string* authorization = head.header("authorization");
+  if (authorization == nullptr) return {};
+  const std::string_view text = *authorization;
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos) return {};
+  if (!http::equals_ignoring_case(text.substr(0, space), "bearer")) return {};
+  return http::trimmed(text.substr(space));
+}
 
 std::span<const Route> routes() {
   return kRoutes;
@@ -205,7 +216,9 @@ http::Accepted Router::accept(Call call, const http::RequestHead& head) {
   accepted.is_quick = route.is_quick;
   accepted.caller = call.principal->key_id;
   if (route.is_page) {
-    accepted.headers.push_back({"Content-Security-Policy", "frame-ancestors 'none'"});
+    for (const auto& [name, value] : kPageHeaders) {
+      accepted.headers.push_back({std::string(name), std::string(value)});
+    }
   }
   accepted.handler = [&context = context_, call = std::move(call)](
                          http::Request request, const http::Responder& responder) mutable {

@@ -119,6 +119,9 @@ class Router final : public http::Application {
   const PrincipalPtr anonymous_ = std::make_shared<const Principal>();
 };
 
+// The key that a request shows, in x-api-key or as `Authorization: Bearer`; empty: none.
+std::string_view credential_of(const http::RequestHead& head);
+
 // An error as an answer, with Retry-After and WWW-Authenticate where they belong.
 http::Response error_response(api::Dialect dialect, const api::Error& error);
 

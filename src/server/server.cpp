@@ -57,6 +57,8 @@ class Server::Impl {
                  .limiter = limiter_,
                  .metrics = metrics_,
                  .live = live_,
+                 .recent = recent_,
+                 .feed = feed_,
                  .delivery = delivery_,
                  .memory = memory_,
                  .workers = workers_,
@@ -105,6 +107,7 @@ class Server::Impl {
     const auto until = steady_clock::now() + grace;
     while (live_.size() > 0 && steady_clock::now() < until) std::this_thread::sleep_for(kLookAgain);
     const bool whole = live_.size() == 0;
+    feed_.close();  // streams that would never end
     const auto left = std::max(until - steady_clock::now(), steady_clock::duration::zero());
     if (!http_.stop(std::chrono::duration_cast<std::chrono::milliseconds>(left))) {
       return Stopped::kLeftBehind;
@@ -119,6 +122,7 @@ class Server::Impl {
   ByteBudget memory_;
   Metrics metrics_;
   LiveRequests live_;
+  RecentRequests recent_;
   std::atomic<bool> ready_{false};
   std::atomic<bool> draining_{false};
   ServerContext context_;
@@ -126,6 +130,7 @@ class Server::Impl {
   Delivery delivery_;
   http::Workers workers_;
   http::Workers scrapes_;
+  LiveFeed feed_;
   Router router_;
   http::HttpServer http_;
   BatchExecutor executor_;

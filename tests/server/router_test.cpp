@@ -71,7 +71,7 @@ TEST(Routes, EveryRouteIsFoundByItsOwnPath) {
 }
 
 TEST(Routes, TheTableSaysWhatItMust) {
-  const std::set<std::string_view> open = {"/health", "/livez", "/version"};
+  const std::set<std::string_view> open = {"/", "/web/{id}", "/health", "/livez", "/version"};
   for (const Route& route : routes()) {
     SCOPED_TRACE(route.pattern);
     EXPECT_EQ(route.auth == Auth::kNone, open.count(route.pattern) > 0);
@@ -87,7 +87,7 @@ TEST(Routes, TheTableSaysWhatItMust) {
   }
 }
 
-TEST(Routes, WithoutAKeyEveryRouteButThreeIs401) {
+TEST(Routes, WithoutAKeyEveryRouteButFiveIs401) {
   KeyedRouter router;
   size_t refused_count = 0;
   for (const Route& route : routes()) {
@@ -104,7 +104,7 @@ TEST(Routes, WithoutAKeyEveryRouteButThreeIs401) {
               route.dialect == api::Dialect::kAnthropic);
     ++refused_count;
   }
-  EXPECT_EQ(refused_count, routes().size() - 3);
+  EXPECT_EQ(refused_count, routes().size() - 5);
 }
 
 TEST(Routes, KeysComeInEitherField) {
@@ -122,8 +122,11 @@ TEST(Routes, KeysComeInEitherField) {
 }
 
 TEST(Routes, WhatIsNotInTheTableDoesNotExist) {
-  for (const char* path : {"/",
-                           "",
+  for (const char* path : {"",
+                           "/web",
+                           "/web/",
+                           "/web/a/b",
+                           "/index.html",
                            "*",
                            "/v1",
                            "/v1/batchx",

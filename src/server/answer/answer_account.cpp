@@ -77,6 +77,7 @@ void AnswerAccount::end_choice(uint32_t choice, const GenerationEnd& end, bool c
   if (counts_prompt) set_cached(choice, end.cached_tokens);
   if (choice == 0) first_choice_end_ = end;
   about_.preemptions += end.preemptions;
+  about_.prefill_chunks = std::max(about_.prefill_chunks, end.prefill_chunks);
   about_.queue_us = std::max(about_.queue_us, end.queue_us);
   about_.prefill_us = std::max(about_.prefill_us, end.prefill_us);
   about_.decode_us = std::max(about_.decode_us, end.decode_us);
@@ -120,6 +121,7 @@ void AnswerAccount::settle(FinishReason reason) {
 void AnswerAccount::log(int status) {
   about_.status = status;
   if (books_.log) books_.log(about_);
+  books_.recent.add(who_->key_id, std::move(about_));
 }
 
 }  // namespace skein

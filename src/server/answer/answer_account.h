@@ -21,6 +21,7 @@
 #include "server/auth/rate_limiter.h"
 #include "server/observe/finished_request.h"
 #include "server/observe/metrics.h"
+#include "server/observe/recent_requests.h"
 #include "server/store/usage_meter.h"
 
 namespace skein {
@@ -37,6 +38,7 @@ class AnswerAccount {
     Metrics& metrics;
     UsageMeter& usage;
     const std::function<void(const FinishedRequest&)>& log;  // may be empty
+    RecentRequests& recent;
   };
 
   // `about`: what is known of the answer from the start.

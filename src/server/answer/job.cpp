@@ -35,7 +35,7 @@ Job::Job(ServerContext& context, Call call, std::string_view id_prefix, bool is_
           std::string(id_prefix) + random_hex(16), static_cast<int64_t>(std::time(nullptr)), {}},
       arrived_us_(context.clock.now()),
       account_({context.clock, context.limiter, context.metrics, context.store.usage(),
-                context.settings.log_request},
+                context.settings.log_request, context.recent},
                call_.principal, describe_call(std::move(about), call_, identity_.id)) {
   call_.request = {};
 }
@@ -218,6 +218,27 @@ void Job::cancel() {
   const std::lock_guard lock(mutex_);
   cancelled_ = true;
   cancel_running();
+}
+
+RequestBrief Job::brief() const {
+  RequestBrief brief{.id = identity_.id,
+                     .owner = call_.principal->key_id,
+                     .key_name = call_.principal->name,
+                     .model = identity_.model,
+                     .route = std::string(call_.route->pattern),
+                     .priority = call_.priority,
+                     .is_background = is_background_,
+                     .arrived = arrived_us_,
+                     .choices = {}};
+  RequestExplanation rest;
+  std::vector<Running> running;
+  {
+    const std::lock_guard lock(mutex_);
+    describe(rest, running);
+  }
+  brief.choices.reserve(running.size());
+  for (const Running& one : running) brief.choices.push_back({one.index, one.id});
+  return brief;
 }
 
 void Job::explain(std::function<void(RequestExplanation)> done) {

@@ -37,6 +37,7 @@ class Job : public Deliverable, public LiveRequest, public std::enable_shared_fr
 
   void give_up() noexcept final;
   void explain(std::function<void(RequestExplanation)> done) final;
+  RequestBrief brief() const final;
   void cancel() final;
 
  protected:

@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/ids.h"
+#include "base/time.h"
 #include "engine/sampling/sampling_params.h"
 #include "sched/types.h"
 #include "server/api/errors.h"
@@ -35,6 +37,23 @@ struct RequestExplanation {
   std::vector<ChoiceExplanation> choices;
 };
 
+// What can be said of an answer without asking an engine.
+struct RequestBrief {
+  std::string id;
+  std::string owner;  // the id of its key; empty: anonymous
+  std::string key_name;
+  std::string model;
+  std::string route;
+  Priority priority = Priority::NORMAL;
+  bool is_background = false;  // a line of a batch
+  TimeUs arrived = 0;
+  struct Choice {
+    uint32_t index = 0;
+    RequestId id;  // the engine's
+  };
+  std::vector<Choice> choices;  // empty while the model loads, and while the prompt is made
+};
+
 // An answer, as LiveRequests knows it. Any thread may call it.
 class LiveRequest {
  public:
@@ -42,6 +61,7 @@ class LiveRequest {
   // `done` is called once: at once while the model loads, else on a worker, or by the engine where
   // no worker is free. It must be quick.
   virtual void explain(std::function<void(RequestExplanation)> done) = 0;
+  virtual RequestBrief brief() const = 0;
   virtual void cancel() = 0;
 };
 
@@ -52,6 +72,8 @@ class LiveRequests {
   // nullptr when there is none, or when it is another tenant's and the caller is no admin.
   std::shared_ptr<LiveRequest> find(const std::string& id, std::string_view owner,
                                     bool admin) const;
+  // Of those that `owner` may see, no more than that many.
+  std::vector<RequestBrief> briefs(std::string_view owner, bool admin, size_t limit) const;
   size_t size() const;
 
  private:

@@ -1,12 +1,65 @@
-// /v1/requests/{id}: what a request is doing, and its end.
+// /v1/requests and /v1/requests/{id}: what requests are doing, what took their time, and their end.
+// /v1/live: the same for whoever watches.
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "server/endpoints/reply.h"
 #include "server/json.h"
+#include "server/live/live_text.h"
 
 namespace skein::endpoints {
 namespace {
 
 using json::append_member;
+
+constexpr uint32_t kDefaultRecent = 50;
+constexpr uint64_t kRetryAfterS = 2;
+
+api::Error too_many(const Status& status) {
+  return {.status = 503,
+          .message = status.message(),
+          .code = "overloaded",
+          .retry_after_s = kRetryAfterS};
+}
+
+// Asks the engines of all models at once; `done` is called when the last of them has answered, by
+// whichever thread that is.
+class Gathering : public std::enable_shared_from_this<Gathering> {
+ public:
+  using Done = std::function<void(const LivePicture&)>;
+  Gathering(LivePicture picture, Done done)
+      : picture_(std::move(picture)), done_(std::move(done)), left_(picture_.models.size() + 1) {}
+
+  void ask() {
+    for (LiveModel& model : picture_.models) {
+      if (model.status.served == nullptr) {
+        arrive();
+        continue;
+      }
+      const auto served = model.status.served;
+      served->view([self = shared_from_this(), &model](Result<SchedulerView> view) {
+        if (view.ok()) model.view = std::make_shared<const SchedulerView>(std::move(*view));
+        self->arrive();
+      });
+    }
+    arrive();
+  }
+
+ private:
+  void arrive() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (--left_ > 0) return;
+    }
+    done_(picture_);
+  }
+
+  LivePicture picture_;  // every answer has a model of its own in it
+  const Done done_;
+  std::mutex mutex_;
+  size_t left_;
+};
 
 // The members, each with a comma before it.
 void append_explanation(std::string& out, const Explanation& explanation) {
@@ -72,6 +125,36 @@ std::shared_ptr<LiveRequest> find(const ServerContext& context, const Call& call
 }
 
 }  // namespace
+
+void list_requests(ServerContext& context, Call& call, const http::Responder& responder) {
+  auto options = list_options(call.request.head, kDefaultRecent, RecentRequests::kKept);
+  if (!options.ok()) return send_error(call, responder, options.error());
+  LivePicture picture{.now = context.clock.now(), .models = {}};
+  for (ModelStatus& status : context.models.models()) {
+    picture.models.push_back({std::move(status), nullptr});
+  }
+  // The last answer may come by an engine's thread, which must not be kept.
+  const auto write = [&context, call, responder, recent = options->limit](const LivePicture& all) {
+    const auto run = [&context, call, responder, recent, all] {
+      send_json(responder, requests_text(context, all, *call.principal, recent));
+    };
+    const auto refuse = [&context, call, responder] {
+      send_error(call, responder, context.no_worker());
+    };
+    if (!context.scrapes.post(Priority::NORMAL, run, refuse)) refuse();
+  };
+  std::make_shared<Gathering>(std::move(picture), write)->ask();
+}
+
+void watch_live(ServerContext& context, Call& call, const http::Responder& responder) {
+  if (call.request.head.method == "HEAD") {
+    responder.start({});
+    return responder.finish();
+  }
+  const Status watching = context.feed.watch(context, std::string(credential_of(call.request.head)),
+                                             call.principal->key_id, responder);
+  if (!watching.ok()) send_error(call, responder, too_many(watching));
+}
 
 void explain_request(ServerContext& context, Call& call, const http::Responder& responder) {
   const auto request = find(context, call, responder);

@@ -535,8 +535,8 @@ void Connection::append_head(int status, std::string_view content_type,
   append_number(wire_, static_cast<uint64_t>(status), 10);
   wire_.append(" ").append(reason_phrase(status)).append("\r\n");
   append_date(wire_);
-  if (status != 204) append_field(wire_, "Content-Type", content_type);
-  if (length && status != 204) {
+  if (status != 204 && status != 304) append_field(wire_, "Content-Type", content_type);
+  if (length && status != 204 && status != 304) {
     wire_.append("Content-Length: ");
     append_number(wire_, *length, 10);
     wire_.append("\r\n");

@@ -49,6 +49,7 @@ std::string_view reason_phrase(int status) {
       {100, "Continue"},
       {200, "OK"},
       {204, "No Content"},
+      {304, "Not Modified"},
       {400, "Bad Request"},
       {401, "Unauthorized"},
       {403, "Forbidden"},

@@ -24,6 +24,7 @@ struct FinishedRequest {
   uint32_t cached_tokens = 0;
   uint32_t output_tokens = 0;  // of all choices
   uint32_t preemptions = 0;
+  uint32_t prefill_chunks = 0;  // steps that computed the prompt; of several choices, the most
   TimeUs queue_us = 0;
   TimeUs prefill_us = 0;
   TimeUs decode_us = 0;

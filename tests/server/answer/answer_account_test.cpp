@@ -35,7 +35,8 @@ class AnswerAccountTest : public ::testing::Test {
   AnswerAccount account() {
     FinishedRequest about;
     about.id = "cmpl-1";
-    return AnswerAccount({clock_, limiter_, metrics_, store_->usage(), write_}, key_, about);
+    return AnswerAccount({clock_, limiter_, metrics_, store_->usage(), write_, recent_}, key_,
+                         about);
   }
   // What the key could still take.
   uint64_t left() {
@@ -53,6 +54,7 @@ class AnswerAccountTest : public ::testing::Test {
   RateLimiter limiter_{clock_};
   Metrics metrics_{clock_};
   std::unique_ptr<Store> store_;
+  RecentRequests recent_;
   std::shared_ptr<Principal> key_ = std::make_shared<Principal>();
   std::vector<FinishedRequest> log_;
   std::function<void(const FinishedRequest&)> write_ = [this](const FinishedRequest& request) {

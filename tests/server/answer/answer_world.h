@@ -152,6 +152,8 @@ class AnswerWorld {
                                                                .limiter = limiter,
                                                                .metrics = metrics,
                                                                .live = live,
+                                                               .recent = recent,
+                                                               .feed = feed,
                                                                .delivery = delivery,
                                                                .memory = memory,
                                                                .workers = workers,
@@ -225,6 +227,8 @@ class AnswerWorld {
   RateLimiter limiter{clock};
   Metrics metrics{clock};
   LiveRequests live;
+  RecentRequests recent;
+  LiveFeed feed;
   ByteBudget memory;
   std::unique_ptr<SchedulerManager> models;
   std::unique_ptr<ServerContext> context;

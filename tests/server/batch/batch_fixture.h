@@ -66,6 +66,7 @@ class BatchTest : public ::testing::Test {
 class FakeRequest final : public LiveRequest {
  public:
   void explain(std::function<void(RequestExplanation)>) override {}
+  RequestBrief brief() const override { return {}; }
   void cancel() override { cancelled = true; }
 
   std::atomic<bool> cancelled{false};
