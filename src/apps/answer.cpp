@@ -4,6 +4,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "apps/terminal_text.h"
+
 namespace skein::apps {
 namespace {
 
@@ -21,16 +23,24 @@ std::string rate_line(const char* what, uint32_t tokens, TimeUs elapsed_us) {
                      seconds > 0 ? tokens / seconds : 0);
 }
 
+bool is_terminal(std::FILE* out) {
+  return ::isatty(::fileno(out)) == 1;
+}
+
+// What a model says: as it is into a file or a pipe, harmless on a terminal.
+Status write_said(std::string_view text, std::FILE* out) {
+  return is_terminal(out) ? write(terminal_safe(text), out) : write(text, out);
+}
+
 // What an answer says beside its text, for people.
 class SideNotes {
  public:
-  explicit SideNotes(std::FILE* out)
-      : dims_(::isatty(::fileno(out)) == 1), to_(dims_ ? out : stderr) {}
+  explicit SideNotes(std::FILE* out) : dims_(is_terminal(out)), to_(dims_ ? out : stderr) {}
 
   Status note(std::string_view text) {
     if (text.empty()) return {};
     if (!std::exchange(open_, true) && dims_) SKEIN_TRY(write("\x1b[2m", to_));
-    return write(text, to_);
+    return write_said(text, to_);
   }
   Status end() {
     return std::exchange(open_, false) ? write(dims_ ? "\x1b[0m\n" : "\n", to_) : Status();
@@ -52,7 +62,7 @@ class AnswerPrinter {
       if (content->text.empty()) return {};
       answer_.text += content->text;
       SKEIN_TRY(notes_.end());
-      return write(content->text, out_);
+      return write_said(content->text, out_);
     }
     if (const auto* thought = std::get_if<AnswerReasoning>(&event))
       return notes_.note(thought->text);

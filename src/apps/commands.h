@@ -48,5 +48,6 @@ void add_render(CLI::App& app, CommandResult& result);
 void add_run(CLI::App& app, CommandResult& result);
 void add_serve(CLI::App& app, CommandResult& result);
 void add_tokenize(CLI::App& app, CommandResult& result);
+void add_top(CLI::App& app, CommandResult& result);
 
 }  // namespace skein::apps

@@ -42,6 +42,7 @@ int run(int argc, char** argv) {
   skein::apps::add_dialog(app, result);
   skein::apps::add_eval(app, result);
   skein::apps::add_bench(app, result);
+  skein::apps::add_top(app, result);
   skein::apps::add_keys(app, result);
   skein::apps::add_backup(app, result);
   skein::apps::add_manual(app, result);

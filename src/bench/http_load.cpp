@@ -342,6 +342,31 @@ Result<std::string> first_model(const HttpTarget& target) {
   return body[kFirstId].get<std::string>();
 }
 
+Status watch_events(const HttpTarget& target, std::string_view path,
+                    const std::function<bool(std::string_view)>& on_event,
+                    const std::atomic<bool>& cancel) {
+  asio::io_context io;
+  error_code error;
+  const auto where =
+      tcp::resolver(io).resolve(target.url.host, std::to_string(target.url.port), error);
+  if (error) return unavailable("{}: {}", target.url.host, error.message());
+  bool wants_more = true;
+  bool has_ended = false;
+  Status ended;
+  const auto session = std::make_shared<Session>(
+      io, request_text(target, "GET", path, target.keys[0], ""),
+      [&](std::string_view data) { wants_more = wants_more && on_event(data); },
+      target.patience_us);
+  session->start(where, [&](const Status& status) {
+    ended = status;
+    has_ended = true;
+  });
+  while (!has_ended && wants_more && !cancel) io.run_for(kCancelPeriod);
+  if (!has_ended) return {};
+  SKEIN_TRY(std::move(ended));
+  return status_of_answer(session->reader());
+}
+
 LoadRun run_http_load(const HttpTarget& target, std::span<const WorkItem> items,
                       uint32_t concurrency, const Clock& clock,
                       const std::function<void(uint64_t)>& on_tokens,

@@ -36,6 +36,12 @@ struct HttpTarget {
 // The id of the server's first model.
 Result<std::string> first_model(const HttpTarget& target);
 
+// Reads the events of a GET below the target's path until the server ends it, `on_event` says false
+// or `cancel` became true.
+Status watch_events(const HttpTarget& target, std::string_view path,
+                    const std::function<bool(std::string_view)>& on_event,
+                    const std::atomic<bool>& cancel);
+
 // Sends every item once, streamed, greedy, past stop tokens: `concurrency` of them at any moment,
 // or, with 0, each at its own time of arrival. A request that fails is counted as such; nothing is
 // sent twice. `on_tokens` gets the events with text so far. Stops soon after `cancel` became true.
