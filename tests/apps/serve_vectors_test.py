@@ -1,56 +1,16 @@
 """Embeddings: many at once are faster than one at a time, and what the command line says of pooling."""
-import array
 import json
 import pathlib
-import random
-import string
-import struct
 import tempfile
 import time
 import unittest
 
 import serving
+from encoders import tiny_encoder
 
 TEXTS = [f"{letter}{number}" for number in range(8) for letter in "abcdefgh"]
 RATIO = 5
 ROUNDS = 5
-
-
-def tiny_encoder(folder):
-    """A BERT of random numbers whose words are letters and digits; its files ask for the mean."""
-    hidden, ffn, layers, context = 64, 96, 3, 128
-    letters = string.ascii_lowercase + string.digits
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"] + list(letters) + ["##" + c for c in letters]
-    shapes = {"embeddings.word_embeddings.weight": [len(pieces), hidden], "embeddings.position_embeddings.weight": [context, hidden],
-              "embeddings.token_type_embeddings.weight": [2, hidden], "embeddings.LayerNorm.weight": [hidden],
-              "embeddings.LayerNorm.bias": [hidden]}
-    for layer in range(layers):
-        for name, outputs, inputs in (("attention.self.query", hidden, hidden), ("attention.self.key", hidden, hidden),
-                                      ("attention.self.value", hidden, hidden), ("attention.output.dense", hidden, hidden),
-                                      ("attention.output.LayerNorm", hidden, 0), ("intermediate.dense", ffn, hidden),
-                                      ("output.dense", hidden, ffn), ("output.LayerNorm", hidden, 0)):
-            shapes[f"encoder.layer.{layer}.{name}.weight"] = [outputs, inputs] if inputs else [outputs]
-            shapes[f"encoder.layer.{layer}.{name}.bias"] = [outputs]
-    header, data, rng = {}, array.array("f"), random.Random(3)
-    for name, shape in shapes.items():
-        begin = 4 * len(data)
-        data.extend(rng.uniform(-0.3, 0.3) for _ in range(shape[0] * (shape[1] if len(shape) > 1 else 1)))
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, 4 * len(data)]}
-    text = json.dumps(header).encode()
-    path = pathlib.Path(folder, "encoder")
-    (path / "1_Pooling").mkdir(parents=True)
-    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data.tobytes())
-    (path / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
-    (path / "config.json").write_text(json.dumps({
-        "model_type": "bert", "architectures": ["BertModel"], "vocab_size": len(pieces), "hidden_size": hidden,
-        "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": 4, "max_position_embeddings": context,
-        "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu"}))
-    (path / "tokenizer.json").write_text(json.dumps({
-        "added_tokens": [{"id": i, "content": piece, "special": True} for i, piece in enumerate(pieces[:4])],
-        "normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {piece: i for i, piece in enumerate(pieces)}}}))
-    return path
 
 
 class SpeedTest(unittest.TestCase):

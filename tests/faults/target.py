@@ -9,12 +9,17 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "apps"))
+from encoders import tiny_encoder  # noqa: E402
+
 PATIENCE_S = 20  # for anything that is not told to take longer: what takes more hangs
 BOUNDARY = "skein-faults"
 MODELS = ("tiny", "other")  # loaded at the start, and when it is first asked for
+ENCODER, RANKER = "encoder", "ranker"  # the same, for vectors
 
 
 class Broken(Exception):
@@ -53,6 +58,8 @@ def write_models(folder):
         for file in ("config.json", "model.safetensors"):
             shutil.copy(TESTS.parent / "build/goldens/llama" / file, path / file)
         shutil.copy(TESTS / "server/byte_tokenizer.json", path / "tokenizer.json")
+    tiny_encoder(folder, ENCODER)
+    tiny_encoder(folder, RANKER, ranks=True)
 
 
 def check_database(path):
@@ -96,7 +103,7 @@ class Target:
 
     def forgive_models(self):
         """A model whose load was cut by a kill is quarantined until its files change."""
-        for name in MODELS:
+        for name in (*MODELS, ENCODER, RANKER):
             os.utime(self.folder / "models" / name / "config.json")
 
     def wait_ready(self):
