@@ -92,9 +92,15 @@ faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real
 limits: build goldens ## probes and a drain under a flood of text work, memory within its budget
 	@$(call serve_test,limits)
 
-storm: build goldens ## crowds that leave, clients that do not read, a million pipelined requests
+storm: build goldens ## crowds that leave, clients that do not read, a million pipelined requests, models that take turns, lost power
 	@$(call serve_test,storm)
 	@$(call serve_test,edge)
+	@tools/setup.sh test
+	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --build --preset release --target server_endpoints_test store_child record_writes -j $(JOBS)
+	@SKEIN_TEST_FULL=1 $(RELEASE)/tests/server/server_endpoints_test --gtest_filter='ModelSwaps.*'
+	@SKEIN_TEST_FULL=1 python3 -B tests/server/store/power_loss_test.py $(RELEASE)/tests/server/store/store_child \
+		$(RELEASE)/tests/server/store/librecord_writes.so
 
 soak: build goldens ## MINUTES=30 at four fifths of the capacity: memory, files and errors; the last line is the figure
 	@python3 -B tests/apps/soak.py --binary build/skein --minutes $(MINUTES)
