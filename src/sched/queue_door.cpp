@@ -33,19 +33,11 @@ DoorAnswer QueueDoor::enter(const QueueArrival& arrival, TimeUs now) {
   const bool contended = others_ask(arrival.tenant);
   if (!arrival.background) note_asked(arrival.tenant);
   const uint32_t places = queue_places(config_.max_queue, arrival.priority);
-  const uint32_t to_come = arrival.siblings - arrival.sibling;
-  if (uint64_t{waiting_} + to_come > places) {
-    return {DoorAnswer::Kind::kQueueFull, waiting_ + to_come, places};
-  }
+  if (waiting_ >= places) return {DoorAnswer::Kind::kQueueFull, waiting_ + 1, places};
   uint32_t may_hold = places - places_for_others(config_.max_queue);
-  if (contended) {
-    const uint32_t whole = std::min(arrival.siblings, config_.max_batch);
-    may_hold = std::min(may_hold, std::max(share(now), whole));
-  }
+  if (contended && !arrival.follows) may_hold = std::min(may_hold, share(now));
   const uint32_t held_before = held(arrival.tenant);
-  if (held_before + to_come > may_hold) {
-    return {DoorAnswer::Kind::kShareFull, held_before + to_come, may_hold};
-  }
+  if (held_before >= may_hold) return {DoorAnswer::Kind::kShareFull, held_before + 1, may_hold};
   Holder& holder = holders_[arrival.tenant];
   holder.background = arrival.background;
   if (holder.places++ == 0 && !arrival.background) ++asking_;
@@ -83,9 +75,9 @@ uint32_t QueueDoor::share(TimeUs now) {
   return std::max({kLeastShare, config_.max_batch / 8, ends_in_window(now) + open_});
 }
 
-std::optional<TimeUs> QueueDoor::share_retry_us(uint64_t tenant, uint32_t requests, TimeUs now) {
+std::optional<TimeUs> QueueDoor::share_retry_us(uint64_t tenant, TimeUs now) {
   const uint32_t starts = share(now);  // within half a class gap
-  const uint64_t wanted = uint64_t{held(tenant)} + requests;
+  const uint64_t wanted = uint64_t{held(tenant)} + 1;
   if (!others_ask(tenant) || wanted <= starts) return std::nullopt;
   return config_.us_per_class / 2 / TimeUs{starts} * static_cast<TimeUs>(wanted - starts);
 }

@@ -16,8 +16,9 @@
 // is limited as others are, and limits nobody: who sent it waits for it as long as it takes.
 //
 // What starts within half a class gap: as many as ended within the last one, and as many as the
-// batch has places open; at least four, or an eighth of a batch. One request of several choices is
-// let in whole where the tenant holds no other place, up to a batch of them.
+// batch has places open; at least four, or an eighth of a batch. A request of many choices comes in
+// as far as that goes, and each of the others when one of its own has ended and has left its place
+// in the batch: such a follower is not bound by the share, so that what was begun is finished.
 //
 // Everything is bounded: a tenant is known while it holds a place. Single-threaded.
 #pragma once
@@ -46,8 +47,7 @@ constexpr uint32_t places_for_others(uint32_t max_queue) {
 struct QueueArrival {
   uint64_t tenant = 0;
   Priority priority = Priority::NORMAL;
-  uint32_t sibling = 0;     // which of the `siblings` choices of one request; they come in order
-  uint32_t siblings = 1;    // they are let in together or not at all, as far as can be foreseen
+  bool follows = false;     // one that ran has ended, and this is to have its place in the batch
   bool background = false;  // nobody waits for it; such a tenant has a number of its own
 };
 
@@ -81,9 +81,9 @@ class QueueDoor {
   uint32_t held(uint64_t tenant) const;
   // The number of places that a tenant may hold while others ask.
   uint32_t share(TimeUs now);
-  // Where others ask and so many more are beyond the tenant's share: how long it takes, as things
-  // go, until they are not.
-  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests, TimeUs now);
+  // Where others ask and one more is beyond the tenant's share: how long it takes, as things go,
+  // until it is not.
+  std::optional<TimeUs> share_retry_us(uint64_t tenant, TimeUs now);
 
  private:
   static constexpr uint32_t kBuckets = 8;

@@ -272,11 +272,13 @@ class KeyFairnessTest(unittest.TestCase):
                 await asyncio.wait((pause, stopped), return_when=asyncio.FIRST_COMPLETED)
 
     async def start_flood(self, server, key, stop, replies):
-        """The large ones are in, or were refused, before the small ones come, which would make them fail."""
+        """The large ones are in, as far as there are places for them, before the small ones come, which would make them fail."""
         start = lambda *size: asyncio.create_task(self.flood(server, key, stop, replies, *size))
         tasks = [start(self.PROMPTS, self.N) for _ in range(2)]
-        while len(replies) < 2 and server.gauge("vllm:num_requests_waiting") < 0.9 * 2 * self.PROMPTS * self.N:
-            await asyncio.sleep(0.01)
+        begun = -1
+        while (now := server.gauge("vllm:num_requests_waiting") + server.gauge("vllm:num_requests_running")) != begun:
+            begun = now
+            await asyncio.sleep(0.1)
         return tasks + [start(1, 1) for _ in range(self.SINGLES)]
 
     async def probe_while_low_floods(self, server, keys, probe):

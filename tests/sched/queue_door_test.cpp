@@ -87,21 +87,17 @@ TEST_F(QueueDoorTest, WhatATenantWasLetInWithStays) {
   EXPECT_EQ(enter(1, 100, 0), 31U) << "up to the open places of the batch";
 }
 
-TEST_F(QueueDoorTest, ChoicesOfOneRequestComeInTogetherOrNotAtAll) {
+// The choices of one answer: what was begun is finished, whoever asks meanwhile.
+TEST_F(QueueDoorTest, WhoFollowsOneThatHasEndedIsNotBoundByTheShare) {
   door_.set_open(0);
   EXPECT_EQ(enter(2, 1, 0), 1U);
-  const auto enter_choices = [&](uint32_t count) {
-    for (uint32_t i = 0; i < count; ++i) {
-      const auto answer = door_.enter({.tenant = 1, .sibling = i, .siblings = count}, 0);
-      if (!answer.entered()) return i;
-    }
-    return count;
-  };
-  EXPECT_EQ(enter_choices(512), 0U) << "none of them has to be cancelled again";
-  EXPECT_EQ(enter_choices(32), 32U) << "one request of up to a batch, whatever was measured";
-  EXPECT_EQ(enter_choices(2), 0U);
-  start(1, 30);
-  EXPECT_EQ(enter_choices(2), 2U);
+  EXPECT_EQ(enter(1, 100, 0), 4U);
+  EXPECT_TRUE(door_.enter({.tenant = 1, .follows = true}, 0).entered());
+  EXPECT_EQ(door_.held(1), 5U);
+  EXPECT_EQ(enter(1, 1, 0), 0U);
+  uint32_t entered = 0;
+  while (door_.enter({.tenant = 1, .follows = true}, 0).entered()) ++entered;
+  EXPECT_EQ(entered, 1024U - 32U - 5U) << "as many as it may hold when it is alone";
 }
 
 TEST_F(QueueDoorTest, BackgroundIsLimitedAndLimitsNobody) {
@@ -116,11 +112,11 @@ TEST_F(QueueDoorTest, BackgroundIsLimitedAndLimitsNobody) {
 TEST_F(QueueDoorTest, RetryAfterFollowsWhatStarts) {
   door_.set_open(0);
   EXPECT_EQ(enter(1, 100, 0), 100U);
-  EXPECT_FALSE(door_.share_retry_us(1, 1, 0)) << "nobody else asks";
+  EXPECT_FALSE(door_.share_retry_us(1, 0)) << "nobody else asks";
   EXPECT_EQ(enter(2, 1, 0), 1U);
   end(50, 0);  // ten a second
-  EXPECT_EQ(door_.share_retry_us(1, 1, 0), TimeUs{51} * kUsPerSecond / 10);
-  EXPECT_FALSE(door_.share_retry_us(2, 1, 0));
+  EXPECT_EQ(door_.share_retry_us(1, 0), TimeUs{51} * kUsPerSecond / 10);
+  EXPECT_FALSE(door_.share_retry_us(2, 0));
 }
 
 TEST_F(QueueDoorTest, TenantsAreForgottenWhenTheyHoldNothing) {

@@ -75,7 +75,7 @@ MUTANTS = [
     ("block_under_way_for_ever", "sched/scheduler.cpp", "return u.step <= committed_step_;", "return u.step == 0;"),
     ("published_one_token_early", "kv/kv_allocator.cpp", "* kBlockTokens <= computed; ++table.linked_",
      "* kBlockTokens <= computed + 1; ++table.linked_"),
-    ("tenant_share_ignored", "sched/queue_door.cpp", "  if (contended) {\n", "  if (contended && config_.max_queue == 0) {\n"),
+    ("tenant_share_ignored", "sched/queue_door.cpp", "  if (contended && !arrival.follows)", "  if (contended && config_.max_queue == 0)"),
     ("tenant_share_never_released", "sched/queue_door.cpp", "  if (--it->second.places > 0) return;\n", "  if (waiting_ > 0) return;\n"),
     ("ends_counted_twice", "sched/queue_door.cpp", "  ++ends_[static_cast<size_t>(bucket_) % kBuckets];\n",
      "  ends_[static_cast<size_t>(bucket_) % kBuckets] += 2;\n"),

@@ -24,8 +24,7 @@ struct GenerationRequest {
   Priority priority = Priority::NORMAL;
   Hash128 salt;                   // requests with different salts never share KV
   uint64_t tenant = 0;            // whose share of the queue it takes; salts may be shared
-  uint32_t sibling = 0;           // which of the `siblings` choices of one request
-  uint32_t siblings = 1;          // these are submitted in order
+  bool follows = false;           // it comes after a choice of the same answer that has ended
   bool background = false;        // a line of a batch: nobody waits for it
   TimeUs timeout_us = kNever;     // from submission to the last token
   bool reports_progress = false;  // StreamChunk::computed_tokens moves during prefill

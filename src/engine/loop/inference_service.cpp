@@ -25,9 +25,8 @@ Status check_request(GenerationRequest& request, const SchedulerConfig& config) 
 
 // Takes a place at the door; kResourceExhausted, with both numbers, when there is none.
 Status enter_queue(QueueDoor& door, const GenerationRequest& request, TimeUs now) try {
-  const DoorAnswer answer = door.enter(
-      {request.tenant, request.priority, request.sibling, request.siblings, request.background},
-      now);
+  const DoorAnswer answer =
+      door.enter({request.tenant, request.priority, request.follows, request.background}, now);
   switch (answer.kind) {
     case DoorAnswer::Kind::kEntered:
       break;
@@ -114,9 +113,9 @@ void InferenceService::set_open_slots(uint32_t slots) {
   door_.set_open(slots);
 }
 
-std::optional<TimeUs> InferenceService::share_retry_us(uint64_t tenant, uint32_t requests) {
+std::optional<TimeUs> InferenceService::share_retry_us(uint64_t tenant) {
   const std::lock_guard lock(queue_mutex_);
-  return door_.share_retry_us(tenant, requests, clock_.now());
+  return door_.share_retry_us(tenant, clock_.now());
 }
 
 void InferenceService::forget(RequestId id) {

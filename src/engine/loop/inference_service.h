@@ -116,7 +116,7 @@ class InferenceService : public RequestCanceller,
   Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);
   // Where others ask too and so many more requests of this tenant are beyond its share: how long it
   // takes, as things go, until they are not.
-  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests);
+  std::optional<TimeUs> share_retry_us(uint64_t tenant);
   // Explains those of `ids` that are live. `done` is called once, soon or at once, by some thread
   // (often the engine's, which must not be kept): with kUnavailable where the engine does not come
   // to it within ten seconds, kResourceExhausted where too many ask. One message for all ids.

@@ -191,10 +191,10 @@ Result<RequestHandle> ServedModel::submit(GenerationRequest request,
   return direct()->submit(std::move(request), std::move(on_ready));
 }
 
-std::optional<TimeUs> ServedModel::share_retry_us(uint64_t tenant, uint32_t requests) {
-  if (const auto engine = this->engine()) return engine->share_retry_us(tenant, requests);
+std::optional<TimeUs> ServedModel::share_retry_us(uint64_t tenant) {
+  if (const auto engine = this->engine()) return engine->share_retry_us(tenant);
   const auto direct = this->direct();
-  return direct ? direct->share_retry_us(tenant, requests) : std::nullopt;
+  return direct ? direct->share_retry_us(tenant) : std::nullopt;
 }
 
 void ServedModel::explain(std::vector<RequestId> ids, InferenceService::Explained done) {

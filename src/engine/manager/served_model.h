@@ -65,7 +65,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
 
   // As InferenceService::submit.
   Result<RequestHandle> submit(GenerationRequest request, std::function<void()> on_ready);
-  std::optional<TimeUs> share_retry_us(uint64_t tenant, uint32_t requests);
+  std::optional<TimeUs> share_retry_us(uint64_t tenant);
   void explain(std::vector<RequestId> ids, InferenceService::Explained done);
   void view(InferenceService::Viewed done);
   // The snapshot of whatever answers at the moment; counts are those of everything that ever

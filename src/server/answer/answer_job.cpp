@@ -47,20 +47,20 @@ std::optional<api::Error> AnswerJob::start() {
   const ServedModel& served = **lease_;
   auto prompts = make_prompts(context_, served, request_, kind_.prompt_field);
   if (!prompts.ok()) return prompts.error();
-  if (auto error = take_shape(prompts->front())) return error;
-  at_once_ = static_cast<uint32_t>(prompts->size() * wanted_.n);
-  if (auto error = check(*prompts)) return error;
+  prompts_ = std::move(*prompts);
+  if (auto error = take_shape(prompts_.front())) return error;
+  count_ = static_cast<uint32_t>(prompts_.size() * wanted_.n);
+  if (auto error = check()) return error;
   output_.set_writer(kind_.make_writer(
       {.identity = identity_,
        .wanted = wanted_,
        .tokenizer = served.model().tokenizer()->tokenizer,
-       .choices = at_once_,
-       .prompt_ids = prompts->front().ids,
+       .choices = count_,
+       .prompt_ids = prompts_.front().ids,
        .sampling = wanted_.sampling_params(served.model().sampling_defaults(), seed_)}));
-  if (const Status status = submit_choices(*prompts); !status.ok()) return engine_error(status);
   request_ = {};
   memory_.reset();
-  return std::nullopt;
+  return submit_more();
 }
 
 // Compiles what the answer must look like, and says what of it cannot be enforced.
@@ -80,13 +80,13 @@ std::optional<api::Error> AnswerJob::take_shape(const PromptTokens& prompt) {
 
 // Before anything is queued: what can never fit says so with both numbers, and the key must have
 // the tokens.
-std::optional<api::Error> AnswerJob::check(const std::vector<PromptTokens>& prompts) {
+std::optional<api::Error> AnswerJob::check() {
   const ServedModel& served = **lease_;
   if (auto error = check_ids(wanted_.sampling, served.vocab())) return error;
   const uint64_t limit = served.max_request_tokens();
   const uint64_t answer = wanted_.max_tokens.value_or(1);
   uint64_t prompt_tokens = 0;
-  for (const PromptTokens& prompt : prompts) {
+  for (const PromptTokens& prompt : prompts_) {
     prompt_tokens += prompt.ids.size();
     if (prompt.ids.size() + answer <= limit) continue;
     account_.reject(Rejection::kTooLarge);
@@ -94,41 +94,52 @@ std::optional<api::Error> AnswerJob::check(const std::vector<PromptTokens>& prom
     error.param = kind_.prompt_field;
     return error;
   }
-  return account_.reserve(prompt_tokens, at_once_, wanted_.max_tokens);
+  return account_.reserve(prompt_tokens, count_, wanted_.max_tokens);
 }
 
-Status AnswerJob::submit_choices(const std::vector<PromptTokens>& prompts) {
-  ServedModel& served = **lease_;
-  const SamplingParams sampling =
-      wanted_.sampling_params(served.model().sampling_defaults(), seed_);
-  const std::optional<uint32_t> share = account_.answer_tokens();
-  for (uint32_t index = 0; index < at_once_; ++index) {
-    const PromptTokens& prompt = prompts[index / wanted_.n];
-    const bool on_account = share && prompt.ids.size() + *share < served.max_request_tokens();
-    SKEIN_ASSIGN(auto completion,
-                 Completion::start(served, request_of(prompt, index, sampling, on_account),
-                                   reading(shape_, wanted_, prompt, mix64(seed_ ^ index)), news()));
-    const std::lock_guard lock(mutex_);
-    Choice& choice = choices_.emplace_back();
-    choice.completion = std::move(completion);
-    choice.index = index;
-    choice.counts_prompt = index % wanted_.n == 0;
-    choice.on_account = on_account;
-    account_.begin_choice();
-    ++unfinished_;
-    if (cancelled_) choice.completion->cancel();
+// As many as the door lets in. Each of the others comes when one of them has ended.
+std::optional<api::Error> AnswerJob::submit_more() {
+  while (choices_.size() < count_) {
+    if (is_late()) return api::deadline_exceeded();
+    const Status status = submit_choice(static_cast<uint32_t>(choices_.size()));
+    if (status.ok()) {
+      if (ended_ > 0) --ended_;
+      continue;
+    }
+    const bool may_wait = status.code() == Code::kResourceExhausted && unfinished_ > 0;
+    return may_wait ? std::nullopt : std::optional(engine_error(status));
   }
+  prompts_ = {};
+  return std::nullopt;
+}
+
+Status AnswerJob::submit_choice(uint32_t index) {
+  ServedModel& served = **lease_;
+  const PromptTokens& prompt = prompts_[index / wanted_.n];
+  const std::optional<uint32_t> share = account_.answer_tokens();
+  const bool on_account = share && prompt.ids.size() + *share < served.max_request_tokens();
+  SKEIN_ASSIGN(auto completion,
+               Completion::start(served, request_of(prompt, index, on_account),
+                                 reading(shape_, wanted_, prompt, mix64(seed_ ^ index)), news()));
+  const std::lock_guard lock(mutex_);
+  Choice& choice = choices_.emplace_back();
+  choice.completion = std::move(completion);
+  choice.index = index;
+  choice.counts_prompt = index % wanted_.n == 0;
+  choice.on_account = on_account;
+  account_.begin_choice();
+  ++unfinished_;
+  if (cancelled_) choice.completion->cancel();
   return {};
 }
 
 GenerationRequest AnswerJob::request_of(const PromptTokens& prompt, uint32_t index,
-                                        const SamplingParams& sampling, bool on_account) const {
+                                        bool on_account) const {
   GenerationRequest request = engine_request(prompt.ids);
-  request.sampling = sampling;
+  request.sampling = wanted_.sampling_params((*lease_)->model().sampling_defaults(), seed_);
   request.sampling.choice = index;
   request.max_tokens = on_account ? account_.answer_tokens() : wanted_.max_tokens;
-  request.sibling = index;
-  request.siblings = at_once_;
+  request.follows = ended_ > 0;
   request.form = shape_.form;
   request.thought_budget = shape_.thought_budget;
   request.reports_progress = wanted_.return_progress && wanted_.stream;
@@ -146,6 +157,9 @@ void AnswerJob::advance() {
   }
   if (!output_.has_memory()) return fail(output_.memory_error());
   if (output_.is_stalled()) return;
+  if (ended_ > 0) {
+    if (const auto error = submit_more()) return fail(*error);
+  }
   if (unfinished_ == 0 && used_up_) {
     const Usage& used = account_.usage();
     return fail(api::rate_limit_used_up({used.prompt_tokens, used.completion_tokens}));
@@ -194,6 +208,7 @@ bool AnswerJob::finish_choice(Choice& choice, const AnswerEnd& end) {
   choice.has_finished = true;
   choice.reason = end.how.reason;
   --unfinished_;
+  ++ended_;
   if (choice.on_account && choice.reason == FinishReason::kLength) {
     used_up_ = true;  // no end of its own: the answer's is an error
   } else {
@@ -273,6 +288,7 @@ bool AnswerJob::send_error(const api::Error& error) {
 
 void AnswerJob::release() {
   output_.release();
+  prompts_ = {};
   const std::lock_guard lock(mutex_);
   choices_.clear();
 }

@@ -1,7 +1,10 @@
 // AnswerJob: one request for text, from its parsed body to the last byte of its answer.
 //
-//   start      on a worker: the prompts are made, one engine request per choice is submitted
-//   advance    on the delivery thread: events become bytes, until all choices have ended
+//   start      on a worker: the prompts are made, one engine request per choice is submitted, as
+//   far
+//              as the engine's door lets them in
+//   advance    on the delivery thread: events become bytes, and the choices that were left come in,
+//              until all have ended
 //   keep       on the delivery thread, where the answer is to be kept: the store gets it, and the
 //              answer ends when the store has said whether it has it, or has taken too long
 //
@@ -51,10 +54,10 @@ class AnswerJob final : public Job {
   void describe(RequestExplanation& explanation, std::vector<Running>& running) const override;
 
   std::optional<api::Error> take_shape(const PromptTokens& prompt);
-  std::optional<api::Error> check(const std::vector<PromptTokens>& prompts);
-  Status submit_choices(const std::vector<PromptTokens>& prompts);
-  GenerationRequest request_of(const PromptTokens& prompt, uint32_t index,
-                               const SamplingParams& sampling, bool on_account) const;
+  std::optional<api::Error> check();
+  std::optional<api::Error> submit_more();
+  Status submit_choice(uint32_t index);
+  GenerationRequest request_of(const PromptTokens& prompt, uint32_t index, bool on_account) const;
   bool advance_choice(Choice& choice);
   template <class Part>
   void write_part(const Choice& choice, const Part& part);
@@ -71,10 +74,13 @@ class AnswerJob final : public Job {
   uint64_t seed_ = 0;      // as given or drawn
   AnswerShape shape_;
   AnswerOutput output_;
-  std::deque<Choice> choices_;  // added to and dropped with the mutex held
+  std::vector<PromptTokens> prompts_;  // until all choices are submitted
+  uint32_t count_ = 0;                 // of the choices of all prompts
+  std::deque<Choice> choices_;         // added to and dropped with the mutex held
 
   std::vector<AnswerEvent> events_;  // of a choice, while they are written
   size_t unfinished_ = 0;
+  uint32_t ended_ = 0;    // choices whose places in the batch are for those to come
   bool used_up_ = false;  // a choice has come to the end of its share
   // Whether the answer was given to the store, and what became of it.
   enum class Keeping : uint8_t { kNotAsked, kAsked, kKept, kNotKept };

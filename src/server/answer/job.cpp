@@ -140,7 +140,7 @@ std::optional<api::Error> Job::failure(const GenerationEnd& end) {
 api::Error Job::engine_error(const Status& status) {
   ServedModel& served = **lease_;
   if (status.code() == Code::kResourceExhausted) {
-    if (const auto retry_us = served.share_retry_us(tenant(), at_once_)) {
+    if (const auto retry_us = served.share_retry_us(tenant())) {
       account_.reject(Rejection::kTenantShare);
       const auto retry_s = static_cast<uint64_t>((*retry_us + kUsPerSecond - 1) / kUsPerSecond);
       return api::share_full(status.message(), std::clamp<uint64_t>(retry_s, 1, 60));

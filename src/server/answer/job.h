@@ -95,7 +95,6 @@ class Job : public Deliverable, public LiveRequest, public std::enable_shared_fr
   api::Identity identity_;
   const TimeUs arrived_us_;
   AnswerAccount account_;
-  uint32_t at_once_ = 1;  // engine requests that are submitted together
 
   mutable std::mutex mutex_;  // for what cancel() and explain() share with the rest
   bool cancelled_ = false;
