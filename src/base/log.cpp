@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
@@ -44,6 +45,32 @@ std::string_view name_of(LogLevel level) {
   return kNames[static_cast<size_t>(level)];
 }
 
+bool is_hex(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+// Whether the secret of an API key, sk-<16 hex digits>-<secret>, may begin here.
+bool follows_key_id(std::string_view text, size_t at) {
+  constexpr size_t kIdDigits = 16, kHead = 3 + kIdDigits + 1;
+  if (at < kHead || text[at - 1] != '-') return false;
+  const std::string_view head = text.substr(at - kHead, kHead);
+  const auto is_letter = [&](size_t i, char lower) {
+    return head[i] == lower || head[i] == lower - 32;
+  };
+  return is_letter(0, 's') && is_letter(1, 'k') && head[2] == '-' &&
+         std::all_of(head.begin() + 3, head.end() - 1, is_hex);
+}
+
+// Where a secret that begins at `at` ends, as far as one may have been mistyped.
+size_t end_of_secret(std::string_view text, size_t at) {
+  const auto ends = [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' ||
+           std::string_view("\"'/,;&?<>(){}[]").find(c) != std::string_view::npos;
+  };
+  while (at < text.size() && !ends(text[at])) ++at;
+  return at;
+}
+
 std::string whole_line(LogLevel level, std::string_view message) {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
@@ -54,7 +81,13 @@ std::string whole_line(LogLevel level, std::string_view message) {
   fmt::format_to(std::back_inserter(out), "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z {} ",
                  utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
                  utc.tm_sec, now.tv_nsec / 1'000'000, name_of(level));
-  for (const char c : message) {
+  for (size_t at = 0; at < message.size(); ++at) {
+    if (follows_key_id(message, at)) {
+      out.append("...");
+      at = end_of_secret(message, at);
+      if (at == message.size()) break;
+    }
+    const char c = message[at];
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
       fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte);
@@ -154,7 +187,6 @@ bool log_enabled(LogLevel level) {
 }
 
 void log_line(LogLevel level, std::string_view message) {
-  if (!log_enabled(level)) return;
   std::string line = whole_line(level, message);
   if (const auto queue = active_queue(); queue && queue->is_ours()) {
     queue->push(line);

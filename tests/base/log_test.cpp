@@ -54,6 +54,18 @@ TEST(Log, ALineHasTimeLevelAndOneLine) {
       << line;
 }
 
+TEST(Log, OfAKeyOnlyTheIdIsWritten) {
+  const UnreadStderr unread;
+  const std::string id = "sk-0123456789abcdef-";
+  log_info(R"({{"request_id":"{}aa11","model":"sk-0123456789abcde-x"}} and {}bb%22 {}end)", id, id,
+           id);
+  const std::string line = unread.read_until("\n");
+  EXPECT_NE(line.find("{\"request_id\":\"" + id + "...\",\"model\":\"sk-0123456789abcde-x\"} and " +
+                      id + "... " + id + "...\n"),
+            std::string::npos)
+      << line;
+}
+
 TEST(BackgroundLog, AStderrThatNobodyReadsStopsNobody) {
   const UnreadStderr unread;
   const uint64_t before = dropped_log_lines();

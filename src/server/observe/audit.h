@@ -1,5 +1,6 @@
-// Audit: who was turned away and who gave the server orders, as lines of the log. It knows keys by
-// their ids and names, never the keys, and bodies not at all. Any thread.
+// Audit: who was turned away and who gave the server orders, as lines of the log that are written
+// whatever its level is. It knows keys by their ids and names, never the keys, and bodies not at
+// all. Any thread.
 #pragma once
 
 #include <cstdint>
