@@ -96,16 +96,22 @@ bool OriginGuard::knows_host(std::string_view authority) const {
                      [&](const std::string& known) { return same_host(known, host); });
 }
 
-std::optional<api::Error> OriginGuard::check_host(const http::RequestHead& head) const {
-  const std::string* field = head.header("host");
-  const std::string_view host = field == nullptr ? std::string_view() : *field;
-  const std::string_view target = head.target_authority;
+std::string_view OriginGuard::subject() const {
+  return options_.is_probe ? "The probe port" : "A server without API keys";
+}
+
+std::string_view OriginGuard::remedy() const {
+  return options_.is_probe ? "" : ", or make a key";
+}
+
+std::optional<api::Error> OriginGuard::check_host(std::string_view host,
+                                                  std::string_view target) const {
   for (const std::string_view asked : {target.empty() ? host : target, host}) {
     if (knows_host(asked)) continue;
     return forbidden_origin(
-        fmt::format("A server without API keys answers only to its own names, and the Host '{}' is "
-                    "none of them; start it with --allow-host and that name, or make a key.",
-                    asked.substr(0, kShownBytes)));
+        fmt::format("{} answers only to its own names, and the Host '{}' is none of them; start "
+                    "the server with --allow-host and that name{}.",
+                    subject(), asked.substr(0, kShownBytes), remedy()));
   }
   if (!target.empty() && !is_own(fmt::format("http://{}", target), host)) {
     return forbidden_origin(
@@ -116,25 +122,32 @@ std::optional<api::Error> OriginGuard::check_host(const http::RequestHead& head)
 }
 
 std::optional<api::Error> OriginGuard::check(const http::RequestHead& head, bool is_page) const {
-  if (auto error = check_host(head)) return error;
+  const std::string* field_of_host = head.header("host");
+  const std::string_view host = field_of_host == nullptr ? std::string_view() : *field_of_host;
+  // Only where the parser lets it pass (a probe by HTTP/1.0), which no browser sends.
+  const bool names_nobody = field_of_host == nullptr && head.target_authority.empty();
+  if (!names_nobody) {
+    if (auto error = check_host(host, head.target_authority)) return error;
+  }
   const std::vector<std::string>& allowed = options_.cors_origins;
   bool granted = false;  // by --cors-origin
   for (const http::Header& field : head.headers) {
     if (field.name != "origin") continue;
     const bool listed = std::any_of(allowed.begin(), allowed.end(), [&](const std::string& origin) {
-      return origin == "*" || origin == field.value;
+      return origin == "*" || equals_ignoring_case(origin, field.value);
     });
     granted |= listed;
-    if (listed || is_own(field.value, *head.header("host"))) continue;
+    if (listed || is_own(field.value, host)) continue;
     return forbidden_origin(
-        fmt::format("A server without API keys takes no requests from pages of '{}'; start it with "
-                    "--cors-origin and that origin, or make a key.",
-                    std::string_view(field.value).substr(0, kShownBytes)));
+        fmt::format("{} takes no requests from pages of '{}'; start the server with --cors-origin "
+                    "and that origin{}.",
+                    subject(), std::string_view(field.value).substr(0, kShownBytes), remedy()));
   }
   if (granted || !is_foreign_fetch(head) || (is_page && is_navigation(head))) return std::nullopt;
   return forbidden_origin(
-      "A server without API keys takes no requests from pages of other sites; start it with "
-      "--cors-origin and the page's origin, or make a key.");
+      fmt::format("{} takes no requests from pages of other sites; start the server with "
+                  "--cors-origin and the page's origin{}.",
+                  subject(), remedy()));
 }
 
 bool is_media_type(std::string_view content_type, std::string_view expected) {

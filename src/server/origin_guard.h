@@ -24,6 +24,7 @@ class OriginGuard {
     std::vector<std::string> hosts;  // names and addresses beside localhost, 127.0.0.1 and [::1]
     bool any_address = false;        // whatever is written as an IP address: no name, no rebinding
     std::vector<std::string> cors_origins;  // as in http::ServerOptions
+    bool is_probe = false;                  // of the probe port, also of a server with keys
   };
   explicit OriginGuard(Options options);
 
@@ -33,7 +34,10 @@ class OriginGuard {
 
  private:
   bool knows_host(std::string_view authority) const;
-  std::optional<api::Error> check_host(const http::RequestHead& head) const;
+  std::optional<api::Error> check_host(std::string_view host, std::string_view target) const;
+  // Who it is that refuses, and what can be done about it.
+  std::string_view subject() const;
+  std::string_view remedy() const;
 
   Options options_;
 };

@@ -28,6 +28,7 @@ OriginGuard::Options guard_options(const ServerSettings& settings) {
 OriginGuard::Options probe_guard_options(const ServerSettings& settings) {
   OriginGuard::Options options = guard_options(settings);
   options.any_address = true;
+  options.is_probe = true;
   if (settings.http.probe) options.hosts.push_back(settings.http.probe->host);
   return options;
 }

@@ -48,6 +48,34 @@ TEST_F(ProbeTest, HaveAPortOfTheirOwnWithoutAKey) {
   EXPECT_EQ(live_.get("/metrics").status, 401) << "on the usual port it needs one";
 }
 
+// As HAProxy's httpchk asks where it is not told more.
+TEST_F(ProbeTest, MayBeAskedByHttp10WithoutAHost) {
+  live_.add_key("someone");
+  live_.settings.http.probe = {"127.0.0.1", 0};
+  live_.start();
+  const auto ask = [](uint16_t port, std::string_view text) {
+    RawClient client(port);
+    client.send(text);
+    return LiveServer::read(client);
+  };
+  const uint16_t port = live_.server().probe_port();
+  EXPECT_EQ(ask(port, "GET /livez HTTP/1.0\r\n\r\n").status, 200);
+  EXPECT_EQ(ask(port, "GET /livez HTTP/1.0\r\nOrigin: http://evil.example\r\n\r\n").status, 403);
+  EXPECT_EQ(ask(port, "GET http://evil.example/livez HTTP/1.0\r\n\r\n").status, 403);
+  EXPECT_EQ(ask(port, "GET /livez HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n").status, 400);
+  EXPECT_EQ(ask(port, "GET /livez HTTP/1.1\r\n\r\n").status, 400);
+  EXPECT_EQ(ask(live_.server().port(), "GET /livez HTTP/1.0\r\n\r\n").status, 400);
+}
+
+TEST_F(ProbeTest, SayThatTheyAreRefusedByTheProbePort) {
+  live_.add_key("someone");
+  live_.settings.http.probe = {"127.0.0.1", 0};
+  live_.start();
+  const std::string text = probe("/livez", "rebind.evil.example").text;
+  EXPECT_THAT(text, HasSubstr("The probe port answers only to its own names"));
+  EXPECT_THAT(text, Not(HasSubstr("make a key")));
+}
+
 TEST_F(ProbeTest, WhoIsRefusedThereHasALineOfTheAuditTrail) {
   live_.settings.http.probe = {"127.0.0.1", 0};
   live_.start();

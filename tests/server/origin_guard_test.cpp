@@ -86,6 +86,9 @@ TEST_F(OriginGuardTest, OriginIsTheServersOwnOrListed) {
   EXPECT_TRUE(from("https://good.example"));
   EXPECT_FALSE(from("https://evil.example"));
   EXPECT_FALSE(takes(head_of("evil.example", {{"origin", "https://good.example"}})));
+  options_.cors_origins = {"HTTPS://Good.Example"};
+  EXPECT_TRUE(from("https://good.example")) << "as a browser sends it";
+  EXPECT_FALSE(from("https://evil.example"));
   options_.cors_origins = {"*"};
   EXPECT_TRUE(from("https://evil.example"));
 }

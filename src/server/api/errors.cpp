@@ -50,8 +50,11 @@ std::string error_object(Dialect dialect, const Error& error) {
   std::string out = "{";
   if (dialect == Dialect::kAnthropic) {
     json::append_member(out, "type", error_type(dialect, error.status));
-    json::append_member(out, "message",
-                        error.param.empty() ? error.message : error.param + ": " + error.message);
+    // The form has no place for a code. This one alone is what a page's author has to look for.
+    const char* code = error.code == "forbidden_origin" ? " Code: forbidden_origin" : "";
+    json::append_member(
+        out, "message",
+        fmt::format("{}{}{}{}", error.param, error.param.empty() ? "" : ": ", error.message, code));
   } else {
     json::append_member(out, "message", error.message);
     json::append_member(out, "type", error_type(dialect, error.status));

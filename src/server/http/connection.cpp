@@ -120,7 +120,7 @@ void Connection::end() {
 }
 
 asio::awaitable<bool> Connection::serve_one() {
-  HeadParser parser(shared_.options.head);
+  HeadParser parser({shared_.options.head.bytes, shared_.options.head.fields, is_probe_});
   const HeadOutcome outcome = co_await read_head(parser);
   quiet_ = outcome.state == ParseState::kNeedMore;
   if (quiet_ || broken_) co_return false;

@@ -26,9 +26,11 @@ std::vector<Header> cors_headers(const std::vector<std::string>& origins, std::s
   if (std::find(origins.begin(), origins.end(), "*") != origins.end()) {
     return {{"Access-Control-Allow-Origin", "*"}, {"Access-Control-Expose-Headers", exposed}};
   }
-  if (std::find(origins.begin(), origins.end(), origin) == origins.end()) {
-    return {{"Vary", "Origin"}};
-  }
+  // Browsers send schemes and hosts in lower case, however an operator writes them.
+  const auto is_it = [&](const std::string& listed) {
+    return equals_ignoring_case(listed, origin);
+  };
+  if (std::none_of(origins.begin(), origins.end(), is_it)) return {{"Vary", "Origin"}};
   return {{"Access-Control-Allow-Origin", std::string(origin)},
           {"Access-Control-Expose-Headers", exposed},
           {"Vary", "Origin"}};

@@ -198,7 +198,9 @@ void HeadParser::check_host() {
     ++hosts;
     if (!is_authority(header.value)) return fail(400, "the Host field is not valid");
   }
-  if (hosts != 1) fail(400, "a request needs exactly one Host field");
+  const bool may_lack_host = limits_.takes_http10_without_host && head_.minor_version == 0;
+  if (hosts != 1 && !(hosts == 0 && may_lack_host))
+    fail(400, "a request needs exactly one Host field");
 }
 
 void HeadParser::finish_framing() {

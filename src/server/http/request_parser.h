@@ -5,9 +5,9 @@
 //
 // Refused with 400: a bare CR or LF, obs-fold, space before a colon, control characters, versions
 // other than 1.0 and 1.1, targets that are neither /path, http://host/path nor OPTIONS *, not
-// exactly one Host, more than one Content-Length or one that is not a plain number, any
-// Transfer-Encoding but one `chunked`, both of the two together, bad percent-encoding. With 431:
-// more bytes or fields than the limits. With 417: an Expect other than 100-continue.
+// exactly one Host (but see HeadLimits), more than one Content-Length or one that is not a plain
+// number, any Transfer-Encoding but one `chunked`, both of the two together, bad percent-encoding.
+// With 431: more bytes or fields than the limits. With 417: an Expect other than 100-continue.
 //
 // A fault is found at the first byte that makes it certain, however the bytes are cut; the cost is
 // linear. Chunks are read as strictly as heads: sizes are plain hex digits, every line ends with
@@ -26,6 +26,7 @@ namespace skein::http {
 struct HeadLimits {
   size_t bytes = 64 << 10;
   size_t fields = 100;
+  bool takes_http10_without_host = false;  // as load balancers ask for health by default
 };
 
 enum class ParseState : uint8_t { kNeedMore, kDone, kFailed };
