@@ -56,6 +56,49 @@ TEST(TextLimits, TextWorkIsChargedToTheKeysTokens) {
       << refused.head;  // 500 are owed
 }
 
+// An over-long prompt is rendered and tokenized before anyone can tell.
+TEST(TextLimits, WorkThatEndsInAnErrorIsARequestOfTheMinute) {
+  const std::string beyond(1100, 'a');  // the context has 1,024
+  Json chat = kChat;
+  chat["messages"][0]["content"] = beyond;
+  const TextRoute failing[] = {{"/v1/completions", {{"prompt", beyond}}},
+                               {"/v1/chat/completions", chat},
+                               {"/v1/responses", {{"input", beyond}}},
+                               {"/tokenize", {{"prompt", std::string(30'000, ' ')}}},
+                               {"/v1/completions", {{"prompt", "a"}, {"guided_regex", "("}}}};
+  for (const TextRoute& route : failing) {
+    LiveServer live;
+    const std::string key = live.add_key(limited_key(1, 0));
+    live.start();
+    EXPECT_EQ(live.post(route.path, route.body, key).status, 400) << route.path;
+    EXPECT_EQ(live.post(route.path, route.body, key).status, 429) << route.path;
+    EXPECT_EQ(live.post("/tokenize", {{"prompt", "a"}}, key).status, 429) << route.path;
+  }
+}
+
+TEST(TextLimits, WorkThatEndsInAnErrorIsChargedToTheKeysTokens) {
+  for (const char* path : {"/v1/completions", "/tokenize"}) {
+    LiveServer live;
+    const std::string key = live.add_key(limited_key(0, 500));
+    live.start();
+    const size_t length = path == std::string_view("/tokenize") ? 30'000 : 1100;
+    EXPECT_EQ(live.post(path, {{"prompt", std::string(length, 'a')}}, key).status, 400) << path;
+    const HttpAnswer refused = live.post("/tokenize", {{"prompt", "a"}}, key);
+    EXPECT_EQ(refused.status, 429) << path << ": more than the minute's tokens are owed";
+  }
+}
+
+TEST(TextLimits, WhoComesTooEarlyOwesNothingForIt) {
+  LiveServer live;
+  const std::string key = live.add_key(limited_key(0, 100));
+  live.start();
+  const Json large = {{"prompt", std::string(60, 'a')}, {"max_tokens", 1}};
+  EXPECT_EQ(live.post("/v1/completions", large, key).status, 200);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(live.post("/v1/completions", large, key).status, 429);
+  const Json small = {{"prompt", std::string(30, 'a')}, {"max_tokens", 1}};
+  EXPECT_EQ(live.post("/v1/completions", small, key).status, 200);
+}
+
 TEST(TextLimits, TextThatCannotFitIsRefusedUnread) {
   LiveServer live;
   live.start();

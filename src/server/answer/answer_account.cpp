@@ -14,6 +14,9 @@ double per_second(uint64_t count, TimeUs us) {
   return us > 0 ? static_cast<double>(count) * kUsPerSecond / static_cast<double>(us) : 0;
 }
 
+// Taken at the door, where nobody knows yet how many there will be.
+constexpr uint64_t kEntryTokens = 1;
+
 }  // namespace
 
 api::Error rate_limit_error(const Admission& admission) {
@@ -36,11 +39,25 @@ void AnswerAccount::reject(Rejection why) {
   books_.metrics.on_rejected(about_.model, why);
 }
 
+std::optional<api::Error> AnswerAccount::enter() {
+  const Admission admission = books_.limiter.admit(*who_, kEntryTokens);
+  if (!admission.admitted()) {
+    reject(Rejection::kRateLimit);
+    return rate_limit_error(admission);
+  }
+  reserved_tokens_ = admission.reserved;
+  return std::nullopt;
+}
+
 std::optional<api::Error> AnswerAccount::reserve(uint64_t prompt_tokens, uint64_t choices,
                                                  std::optional<uint32_t> max_tokens) {
+  // Whoever comes too early is told when to come again, and owes no tokens for that: each time that
+  // it tried would put its turn off.
+  text_tokens_ = 0;
+  books_.limiter.settle(*who_, std::exchange(reserved_tokens_, 0), 0);
   const Admission admission =
       books_.limiter.admit(*who_, prompt_tokens + choices * max_tokens.value_or(1),
-                           max_tokens ? RateLimiter::Take::kExactly : RateLimiter::Take::kAll);
+                           max_tokens ? RateLimiter::Take::kExactly : RateLimiter::Take::kAll, 0);
   if (!admission.admitted()) {
     reject(Rejection::kRateLimit);
     return rate_limit_error(admission);
@@ -113,7 +130,7 @@ void AnswerAccount::settle(FinishReason reason) {
   }
   if (reserved_tokens_ > 0) {
     books_.limiter.settle(*who_, reserved_tokens_,
-                          uint64_t{about_.prompt_tokens} + about_.output_tokens);
+                          text_tokens_ + about_.prompt_tokens + about_.output_tokens);
   }
   books_.metrics.on_finished(about_);
 }

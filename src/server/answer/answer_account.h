@@ -1,7 +1,7 @@
 // AnswerAccount: what one answer costs, and everyone who is told: the limits and the usage of its
 // key, the metrics and the request log.
 //
-//   reserve, begin_choice*, add_tokens*, end_choice*, settle, log
+//   enter, set_text, reserve, begin_choice*, add_tokens*, end_choice*, settle, log
 //
 // Whatever way the answer ends, settle() and then log() come exactly once; what was reserved and
 // not used goes back to the key with it. For one thread at a time.
@@ -47,6 +47,13 @@ class AnswerAccount {
   // The answer cannot be given, for a reason that is counted.
   void reject(Rejection why);
 
+  // Takes the request from the key's minute, and a token of it: before anything is made of its
+  // text, for that is work whatever becomes of it.
+  std::optional<api::Error> enter();
+  // The tokens that were made of its text. A request that is refused for what it says costs so
+  // many.
+  void set_text(uint64_t tokens) { text_tokens_ = tokens; }
+
   // Takes from the key's minute what the prompts and `choices` answers may need. Without
   // `max_tokens` that is all it has left, and answer_tokens() is each choice's share of it.
   std::optional<api::Error> reserve(uint64_t prompt_tokens, uint64_t choices,
@@ -79,6 +86,7 @@ class AnswerAccount {
   Usage usage_;
   std::vector<uint64_t> cached_;  // by choice; usage_ has the sum
   uint64_t reserved_tokens_ = 0;
+  uint64_t text_tokens_ = 0;  // until they are reserved, or cannot be
   std::optional<uint32_t> answer_tokens_;
   TimeUs first_token_us_ = 0;  // 0: none came
   TimeUs last_tokens_us_ = 0;

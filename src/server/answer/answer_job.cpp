@@ -48,9 +48,12 @@ std::optional<api::Error> AnswerJob::start() {
   auto prompts = make_prompts(context_, served, request_, kind_.prompt_field);
   if (!prompts.ok()) return prompts.error();
   prompts_ = std::move(*prompts);
+  uint64_t prompt_tokens = 0;
+  for (const PromptTokens& prompt : prompts_) prompt_tokens += prompt.ids.size();
+  account_.set_text(prompt_tokens);
   if (auto error = take_shape(prompts_.front())) return error;
   count_ = static_cast<uint32_t>(prompts_.size() * wanted_.n);
-  if (auto error = check()) return error;
+  if (auto error = check(prompt_tokens)) return error;
   output_.set_writer(kind_.make_writer(
       {.identity = identity_,
        .wanted = wanted_,
@@ -80,14 +83,12 @@ std::optional<api::Error> AnswerJob::take_shape(const PromptTokens& prompt) {
 
 // Before anything is queued: what can never fit says so with both numbers, and the key must have
 // the tokens.
-std::optional<api::Error> AnswerJob::check() {
+std::optional<api::Error> AnswerJob::check(uint64_t prompt_tokens) {
   const ServedModel& served = **lease_;
   if (auto error = check_ids(wanted_.sampling, served.vocab())) return error;
   const uint64_t limit = served.max_request_tokens();
   const uint64_t answer = wanted_.max_tokens.value_or(1);
-  uint64_t prompt_tokens = 0;
   for (const PromptTokens& prompt : prompts_) {
-    prompt_tokens += prompt.ids.size();
     if (prompt.ids.size() + answer <= limit) continue;
     account_.reject(Rejection::kTooLarge);
     api::Error error = api::context_length_exceeded(prompt.ids.size(), answer, limit);

@@ -54,7 +54,7 @@ class AnswerJob final : public Job {
   void describe(RequestExplanation& explanation, std::vector<Running>& running) const override;
 
   std::optional<api::Error> take_shape(const PromptTokens& prompt);
-  std::optional<api::Error> check();
+  std::optional<api::Error> check(uint64_t prompt_tokens);
   std::optional<api::Error> submit_more();
   Status submit_choice(uint32_t index);
   GenerationRequest request_of(const PromptTokens& prompt, uint32_t index, bool on_account) const;

@@ -95,6 +95,7 @@ void Job::submit(const std::shared_ptr<ModelLease>& lease) {
       lease_ = std::move(*lease);
     }
     if (is_cancelled()) return fail(cancelled_error());
+    if (const auto error = account_.enter()) return fail(*error);
     if (const auto error = start()) return fail(*error);
     submitted_ = true;
     context_.delivery.post(shared_from_this());

@@ -72,7 +72,7 @@ RateLimiter::Buckets& RateLimiter::refilled(const Principal& who) {
   return entry->second;
 }
 
-Admission RateLimiter::admit(const Principal& who, uint64_t tokens, Take take) {
+Admission RateLimiter::admit(const Principal& who, uint64_t tokens, Take take, uint64_t requests) {
   if (who.tokens_per_minute != 0 && tokens > who.tokens_per_minute) {
     return {.exceeded = RateLimit::kTokens,
             .never = true,
@@ -81,13 +81,13 @@ Admission RateLimiter::admit(const Principal& who, uint64_t tokens, Take take) {
   }
   const std::lock_guard lock(mutex_);
   Buckets& buckets = refilled(who);
-  const TimeUs requests_us = buckets.requests.wait_us(1);
+  const TimeUs requests_us = requests == 0 ? 0 : buckets.requests.wait_us(requests);
   const TimeUs tokens_us = buckets.tokens.wait_us(tokens);
   if (requests_us > 0 || tokens_us > 0) {
     return {.exceeded = requests_us >= tokens_us ? RateLimit::kRequests : RateLimit::kTokens,
             .retry_after_us = std::max(requests_us, tokens_us)};
   }
-  if (who.requests_per_minute != 0) buckets.requests.take(1);
+  if (who.requests_per_minute != 0) buckets.requests.take(requests);
   if (who.tokens_per_minute == 0) return {};
   const uint64_t reserved = take == Take::kAll ? buckets.tokens.left() : tokens;
   buckets.tokens.take(reserved);

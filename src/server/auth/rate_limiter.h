@@ -64,8 +64,9 @@ class RateLimiter {
 
   // kAll: `tokens` are the least that it needs, and it takes all that are left.
   enum class Take : uint8_t { kExactly, kAll };
-  // Takes one request and its tokens, or nothing.
-  Admission admit(const Principal& who, uint64_t tokens, Take take = Take::kExactly);
+  // Takes one request and its tokens, or nothing. `requests` 0: the request was taken before.
+  Admission admit(const Principal& who, uint64_t tokens, Take take = Take::kExactly,
+                  uint64_t requests = 1);
   // The request that was admitted with `reserved` tokens used `used`.
   void settle(const Principal& who, uint64_t reserved, uint64_t used);
 

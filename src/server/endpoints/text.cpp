@@ -2,6 +2,7 @@
 //
 // Each is a request of its key's minute, and the tokens of its text are tokens of that minute: they
 // cost the workers as much as a prompt does.
+#include <algorithm>
 #include <utility>
 
 #include "server/answer/answer_account.h"
@@ -116,6 +117,7 @@ void answer_parsed(ServerContext& context, Call& call, const http::Responder& re
                    const char* field) {
   if (!request.ok()) return send_error(call, responder, request.error());
   // Its text is in the parsed request; the call may wait for a model.
+  const uint64_t body_bytes = call.request.body.size();
   auto memory = std::move(call.request.memory);
   call.request = {};
   call.request.memory = std::move(memory);
@@ -127,8 +129,12 @@ void answer_parsed(ServerContext& context, Call& call, const http::Responder& re
           return send_error(call, responder, *missing);
         }
         Result<TextAnswer> made = answer(TextModel{served, prompts_of(context, served)}, parsed);
+        // What fails was worked on, too: as far as its text goes, and a prompt.
+        const uint64_t tokens = made.ok() ? made->tokens
+                                          : std::min(body_bytes / kBytesPerToken,
+                                                     uint64_t{served.max_request_tokens()});
+        context.limiter.settle(*call.principal, kReservedTokens, tokens);
         if (!made.ok()) return send_error(call, responder, text_error(made.status(), field));
-        context.limiter.settle(*call.principal, kReservedTokens, made->tokens);
         send_json(responder, std::move(made->body));
       });
 }
