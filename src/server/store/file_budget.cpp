@@ -19,8 +19,9 @@ std::unique_ptr<FileClaim> FileBudget::claim_output(const std::string& owner) {
 
 Status FileBudget::take_bytes(const std::string& owner, uint64_t bytes) {
   if (space_.is_low()) {
-    return resource_exhausted("state folder: {} bytes are free, which is below the floor",
-                              space_.free_bytes());
+    return resource_exhausted(
+        "state folder: {} bytes and {} files are free, which is below the floor",
+        space_.free_bytes(), space_.free_files());
   }
   return take(owner, {0, bytes});
 }
@@ -37,7 +38,8 @@ Status FileBudget::take(const std::string& owner, const FileUse& more) {
   FileUse& use = by_owner_[owner];
   use.files += more.files;
   use.bytes += more.bytes;
-  bytes_ += more.bytes;
+  all_.files += more.files;
+  all_.bytes += more.bytes;
   return {};
 }
 
@@ -56,9 +58,13 @@ Status FileBudget::check_locked(const std::string& owner, const FileUse& more) c
         "The files and responses of this key have {} bytes, and {} is the most; delete some.",
         use.bytes, limits_.bytes_per_key);
   }
-  if (exceeds(limits_.bytes, bytes_, more.bytes)) {
+  if (exceeds(limits_.files, all_.files, more.files)) {
+    return resource_exhausted("all keys have {} files, and {} is the most", all_.files,
+                              limits_.files);
+  }
+  if (exceeds(limits_.bytes, all_.bytes, more.bytes)) {
     return resource_exhausted(
-        "the files and responses of all keys have {} bytes, and {} is the most", bytes_,
+        "the files and responses of all keys have {} bytes, and {} is the most", all_.bytes,
         limits_.bytes);
   }
   return {};
@@ -69,7 +75,8 @@ void FileBudget::add(const std::string& owner, const FileUse& use) {
   FileUse& sum = by_owner_[owner];
   sum.files += use.files;
   sum.bytes += use.bytes;
-  bytes_ += use.bytes;
+  all_.files += use.files;
+  all_.bytes += use.bytes;
 }
 
 void FileBudget::remove(const std::string& owner, const FileUse& use) {
@@ -80,7 +87,8 @@ void FileBudget::remove(const std::string& owner, const FileUse& use) {
               "files of '{}' were not counted", owner);
   found->second.files -= use.files;
   found->second.bytes -= use.bytes;
-  bytes_ -= use.bytes;
+  all_.files -= use.files;
+  all_.bytes -= use.bytes;
   if (found->second.files == 0 && found->second.bytes == 0) by_owner_.erase(found);
 }
 

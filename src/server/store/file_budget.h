@@ -24,6 +24,7 @@ class StateSpace;
 struct FileLimits {
   uint64_t files_per_key = 10'000;
   uint64_t bytes_per_key = uint64_t{8} << 30;
+  uint64_t files = 100'000;  // of all keys
   uint64_t bytes = uint64_t{64} << 30;
 };
 
@@ -57,7 +58,7 @@ class FileBudget {
   FileUse use_of(const std::string& owner) const;  // for tests
   uint64_t used_bytes() const {                    // by all
     const std::lock_guard lock(mutex_);
-    return bytes_;
+    return all_.bytes;
   }
   uint64_t limit_bytes() const { return limits_.bytes; }  // 0: none
 
@@ -70,7 +71,7 @@ class FileBudget {
   StateSpace& space_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, FileUse> by_owner_;  // mutex_; only owners that have any
-  uint64_t bytes_ = 0;                                 // mutex_; of all
+  FileUse all_;                                        // mutex_
 };
 
 // Room for one file. Gives it back when it goes, unless the file is kept.

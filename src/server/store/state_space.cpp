@@ -19,8 +19,8 @@ constexpr uint64_t kBallastShare = 16;
 
 }  // namespace
 
-StateSpace::StateSpace(std::string folder, uint64_t floor_bytes)
-    : folder_(std::move(folder)), floor_bytes_(floor_bytes) {
+StateSpace::StateSpace(std::string folder, uint64_t floor_bytes, uint64_t floor_files)
+    : folder_(std::move(folder)), floor_bytes_(floor_bytes), floor_files_(floor_files) {
   struct statvfs disk = {};
   if (::statvfs(folder_.c_str(), &disk) == 0) {
     ballast_bytes_ = std::min(kMaxBallastBytes, disk.f_blocks * disk.f_frsize / kBallastShare);
@@ -32,12 +32,18 @@ void StateSpace::measure() {
   struct statvfs disk = {};
   if (::statvfs(folder_.c_str(), &disk) != 0) return;  // what was known stands
   free_bytes_ = disk.f_bavail * disk.f_frsize;
+  if (disk.f_files > 0) free_files_ = disk.f_favail;  // 0: this kind of disk has no limit of files
   // Another process, `skein keys revoke`, may have used it.
   has_ballast_ = ::access(ballast_path().c_str(), F_OK) == 0;
 }
 
 Status StateSpace::admit(uint64_t bytes) {
   measure();
+  if (free_files() < floor_files_) {
+    return resource_exhausted(
+        "state folder {}: {} more files fit on the disk, and {} must stay free", folder_,
+        free_files(), floor_files_);
+  }
   const uint64_t free = free_bytes();
   if (free >= bytes && free - bytes >= floor_bytes_) return {};
   return resource_exhausted(

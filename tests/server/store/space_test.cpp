@@ -79,6 +79,34 @@ TEST_F(SpaceTest, AllKeysTogetherMayKeepSoManyBytes) {
   EXPECT_TRUE(upload(*store, "b", std::string(400, 'x')).ok());
 }
 
+TEST_F(SpaceTest, AllKeysTogetherMayKeepSoManyFiles) {
+  auto store = open({.files = 2});
+  const auto first = upload(*store, "a", "x");
+  ASSERT_TRUE(upload(*store, "b", "x").ok());
+  const auto third = upload(*store, "c", "x");
+  EXPECT_EQ(third.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(third.message(), HasSubstr("all keys have 2 files, and 2 is the most"));
+  EXPECT_EQ(store->file_budget().check("c").code(), Code::kResourceExhausted);  // no batches either
+  store.reset();
+  store = open({.files = 2});  // counted anew from the rows
+  EXPECT_EQ(upload(*store, "c", "x").status().code(), Code::kResourceExhausted);
+  ASSERT_TRUE(remove(*store, first->id).ok());
+  EXPECT_TRUE(upload(*store, "c", "x").ok());
+}
+
+// A disk with room for bytes and none for names is full.
+TEST_F(SpaceTest, ADiskMayRunOutOfFiles) {
+  StateSpace space(folder_.path(), 0);
+  EXPECT_TRUE(space.admit(0).ok());
+  EXPECT_FALSE(space.is_low());
+  if (space.free_files() == UINT64_MAX) return;  // this disk has no limit of them
+  StateSpace low(folder_.path(), 0, space.free_files() * 2);
+  EXPECT_TRUE(low.is_low());
+  const Status refused = low.admit(0);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("more files fit on the disk"));
+}
+
 TEST_F(SpaceTest, OutputsOfBatchesCountAndAreNeverRefused) {
   const auto store = open({.files_per_key = 1});
   const auto file = upload(*store, "a", input_of(1));
