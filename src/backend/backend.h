@@ -76,6 +76,18 @@ class Matrix {
 // goes.
 using Consumed = std::function<void(std::span<const std::byte> bytes)>;
 
+// The largest of rows, found behind steps that are still under way: they are tokens of the next
+// step before anybody on the host knows them. Searches end in the order of their beginnings. It
+// must not outlive its backend.
+class PeakQueue {
+ public:
+  virtual ~PeakQueue() = default;
+  // Queues a search of every row, behind the ops before it. Keeps to what it was made for.
+  virtual void find(Rows rows) = 0;
+  // Waits for the oldest search: what VocabularyScan::argmax() says of each of its rows.
+  virtual void take(std::span<VocabularyScan::Argmax> out) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -95,6 +107,12 @@ class Backend {
   // The largest of each row, as VocabularyScan::argmax() finds it: what the rows hold need not come
   // to the process for it. False: read() and scan() are as fast.
   virtual bool peaks(Rows /*rows*/, std::span<VocabularyScan::Argmax> /*out*/) { return false; }
+  // For searches of so many rows of `width` numbers, so many of them at a time. nullptr: ops are
+  // finished when they return, or nearly so, and there is nothing to gain.
+  virtual Result<std::unique_ptr<PeakQueue>> make_peak_queue(size_t /*rows*/, size_t /*width*/,
+                                                             uint32_t /*searches*/) {
+    return std::unique_ptr<PeakQueue>();
+  }
   // For what was read: as fast as the process can.
   virtual VocabularyScan scan() const = 0;
 
@@ -125,9 +143,14 @@ class Backend {
 
   // The step that the next ops are about: a row for each token, the sequences partition the rows in
   // their order. What the spans look at stays as it is until run() has returned. The step is valid
-  // until the next begin(); what was queued of it stays queued.
+  // until the next begin(); what was queued of it stays queued. A token of ~i is the index of row
+  // i's largest number in the latest search of `before`; nullptr where no token is such.
   virtual Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-                     std::span<const uint32_t> logit_rows) = 0;
+                     std::span<const uint32_t> logit_rows, const PeakQueue* before) = 0;
+  Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
+             std::span<const uint32_t> logit_rows) {
+    return begin(tokens, sequences, logit_rows, nullptr);
+  }
   // Runs the ops that `ops` calls, or replays them: for steps of the same rows and logits, the same
   // key has to mean the same ops over the same memory. No reads and no writes among them.
   virtual void run(const Step& step, uint64_t key, FunctionRef<void()> ops) = 0;

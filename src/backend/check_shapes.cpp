@@ -30,12 +30,13 @@ void check_rope(const Rows& x, uint32_t heads, const Rows& angles) {
 
 }  // namespace
 
-void check_embed(const Matrix& table, std::span<const TokenId> ids, const Rows& out) {
+void check_embed(const Matrix& table, std::span<const TokenId> ids, const Rows& out, bool awaits) {
   check_rows(out, "embed");
   SKEIN_CHECK(out.rows == ids.size() && out.width == table.inputs(),
               "embed: {} ids of width {} into [{}, {}]", ids.size(), table.inputs(), out.rows,
               out.width);
   for (const TokenId id : ids) {
+    if (awaits && id < 0) continue;
     SKEIN_CHECK(id >= 0 && static_cast<size_t>(id) < table.outputs(), "embed: id {} of {}", id,
                 table.outputs());
   }

@@ -8,7 +8,9 @@
 
 namespace skein {
 
-void check_embed(const Matrix& table, std::span<const TokenId> ids, const Rows& out);
+// `awaits`: ids below 0 are not known yet.
+void check_embed(const Matrix& table, std::span<const TokenId> ids, const Rows& out,
+                 bool awaits = false);
 void check_embed_by(const Matrix& table, const Step& step, const Rows& out);
 void check_norm(const Rows& x, const NormParams& params, const Rows& out);
 void check_linear(const LinearInput& in, const Matrix& matrix, const Rows& out);

@@ -118,6 +118,7 @@ void Decoder::check(const StepInput& input, const KvCache& cache) const {
   SKEIN_CHECK(input.logit_rows.size() <= limits_.logit_rows, "logits of {} rows, at most {}",
               input.logit_rows.size(), limits_.logit_rows);
   for (const TokenId token : input.tokens) {
+    if (token < 0 && input.before != nullptr) continue;
     SKEIN_CHECK(token >= 0 && static_cast<uint32_t>(token) < spec_.vocab, "token {} of {}", token,
                 spec_.vocab);
   }
@@ -137,7 +138,7 @@ NormParams Decoder::norm_params(Floats weight, Floats bias) const {
 }
 
 Rows Decoder::forward(const StepInput& input, KvCache& cache) {
-  const Step step = backend_.begin(input.tokens, input.sequences, input.logit_rows);
+  const Step step = backend_.begin(input.tokens, input.sequences, input.logit_rows, input.before);
   check(input, cache);
   // Other ops, another key.
   SKEIN_CHECK(!spec_.encoder || input.logit_rows.empty(), "logits of an encoder");

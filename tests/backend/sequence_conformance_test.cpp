@@ -145,6 +145,49 @@ TEST_P(Peaks, AreTheScans) {
   }
 }
 
+// A step's tokens may be peaks that nobody on the host has seen; searches end in their order.
+TEST_P(Peaks, AreTokensOfTheNextStep) {
+  constexpr uint32_t kTokens = 9'000;
+  auto queue = backend_->make_peak_queue(8, kTokens, 2);
+  ASSERT_TRUE(queue.ok()) << queue.message();
+  if (*queue == nullptr) {
+    EXPECT_TRUE(GetParam().backend.computes_on_host || GetParam().precision == Precision::kF32);
+    return;
+  }
+  const OwnedTensor numbers = random_tensor(ElementType::kF32, kTokens, 4, rng_);
+  const auto table = backend_->make_table(std::vector<WeightView>{numbers.view});
+  ASSERT_TRUE(table.ok()) << table.message();
+  std::vector<OwnedRows> logits;
+  for (const size_t rows : {3, 8, 1, 6}) logits.push_back(OwnedRows::random(rows, kTokens, rng_));
+  (*queue)->find(backend_.up(logits[0]));
+  for (size_t i = 1; i < logits.size(); ++i) {
+    // Rows of the search before, the last one twice, and a token that is known.
+    const size_t found = logits[i - 1].rows();
+    std::vector<TokenId> tokens = {5};
+    for (size_t row = found; row-- > 0;) tokens.push_back(~static_cast<TokenId>(row));
+    tokens.push_back(~static_cast<TokenId>(found - 1));
+    const std::vector<BlockId> blocks(1, BlockId{0});
+    const Sequence sequence{0, static_cast<uint32_t>(tokens.size()), 0, true, blocks};
+    const Step step = backend_->begin(tokens, {&sequence, 1}, {}, queue->get());
+    const Rows out = backend_.up(OwnedRows(tokens.size(), 4));
+    backend_->run(step, 7, [&] { backend_->embed(**table, step, 1, out); });
+    (*queue)->find(backend_.up(logits[i]));
+    std::vector<VocabularyScan::Argmax> peaks(found);
+    (*queue)->take(peaks);
+    const HostRows got = backend_->read(out);
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      size_t want = 5;
+      if (tokens[t] < 0) {
+        const auto row = static_cast<size_t>(~tokens[t]);
+        want = backend_->scan().argmax(logits[i - 1].row(row)).index;
+        EXPECT_EQ(peaks[row].index, want);
+      }
+      const auto* const values = reinterpret_cast<const float*>(numbers.bytes.data()) + 4 * want;
+      EXPECT_TRUE(std::equal(values, values + 4, got.row(t).begin())) << i << " " << t;
+    }
+  }
+}
+
 // On hosts an op is finished when it returns: one of them stands for all.
 std::vector<BackendParam> sequence_params() {
   std::vector<BackendParam> params;

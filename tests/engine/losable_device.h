@@ -3,11 +3,14 @@
 // gone, and forgets what was in its memory.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/registry.h"
@@ -48,6 +51,8 @@ class LosableDevice final : public ComputeDevice {
   std::atomic<uint64_t> backends{0};
   std::atomic<uint64_t> tables_bytes{0};  // that a table takes
   std::atomic<bool> comes_back{true};
+  std::atomic<bool> queues_peaks{false};  // steps may be started behind others
+  std::atomic<uint64_t> awaited{0};       // tokens that a step took from the one before
 
  private:
   const std::string id_ = "fake:0", name_ = "A device of tests";
@@ -89,6 +94,11 @@ class LosableBackend final : public Backend {
   void write(Floats to, std::span<const float> from) override { here().write(to, from); }
   HostRows read(Rows rows) override { return here().read(rows); }
   VocabularyScan scan() const override { return real_->scan(); }
+  Result<std::unique_ptr<PeakQueue>> make_peak_queue(size_t, size_t, uint32_t) override {
+    std::unique_ptr<PeakQueue> made;
+    if (device_->queues_peaks) made = std::make_unique<Peaks>(*this);
+    return made;
+  }
   using Backend::make_matrix;
   Result<std::unique_ptr<Matrix>> make_matrix(std::span<const WeightView> parts,
                                               const Consumed& consumed) override {
@@ -115,8 +125,13 @@ class LosableBackend final : public Backend {
   uint64_t kv_block_bytes(const KvSpec& spec) const override { return real_->kv_block_bytes(spec); }
 
   Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-             std::span<const uint32_t> logit_rows) override {
-    return here().begin(tokens, sequences, logit_rows);
+             std::span<const uint32_t> logit_rows, const PeakQueue* before) override {
+    if (before == nullptr) return here().begin(tokens, sequences, logit_rows);
+    fed_.assign(tokens.begin(), tokens.end());
+    for (TokenId& token : fed_) {
+      if (token < 0) token = static_cast<const Peaks*>(before)->token(~token);
+    }
+    return here().begin(fed_, sequences, logit_rows);
   }
   void run(const Step& step, uint64_t key, FunctionRef<void()> ops) override {
     device_->pass();
@@ -157,8 +172,37 @@ class LosableBackend final : public Backend {
     return *real_;
   }
 
+  // What was found is told when it is asked for, as a real device's is.
+  class Peaks final : public PeakQueue {
+   public:
+    explicit Peaks(LosableBackend& backend) : backend_(backend) {}
+    void find(Rows rows) override {
+      const HostRows all = backend_.here().read(rows);
+      std::vector<VocabularyScan::Argmax>& found = searches_.emplace_back();
+      for (size_t i = 0; i < rows.rows; ++i) {
+        found.push_back(backend_.scan().argmax(all.row(i).first(rows.width)));
+      }
+      latest_ = found;
+    }
+    void take(std::span<VocabularyScan::Argmax> out) override {
+      backend_.device_->check();
+      std::copy(searches_.front().begin(), searches_.front().end(), out.begin());
+      searches_.pop_front();
+    }
+    TokenId token(int32_t row) const {
+      ++backend_.device_->awaited;
+      return static_cast<TokenId>(latest_.at(static_cast<size_t>(row)).index);
+    }
+
+   private:
+    LosableBackend& backend_;
+    std::deque<std::vector<VocabularyScan::Argmax>> searches_;
+    std::vector<VocabularyScan::Argmax> latest_;
+  };
+
   const std::shared_ptr<LosableDevice> device_;
   const std::unique_ptr<Backend> real_;
+  std::vector<TokenId> fed_;
 };
 
 }  // namespace skein::testing

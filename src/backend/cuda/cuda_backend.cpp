@@ -46,6 +46,7 @@ CudaBackend::CudaBackend(const Device& device, DeviceSeat seat, bool has_f16, Co
 
 CudaBackend::~CudaBackend() {
   static_cast<void>(cudaStreamSynchronize(stream_));
+  peaks_.reset();
   static_cast<void>(cudaStreamDestroy(stream_));
 }
 

@@ -17,6 +17,7 @@
 #include "backend/cuda/device_objects.h"
 #include "backend/cuda/device_step.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/peak_queue.h"
 #include "backend/cuda/step_graphs.h"
 #include "backend/cuda/tensor_attention.h"
 #include "backend/cuda/tile_products.h"
@@ -122,16 +123,18 @@ class CudaBackend final : public Backend {
   }
 
   Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-             std::span<const uint32_t> logit_rows) override {
+             std::span<const uint32_t> logit_rows, const PeakQueue* before) override {
     use();
     finish();
-    return step_.begin(tokens, sequences, logit_rows, stream_);
+    const DevicePeak* const peaks =
+        before == nullptr ? nullptr : static_cast<const CudaPeakQueue*>(before)->latest();
+    return step_.begin(tokens, sequences, logit_rows, peaks, stream_);
   }
   void run(const Step& step, uint64_t key, FunctionRef<void()> ops) override;
 
   void embed(const Matrix& table, const Step& step, float scale, Rows out) override {
     finish();
-    check_embed(table, device_step(step).host().tokens, out);
+    check_embed(table, device_step(step).host().tokens, out, device_step(step).awaits());
     cuda::embed(device_matrix(table), device_step(step).view(), scale, of(out), stream_);
     check_launch("embed");
   }
@@ -144,6 +147,12 @@ class CudaBackend final : public Backend {
   void linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) override;
   void linear_f16(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out);
   bool peaks(Rows rows, std::span<VocabularyScan::Argmax> out) override;
+  Result<std::unique_ptr<PeakQueue>> make_peak_queue(size_t rows, size_t width,
+                                                     uint32_t searches) override {
+    if (!f16_) return std::unique_ptr<PeakQueue>();
+    use();
+    return CudaPeakQueue::make(rows, width, searches, stream_);
+  }
   void add(Rows x, Rows delta, float scale) override {
     finish();
     check_add(x, delta);
@@ -219,9 +228,9 @@ class CudaBackend final : public Backend {
   StepGraphs graphs_;
   std::optional<TileProducts> f16_;  // none in float32
   DeviceStep step_;
-  Scratch changed_;  // rows on their way into a product
-  Scratch spans_;    // of attention
-  Scratch peaks_;
+  Scratch changed_;                   // rows on their way into a product
+  Scratch spans_;                     // of attention
+  std::unique_ptr<PeakQueue> peaks_;  // of peaks()
   Unfinished unfinished_;
   bool defers_ = false;  // within run(): what an op leaves, the next one may complete
   Pinned read_;

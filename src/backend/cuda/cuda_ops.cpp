@@ -1,10 +1,8 @@
 // The ops that are more than a launch, and what one of them leaves to the next.
 #include <algorithm>
-#include <bit>
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/heads.h"
-#include "backend/cuda/peaks.h"
 
 namespace skein::cuda {
 namespace {
@@ -123,16 +121,14 @@ bool CudaBackend::peaks(Rows rows, std::span<VocabularyScan::Argmax> out) {
   if (!f16_) return false;
   use();
   finish();
-  const size_t bytes = rows.rows * sizeof(DevicePeak);
-  auto* const found = reinterpret_cast<DevicePeak*>(peaks_.take(bytes / sizeof(float)));
-  find_peaks(of(rows), found, stream_);
-  check_launch("peaks");
-  auto* const read = reinterpret_cast<DevicePeak*>(read_.take(bytes));
-  check(cudaMemcpyAsync(read, found, bytes, cudaMemcpyDeviceToHost, stream_), "peaks");
-  check(cudaStreamSynchronize(stream_), "peaks");
-  for (size_t i = 0; i < rows.rows; ++i) {
-    out[i] = {read[i].index(), std::bit_cast<float>(read[i].value()), read[i].not_finite == 0};
+  if (peaks_ == nullptr ||
+      !static_cast<const CudaPeakQueue&>(*peaks_).holds(rows.rows, rows.width)) {
+    auto made = CudaPeakQueue::make(rows.rows, rows.width, 1, stream_);
+    if (!made.ok()) throw CudaError(made.message());
+    peaks_ = std::move(*made);
   }
+  peaks_->find(rows);
+  peaks_->take(out);
   return true;
 }
 

@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "backend/arithmetic.h"
 #include "backend/host/memory.h"
 
 namespace skein::cuda {
+namespace {
+
+constexpr size_t kAddressWords = sizeof(const DevicePeak*) / sizeof(uint32_t);
+
+}  // namespace
 
 DeviceStep::DeviceStep() {
   check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "cudaEventCreate");
@@ -18,19 +24,23 @@ DeviceStep::~DeviceStep() {
 }
 
 Step DeviceStep::begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-                       std::span<const uint32_t> logit_rows, cudaStream_t stream) {
+                       std::span<const uint32_t> logit_rows, const DevicePeak* before,
+                       cudaStream_t stream) {
   Step step = host_.begin(tokens, sequences, logit_rows);
   size_t blocks = 0;
   for (const Sequence& sequence : sequences) blocks += sequence.blocks.size();
-  const size_t rows = tokens.size(), words = 6 * rows + logit_rows.size() + blocks;
+  const size_t rows = tokens.size(), words = kAddressWords + 6 * rows + logit_rows.size() + blocks;
   check(cudaEventSynchronize(copied_), "a step before");
   auto* const record = reinterpret_cast<uint32_t*>(pinned_.take(words * sizeof(uint32_t)));
-  pack(record);
-  auto* const device = reinterpret_cast<uint32_t*>(device_.take(words));
-  check(cudaMemcpyAsync(device, record, words * sizeof(uint32_t), cudaMemcpyHostToDevice, stream),
+  pack(before, record);
+  awaits_ = before != nullptr;
+  auto* const to = reinterpret_cast<uint32_t*>(device_.take(words));
+  check(cudaMemcpyAsync(to, record, words * sizeof(uint32_t), cudaMemcpyHostToDevice, stream),
         "upload of a step");
   check(cudaEventRecord(copied_, stream), "upload of a step");
-  view_ = {reinterpret_cast<const int32_t*>(device),
+  const uint32_t* const device = to + kAddressWords;
+  view_ = {reinterpret_cast<const DevicePeak* const*>(to),
+           reinterpret_cast<const int32_t*>(device),
            device + rows,
            device + 2 * rows,
            device + 3 * rows,
@@ -49,8 +59,10 @@ uint32_t DeviceStep::spans() const {
 }
 
 // In the order of StepView.
-void DeviceStep::pack(uint32_t* record) const {
+void DeviceStep::pack(const DevicePeak* before, uint32_t* record) const {
   const size_t rows = host_.tokens.size();
+  std::memcpy(record, &before, sizeof before);
+  record += kAddressWords;
   for (const TokenId token : host_.tokens) *record++ = std::bit_cast<uint32_t>(token);
   record = std::copy(host_.positions.begin(), host_.positions.end(), record);
   uint32_t *writes = record, *first_blocks = record + rows;

@@ -20,19 +20,22 @@ class DeviceStep {
   // As Backend::begin. The copy is queued; ops that were queued before still see the step of
   // theirs.
   Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-             std::span<const uint32_t> logit_rows, cudaStream_t stream);
+             std::span<const uint32_t> logit_rows, const DevicePeak* before, cudaStream_t stream);
 
   const HostStep& host() const { return host_; }
   const StepView& view() const { return view_; }
+  // Whether tokens below 0 are such of a step before.
+  bool awaits() const { return awaits_; }
   // Of 256 tokens, in the longest context.
   uint32_t spans() const;
   uint64_t moves() const { return device_.moves(); }
 
  private:
-  void pack(uint32_t* record) const;
+  void pack(const DevicePeak* before, uint32_t* record) const;
 
   HostStep host_;
   StepView view_;
+  bool awaits_ = false;
   Pinned pinned_;
   Scratch device_;
   cudaEvent_t copied_ = nullptr;  // the record has left pinned_

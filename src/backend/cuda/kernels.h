@@ -22,10 +22,13 @@ struct DeviceRows {
   size_t stride = 0;
 };
 
+struct DevicePeak;
+
 // A step's record on the device: of each row its token, position, whether it is stored, where the
 // blocks of its sequence begin in `blocks`, how many rows of the sequence come before it in the
 // step, and how many there are from it on.
 struct StepView {
+  const DevicePeak* const* before = nullptr;  // where a token of ~i finds the peak that it is
   const int32_t* tokens = nullptr;
   const uint32_t* positions = nullptr;
   const uint32_t* writes = nullptr;

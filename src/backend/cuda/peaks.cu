@@ -16,36 +16,81 @@ __device__ uint64_t key_of(float x, uint32_t index) {
   return uint64_t{ordered} << 32 | ~index;
 }
 
-__global__ void __launch_bounds__(kThreads) find_peaks_of_rows(DeviceRows rows, DevicePeak* peaks) {
+__device__ DevicePeak larger_of(const DevicePeak& a, const DevicePeak& b) {
+  return {a.key > b.key ? a.key : b.key, a.not_finite | b.not_finite, 0};
+}
+
+// Of a warp's threads, for all of them.
+__device__ DevicePeak largest_of_warp(DevicePeak peak) {
+  for (uint32_t half = kWarp / 2; half > 0; half /= 2) {
+    const uint64_t key = __shfl_xor_sync(0xffffffffU, peak.key, half);
+    peak.key = key > peak.key ? key : peak.key;
+  }
+  peak.not_finite = __any_sync(0xffffffffU, peak.not_finite != 0) ? 1 : 0;
+  return peak;
+}
+
+// Of a block of threads, for its first warp.
+__device__ DevicePeak largest_of_block(const DevicePeak& own) {
+  __shared__ DevicePeak of_warp[kThreads / kWarp];
+  const DevicePeak peak = largest_of_warp(own);
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = peak;
+  __syncthreads();
+  return largest_of_warp(of_warp[threadIdx.x % (kThreads / kWarp)]);
+}
+
+__device__ DevicePeak load_peak(const DevicePeak* from) {
+  const uint4 words = __ldcg(reinterpret_cast<const uint4*>(from));
+  return {uint64_t{words.y} << 32 | words.x, words.z, 0};
+}
+
+// The block of threads that is the last with its part of a row puts the parts together.
+__global__ void __launch_bounds__(kThreads)
+    find_peaks_of_rows(DeviceRows rows, PeakScratch scratch, DevicePeak* peaks,
+                       DevicePeak* copies) {
   const float* const row = row_at(rows, blockIdx.y);
   const uint32_t first = blockIdx.x * kNumbers, end = min(first + kNumbers, rows.width);
-  uint64_t largest = 0;
-  bool not_finite = false;
+  DevicePeak largest;
 #pragma unroll 8
   for (uint32_t i = first + threadIdx.x; i < end; i += kThreads) {
     const float x = row[i];
-    not_finite = not_finite || !(x < arithmetic::kInfinity);
+    if (!(x < arithmetic::kInfinity)) largest.not_finite = 1;
     const uint64_t key = key_of(x, i);
-    largest = key > largest ? key : largest;
+    largest.key = key > largest.key ? key : largest.key;
   }
-  for (uint32_t half = kWarp / 2; half > 0; half /= 2) {
-    const uint64_t other = __shfl_xor_sync(0xffffffffU, largest, half);
-    largest = other > largest ? other : largest;
+  largest = largest_of_block(largest);
+  if (threadIdx.x >= kWarp) return;
+  DevicePeak* const parts = scratch.parts + size_t{blockIdx.y} * gridDim.x;
+  uint32_t searched = 0;
+  if (threadIdx.x == 0) {
+    parts[blockIdx.x] = largest;
+    __threadfence();
+    searched = atomicAdd(&scratch.searched[blockIdx.y], 1);
   }
-  not_finite = __any_sync(0xffffffffU, not_finite);
-  if (threadIdx.x % kWarp != 0) return;
-  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
-  atomicMax(reinterpret_cast<unsigned long long*>(&peaks[blockIdx.y].key), largest);
-  if (not_finite) atomicOr(&peaks[blockIdx.y].not_finite, 1U);
+  if (__shfl_sync(0xffffffffU, searched, 0) + 1 < gridDim.x) return;
+  __threadfence();
+  DevicePeak all;
+  for (uint32_t part = threadIdx.x; part < gridDim.x; part += kWarp) {
+    all = larger_of(all, load_peak(parts + part));
+  }
+  all = largest_of_warp(all);
+  if (threadIdx.x != 0) return;
+  scratch.searched[blockIdx.y] = 0;
+  peaks[blockIdx.y] = all;
+  copies[blockIdx.y] = all;
 }
 
 }  // namespace
 
-void find_peaks(DeviceRows rows, DevicePeak* peaks, cudaStream_t stream) {
-  if (rows.rows == 0) return;
-  static_cast<void>(cudaMemsetAsync(peaks, 0, rows.rows * sizeof(DevicePeak), stream));
-  const dim3 grid(groups_of(rows.width, kNumbers), rows.rows);
-  find_peaks_of_rows<<<grid, kThreads, 0, stream>>>(rows, peaks);
+uint32_t PeakScratch::parts_of(uint32_t width) {
+  return groups_of(width, kNumbers);
+}
+
+void find_peaks(DeviceRows rows, const PeakScratch& scratch, DevicePeak* peaks, DevicePeak* copies,
+                cudaStream_t stream) {
+  if (rows.rows == 0 || rows.width == 0) return;
+  const dim3 grid(PeakScratch::parts_of(rows.width), rows.rows);
+  find_peaks_of_rows<<<grid, kThreads, 0, stream>>>(rows, scratch, peaks, copies);
 }
 
 }  // namespace skein::cuda

@@ -1,6 +1,7 @@
 // Ops on rows alone: norms, activations, angles, logits, gathering.
 #include "backend/cuda/activated.cuh"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/peaks.h"
 
 namespace skein::cuda {
 namespace {
@@ -41,7 +42,9 @@ __device__ void norm_part(const float* x, uint32_t width, const DeviceNorm& para
 void embed(const DeviceMatrix& table, const StepView& step, float scale, DeviceRows out,
            cudaStream_t stream) {
   launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t k) {
-    row_at(out, row)[k] = scale * table.weights[step.tokens[row] * table.stride + k];
+    int32_t token = step.tokens[row];
+    if (token < 0) token = static_cast<int32_t>((*step.before)[~token].index());
+    row_at(out, row)[k] = scale * table.weights[token * table.stride + k];
   });
 }
 

@@ -122,10 +122,10 @@ void BatchInferenceEngine::apply(Submission& message, TimeUs now) {
     RequestSpec spec = spec_of(message.request);
     spec.id = id;
     spec.prompt = message.request.prompt;
-    spec.plans_ahead = !message.request.form && options_.scheduler.step_drafts == 0;
     spec.deadline = message.deadline;
     live_.emplace(
         id, std::make_shared<EngineRequest>(std::move(message), options_.scheduler.vocab_size));
+    spec.plans_ahead = options_.scheduler.step_drafts == 0 && steps_.plans_ahead(*live_.at(id));
     status = scheduler_->submit(std::move(spec), now);
   } catch (const std::exception&) {
     status = {Code::kResourceExhausted, "out of memory"};

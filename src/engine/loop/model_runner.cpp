@@ -5,6 +5,14 @@
 #include <utility>
 
 namespace skein {
+namespace {
+
+// A row that has a likeliest token, and no NaN or +inf.
+bool is_sound(const Argmax& peak) {
+  return peak.all_finite && peak.value != -std::numeric_limits<float>::infinity();
+}
+
+}  // namespace
 
 ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache,
                          ComputePool& pool, const Clock& clock)
@@ -19,21 +27,75 @@ ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvC
     scratch_.emplace_back(i);
   }
   for (size_t i = 0; i < pool_.threads(); ++i) scratches_.emplace_back(model_->backend().scan());
+  auto queue = model_->backend().make_peak_queue(limits.logit_rows, model_->vocab(), kDepth);
+  if (queue.ok()) queue_ = std::move(*queue);
+  found_for_.reserve(limits.logit_rows);
 }
 
-// Everything is computed in finish(): on the CPU there is nothing to do meanwhile.
+bool ModelRunner::takes_another() const {
+  return started_.empty() || started_.back().queued;
+}
+
 void ModelRunner::start(std::span<const Segment> segments,
-                        std::span<const RequestSampler* const> samplers) {
+                        std::span<const RequestSampler* const> samplers) try {
   segments_ = segments;
   samplers_ = samplers;
+  Started step{segments, samplers, {}, can_queue(), 0};
+  if (step.queued) {
+    queue();
+    step.sampling = sampling_;
+    step.at = clock_.now();
+  }
+  started_.push_back(std::move(step));
+} catch (const BackendLost& lost) {
+  throw RunnerLost(lost.what());
+}
+
+// Whether largest logits are all that the step is to give.
+bool ModelRunner::can_queue() const {
+  if (queue_ == nullptr) return false;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    if (segment.ends || segment.wants_every_row || segment.samples > 1) return false;
+    if (segment.samples == 1 && !samplers_[i]->always_takes_peak()) return false;
+  }
+  return true;
+}
+
+void ModelRunner::queue() {
+  build();
+  const std::lock_guard turn(model_->compute_mutex());
+  const Rows rows = model_->decoder().forward(
+      {tokens_, sequences_, logit_rows_, wants_hidden_, queue_.get()}, *cache_);
+  queue_->find(rows.columns(0, model_->vocab()));
+  found_for_.clear();
+  for (const auto& [segment, logit] : sampling_) found_for_.push_back(segments_[segment].request);
 }
 
 TimeUs ModelRunner::finish(const StepOutput& output) try {
+  const Started step = std::move(started_.front());
+  started_.pop_front();
+  segments_ = step.segments;
+  samplers_ = step.samplers;
+  if (!step.queued) return compute(output);
+  sampling_ = step.sampling;
+  peaks_.resize(sampling_.size());
+  queue_->take(peaks_);
+  const TimeUs now = clock_.now();
+  for (const auto& [segment, logit] : sampling_) {
+    sample_segment(segment, logit, {}, scratches_[0], output);
+  }
+  return now - std::max(step.at, std::exchange(last_finish_, now));
+} catch (const BackendLost& lost) {
+  throw RunnerLost(lost.what());
+}
+
+TimeUs ModelRunner::compute(const StepOutput& output) {
   build();
   const std::lock_guard turn(model_->compute_mutex());
   const TimeUs started = clock_.now();
-  const Rows rows =
-      model_->decoder().forward({tokens_, sequences_, logit_rows_, wants_hidden_}, *cache_);
+  const Rows rows = model_->decoder().forward(
+      {tokens_, sequences_, logit_rows_, wants_hidden_, queue_.get()}, *cache_);
   const bool has_peaks = find_peaks(rows);
   HostRows logits;
   if (!has_peaks) logits = model_->backend().read(rows);
@@ -41,8 +103,6 @@ TimeUs ModelRunner::finish(const StepOutput& output) try {
   sample(logits, output);
   if (wants_hidden_) copy_hidden(output);
   return ended - started;
-} catch (const BackendLost& lost) {
-  throw RunnerLost(lost.what());
 }
 
 // Before the next pass over the model, which may be another's, overwrites them.
@@ -67,13 +127,12 @@ void ModelRunner::build() {
   logit_rows_.clear();
   sampling_.clear();
   size_t scratch_used = 0;
+  next_found_ = 0;
   wants_hidden_ = std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) {
     return segment.ends || segment.wants_every_row;
   });
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Segment& segment = segments_[i];
-    SKEIN_CHECK(!segment.token_from_previous, "request {}: a token is awaited that no step samples",
-                segment.request.value);
     Sequence sequence;
     sequence.first_row = static_cast<uint32_t>(tokens_.size());
     sequence.rows = segment.count;
@@ -89,6 +148,7 @@ void ModelRunner::build() {
       scratch_used += blocks;
     }
     sequences_.push_back(sequence);
+    if (segment.token_from_previous) add_token_of_step_before(segment.request);
     tokens_.insert(tokens_.end(), segment.tokens.begin(), segment.tokens.end());
     tokens_.insert(tokens_.end(), segment.drafts.begin(), segment.drafts.end());
     if (segment.samples > 0) sampling_.push_back({i, logit_rows_.size()});
@@ -96,6 +156,19 @@ void ModelRunner::build() {
       logit_rows_.push_back(static_cast<uint32_t>(tokens_.size() - n));
     }
   }
+}
+
+// Requests of both steps come in the order of their admission.
+void ModelRunner::add_token_of_step_before(RequestId request) {
+  while (next_found_ < found_for_.size() && found_for_[next_found_] != request) ++next_found_;
+  // Unless it was admitted again.
+  if (next_found_ == found_for_.size()) {
+    const auto it = std::find(found_for_.begin(), found_for_.end(), request);
+    next_found_ = static_cast<size_t>(it - found_for_.begin());
+  }
+  SKEIN_CHECK(next_found_ < found_for_.size(),
+              "request {}: a token is awaited that no step samples", request.value);
+  tokens_.push_back(~static_cast<TokenId>(next_found_));
 }
 
 // Where nothing but the largest logits matters they are all that has to come from the backend.
@@ -113,9 +186,7 @@ bool ModelRunner::find_peaks(Rows rows) {
   }
   peaks_.resize(rows.rows);
   const bool found = model_->backend().peaks(rows.columns(0, model_->vocab()), peaks_);
-  const bool sound = std::all_of(peaks_.begin(), peaks_.end(), [](const Argmax& peak) {
-    return peak.all_finite && peak.value != -std::numeric_limits<float>::infinity();
-  });
+  const bool sound = std::all_of(peaks_.begin(), peaks_.end(), is_sound);
   if (!found || !sound) peaks_.clear();
   return found && sound;
 }
@@ -138,6 +209,10 @@ void ModelRunner::sample_segment(size_t index, size_t logit, const HostRows& log
   SegmentResult& result = output.results[index];
   SegmentDetails& details = output.details[index];
   for (uint32_t n = 0; n < segment.samples; ++n) {
+    if (!peaks_.empty() && !is_sound(peaks_[logit + n])) {
+      details.status = internal_error("a logit is not finite");
+      return;
+    }
     const Result<SampledToken> sampled =
         peaks_.empty() ? sampler.sample(logits.row(logit + n).first(model_->vocab()),
                                         segment.known_end() + n, scratch, segment.drafts.first(n))

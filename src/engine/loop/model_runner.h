@@ -1,7 +1,13 @@
 // ModelRunner: a StepRunner over a real model. Segments become one pass of the decoder, and those
 // that sample are split over the compute workers. It owns the KV bytes.
+//
+// On a device that finds tokens itself (Backend::make_peak_queue) a step that needs nothing else of
+// its logits is queued when it is started, behind the one before, from which it takes its tokens
+// there; the host learns of them later. Other steps are computed when they are finished, and none
+// is started behind them.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -19,12 +25,35 @@ class ModelRunner final : public StepRunner {
   ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache, ComputePool& pool,
               const Clock& clock);
 
+  uint32_t depth() const override { return queue_ == nullptr ? 1 : kDepth; }
+  bool samples_ahead(const RequestSampler& sampler) const override {
+    return sampler.always_takes_peak();
+  }
+  bool takes_another() const override;
   void start(std::span<const Segment> segments,
              std::span<const RequestSampler* const> samplers) override;
   TimeUs finish(const StepOutput& output) override;
 
  private:
+  static constexpr uint32_t kDepth = 2;
+  struct Sampling {
+    size_t segment;
+    size_t logit;  // number of its first logit row
+  };
+  // A step that was started.
+  struct Started {
+    std::span<const Segment> segments;
+    std::span<const RequestSampler* const> samplers;
+    std::vector<Sampling> sampling;
+    bool queued = false;
+    TimeUs at = 0;
+  };
+
+  bool can_queue() const;
+  void queue();
+  TimeUs compute(const StepOutput& output);
   void build();
+  void add_token_of_step_before(RequestId request);
   bool find_peaks(Rows rows);
   void copy_hidden(const StepOutput& output) const;
   void sample(const HostRows& logits, const StepOutput& output);
@@ -36,9 +65,17 @@ class ModelRunner final : public StepRunner {
   ComputePool& pool_;
   const Clock& clock_;
 
-  // The step that was started.
+  std::unique_ptr<PeakQueue> queue_;  // nullptr: every step is computed when it is finished
+  std::deque<Started> started_;       // oldest first
+  TimeUs last_finish_ = 0;
+  // Of the latest search, in the order of its rows: whose tokens they are, and the next one to ask.
+  std::vector<RequestId> found_for_;
+  size_t next_found_ = 0;
+
+  // The step that is built or sampled.
   std::span<const Segment> segments_;
   std::span<const RequestSampler* const> samplers_;
+  std::vector<Sampling> sampling_;
 
   // Its batch, kept for the memory.
   std::vector<TokenId> tokens_;
@@ -46,11 +83,6 @@ class ModelRunner final : public StepRunner {
   std::vector<uint32_t> logit_rows_;
   std::vector<BlockId> scratch_;  // of an encoder: all of the cache's, for the step's texts in turn
   bool wants_hidden_ = false;
-  struct Sampling {
-    size_t segment;
-    size_t logit;  // number of its first logit row
-  };
-  std::vector<Sampling> sampling_;
   std::vector<Argmax> peaks_;              // of the logit rows, where they are all that it takes
   std::vector<SamplerScratch> scratches_;  // one per compute thread
 };

@@ -35,7 +35,8 @@ void StepUnderWay::pool() {
 }
 
 bool StepRing::may_start() {
-  return under_way_ == 0 || (under_way_ < steps_.size() && at(under_way_ - 1).runs);
+  return under_way_ == 0 ||
+         (under_way_ < steps_.size() && at(under_way_ - 1).runs && runner_->takes_another());
 }
 
 void StepRing::start(TimeUs now) {

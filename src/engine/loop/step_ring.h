@@ -60,6 +60,10 @@ class StepRing {
   StepRing(std::unique_ptr<StepRunner> runner, uint32_t depth, uint32_t batch);
 
   uint32_t under_way() const { return under_way_; }
+  // Whether a step may take a token of this request from one that is still under way.
+  bool plans_ahead(const EngineRequest& live) const {
+    return !live.request.form && runner_->samples_ahead(live.sampler);
+  }
   // Not behind a step that waits to be run segment by segment: it would take tokens from that one.
   bool may_start();
   // The step that is planned next.

@@ -48,6 +48,10 @@ class StepRunner {
 
   // How many steps may be under way at a time.
   virtual uint32_t depth() const { return 1; }
+  // Whether the token after one that this sampler has yet to see can be computed already.
+  virtual bool samples_ahead(const RequestSampler& /*sampler*/) const { return true; }
+  // Whether a step may be started behind those under way; always where there is none.
+  virtual bool takes_another() const { return true; }
 
   // samplers[i] belongs to segments[i]. Both stay until the step is finished, but a sampler may
   // change between two calls: it is looked at within start() and finish() only. The token of a

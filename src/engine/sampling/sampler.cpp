@@ -278,6 +278,10 @@ bool RequestSampler::takes_peak(uint32_t position, std::span<const TokenId> ahea
          leaves_as_is(position, ahead);
 }
 
+bool RequestSampler::always_takes_peak() const {
+  return takes_peak(static_cast<uint32_t>(first_stop_ - params_.min_tokens)) && !has_penalties();
+}
+
 SampledToken RequestSampler::sample_peak(const Argmax& peak) const {
   SampledToken out;
   out.token = static_cast<TokenId>(peak.index);

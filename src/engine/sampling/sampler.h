@@ -112,6 +112,8 @@ class RequestSampler {
                               SamplerScratch& scratch, std::span<const TokenId> ahead = {}) const;
   // Whether the largest logit is all that sample() would look at.
   bool takes_peak(uint32_t position, std::span<const TokenId> ahead = {}) const;
+  // Whether it is so at every position of the answer, whatever the tokens before it are.
+  bool always_takes_peak() const;
   // The same token as sample(), where takes_peak(), from the largest logit: a finite one.
   SampledToken sample_peak(const Argmax& peak) const;
   void accept(TokenId token);

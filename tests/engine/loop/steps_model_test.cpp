@@ -1,7 +1,8 @@
-// Drafts with a real model.
+// Drafts, and steps that are started behind others, with a real model.
 #include <gtest/gtest.h>
 
 #include "engine/drafting_runner.h"
+#include "engine/losable_device.h"
 #include "engine/manager_fixture.h"
 
 namespace skein {
@@ -36,6 +37,39 @@ TEST_F(ManagerTest, DraftsSaveStepsAndChangeNoTokenOfARealModel) {
   RequestHandle handle = guessing->submit(wanted, {}).value();
   EXPECT_EQ(read(handle).tokens, expected);
   EXPECT_LT(guessing->snapshot().scheduler.steps, 20U);
+}
+
+// A device that finds tokens itself: the host looks at more than the largest logit of some rows,
+// beside which nothing is started ahead, and no token changes.
+TEST_F(ManagerTest, StepsBehindOthersChangeNoToken) {
+  const auto device = std::make_shared<testing::LosableDevice>();
+  serving_.model.backend_maker = testing::LosableBackend::maker(device);
+  std::vector<GenerationRequest> all;
+  for (uint32_t i = 0; i < 12; ++i) {
+    GenerationRequest wanted = request(3 + 11 * i % 50, 30 - i, i);
+    wanted.sampling.temperature = 0;
+    if (i % 6 == 3) wanted.sampling.temperature = 0.8F;
+    if (i % 6 == 4) wanted.sampling.presence_penalty = 0.5F;
+    if (i % 6 == 5) wanted.sampling.logprobs = true;
+    all.push_back(wanted);
+  }
+  start();
+  const auto answers = [&](const char* id, size_t count) {
+    ModelLease lease = manager_->acquire(id).value();
+    std::vector<RequestHandle> handles;
+    for (size_t i = 0; i < count; ++i) handles.push_back(lease->submit(all[i], {}).value());
+    std::vector<std::vector<TokenId>> tokens;
+    for (RequestHandle& handle : handles) tokens.push_back(read(handle).tokens);
+    return tokens;
+  };
+  const auto expected = answers("a", all.size());
+  EXPECT_EQ(device->awaited, 0U);
+  device->queues_peaks = true;
+  EXPECT_EQ(answers("b", all.size()), expected);
+  const uint64_t beside_others = device->awaited;
+  // The first three are greedy: every token but the first of each is taken from the step before.
+  EXPECT_EQ(answers("c", 3), std::vector(expected.begin(), expected.begin() + 3));
+  EXPECT_GE(device->awaited - beside_others, uint64_t{30 + 29 + 28 - 3});
 }
 
 }  // namespace
