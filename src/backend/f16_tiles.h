@@ -30,6 +30,12 @@ SKEIN_HOST_DEVICE constexpr uint32_t offset_in_tile(uint32_t row, uint32_t k) {
   return row * (kTileInputs * 2) + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2;
 }
 
+// Strips of codes (packed_tiles.h): a block of four has the inputs of four others. Of the bytes of
+// a strip the first are codes.
+inline constexpr uint32_t kStripRows = 16, kStripInputs = 4 * kTileInputs;
+inline constexpr uint32_t kStripCodes = kStripRows * kStripInputs / 2;
+inline constexpr uint32_t kStripBytes = kStripCodes + kStripRows * (kStripInputs / 32) * 2;
+
 // What a block holds of its numbers: themselves, or codes and scales (packed_tiles.h).
 struct TileFormat {
   uint32_t bits = 16;        // of a code: 4 or 8; 16: numbers
@@ -37,12 +43,15 @@ struct TileFormat {
   bool has_table = false;    // what a table of 16 says
   bool halves = false;       // scales are of 16 inputs each; else of 32
   bool has_minimum = false;  // numbers are value * scale + minimum
+  bool strips = false;       // they lie as tensor cores take them, in blocks of kStripInputs
+  bool low = false;          // of strips: numbers are made 2^-20 times as large, which is faster
   int8_t table[16] = {};
 
   bool operator==(const TileFormat&) const = default;
   SKEIN_HOST_DEVICE uint32_t code_bytes() const { return kTileRows * kTileInputs * bits / 8; }
   // Minimums take as many.
   SKEIN_HOST_DEVICE uint32_t scale_bytes() const {
+    if (strips) return kTileRows * (kTileInputs / 32) * 2;
     return bits == 16 ? 0 : kTileRows * (kTileInputs / (halves ? 16 : 32)) * 4;
   }
   SKEIN_HOST_DEVICE uint32_t tile_bytes() const {

@@ -1,6 +1,7 @@
 // Products with matrices: embedding and linear.
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "backend/conformance.h"
 #include "backend/host/memory.h"
@@ -75,6 +76,23 @@ TEST_P(LinearOps, PartsOfDifferentTypes) {
   for (const size_t rows : {1, 4, 9, 33}) {
     EXPECT_TRUE(same_linear({a.view, b.view, c.view, d.view}, rows, true)) << rows;
   }
+}
+
+// Codes that a device multiplies where they lie: in segments, of many outputs, and where a scale is
+// too small for the faster way.
+TEST_P(LinearOps, CodesOfFourBits) {
+  if (GetParam().backend.is_emulated) return;
+  const auto check = [&](OwnedTensor& w, std::initializer_list<size_t> rows) {
+    for (const bool is_far : {false, true}) {
+      const uint16_t tiny = 0x0123;
+      if (is_far) std::memcpy(w.bytes.data(), &tiny, sizeof tiny);
+      for (const size_t m : rows) EXPECT_TRUE(same_linear({w.view}, m, m % 2 == 1)) << m;
+    }
+  };
+  OwnedTensor segments = random_tensor(ElementType::kQ4_0, 70, 2048, rng_);
+  check(segments, {1, 2, 8, 9, 16, 17, 32, 33, 64, 65});
+  OwnedTensor wide = random_tensor(ElementType::kQ4_0, 8200, 256, rng_);
+  check(wide, {1, 13, 40});
 }
 
 TEST_P(LinearOps, OddShapes) {

@@ -1,6 +1,7 @@
 // Codes and scales give the numbers of f16_tiles.h again, bit for bit, whatever the format.
 #include "backend/packed_tiles.h"
 
+#include <cstring>
 #include <gtest/gtest.h>
 #include <vector>
 
@@ -14,9 +15,10 @@ namespace {
 constexpr size_t kOutputs = 67, kInputs = 768;
 
 // How many rows had a code for all of their numbers; all of these are compared.
-size_t rows_packed(const WeightParts& whole) {
+size_t rows_packed(const WeightParts& whole, const TileFormat& format) {
   const F16Tiles tiles = F16Tiles::of(whole.outputs(), whole.inputs());
-  const F16Tiles packed = F16Tiles::of(whole.outputs(), whole.inputs(), tile_format(whole.parts()));
+  const F16Tiles packed = F16Tiles::of(whole.outputs(), whole.inputs(), format);
+  const uint32_t inputs = format.strips ? kStripInputs : kTileInputs;
   EXPECT_LT(packed.bytes(), tiles.bytes());
   std::vector<std::byte> numbers(tiles.row_block_bytes()), codes(packed.row_block_bytes());
   size_t count = 0;
@@ -27,13 +29,14 @@ size_t rows_packed(const WeightParts& whole) {
     float power = 0;
     if (!pack_quantized_row(whole, n, packed, codes.data(), power)) continue;
     ++count;
-    EXPECT_EQ(power, want) << n;
+    EXPECT_EQ(power, want * (format.low ? 0x1p20F : 1.0F)) << n;
     for (uint32_t k = 0; k < tiles.input_blocks() * kTileInputs; ++k) {
       const size_t block = k / kTileInputs;
       const uint32_t at = offset_in_tile(n % kTileRows, k % kTileInputs);
       const auto bits = quant::load<uint16_t>(numbers.data() + block * kTileBytes + at);
-      const uint16_t made = number_in_tile(codes.data() + block * packed.format.tile_bytes(),
-                                           packed.format, n % kTileRows, k % kTileInputs);
+      const size_t bytes = size_t{format.tile_bytes()} * (inputs / kTileInputs);
+      const uint16_t made =
+          number_in_tile(codes.data() + k / inputs * bytes, format, n % kTileRows, k % inputs);
       // Zeros of either sign: no sum tells them apart.
       const bool both_zero = ((bits | made) & 0x7fff) == 0;
       EXPECT_TRUE(bits == made || both_zero) << n << " " << k << ": " << bits << " " << made;
@@ -41,6 +44,45 @@ size_t rows_packed(const WeightParts& whole) {
     }
   }
   return count;
+}
+
+size_t rows_packed(const WeightParts& whole) {
+  return rows_packed(whole, tile_format(whole.parts()));
+}
+
+// Strips, where scales are float16 numbers: all rows, or none whose scales are too far apart.
+TEST(PackedTiles, GiveTheNumbersInStrips) {
+  Rng rng(15);
+  const F16Tiles shape = F16Tiles::of(kOutputs, kInputs);
+  OwnedTensor w = random_tensor(ElementType::kQ4_0, kOutputs, kInputs, rng);
+  // Scales between 2^-8 and 2^-7, either sign; a group of zeros; one row's far from the others.
+  const size_t block_bytes = w.bytes.size() / (kOutputs * kInputs / 32);
+  const auto set_scale = [&](size_t row, size_t group, uint16_t half) {
+    std::memcpy(w.bytes.data() + (row * (kInputs / 32) + group) * block_bytes, &half, sizeof half);
+  };
+  for (size_t row = 0; row < kOutputs; ++row) {
+    for (size_t group = 0; group < kInputs / 32; ++group) {
+      set_scale(row, group, static_cast<uint16_t>(0x1c00 + (rng.next() & 0x83ff)));
+    }
+  }
+  set_scale(3, 5, 0);
+  const WeightView view{TensorView{ElementType::kQ4_0, {kOutputs, kInputs}, w.bytes}};
+  const WeightParts whole = *WeightParts::of({&view, 1});
+  const std::vector<TileFormat> formats = tile_formats({&view, 1}, shape);
+  ASSERT_EQ(formats.size(), 3U);
+  EXPECT_TRUE(formats[0].strips && formats[0].low && formats[1].strips && !formats[1].low);
+  EXPECT_EQ(formats[0].tile_bytes(), 64U * 64 / 2 + 64 * 2 * 2);
+  for (const TileFormat& format : formats) EXPECT_EQ(rows_packed(whole, format), 128U);
+  set_scale(9, 7, 0x0400);  // 2^-14
+  EXPECT_EQ(rows_packed(whole, formats[0]), 127U);
+  EXPECT_EQ(rows_packed(whole, formats[1]), 128U);
+  // Segments of other lengths have no strips, and neither have formats with minimums or tables.
+  EXPECT_EQ(tile_formats({&view, 1}, F16Tiles::of(kOutputs, 320)).size(), 1U);
+  for (const ElementType type : {ElementType::kQ4_1, ElementType::kIQ4_NL, ElementType::kQ8_0}) {
+    const OwnedTensor other = random_tensor(type, kOutputs, kInputs, rng);
+    const WeightView other_view = other.view;
+    EXPECT_EQ(tile_formats({&other_view, 1}, shape).size(), 1U);
+  }
 }
 
 TEST(PackedTiles, GiveTheNumbersOfEveryQuantizedType) {

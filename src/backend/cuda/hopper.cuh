@@ -136,6 +136,12 @@ __device__ inline void wait_products() {
 template <int kTokens>
 __device__ void add_products(float (&sums)[kTokens / 2], uint64_t a, uint64_t b);
 
+// The same where the threads hold a: each warp 16 rows, the pairs of numbers in the order of rows
+// t % 32 / 4 and + 8, inputs t % 4 * 2, then + 8.
+template <int kTokens>
+__device__ void add_products_of_fragments(float (&sums)[kTokens / 2], const uint32_t (&a)[4],
+                                          uint64_t b);
+
 #define SKEIN_TEN(t)                                                                               \
   "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
   "9"
@@ -150,6 +156,15 @@ __device__ void add_products(float (&sums)[kTokens / 2], uint64_t a, uint64_t b)
                  ", 1, 1, 1, 0, 0;"                                                               \
                  : __VA_ARGS__                                                                    \
                  : "l"(a), "l"(b));                                                               \
+  }
+#define SKEIN_WGMMA_OF_FRAGMENTS(tokens, names, a_b, ...)                                        \
+  template <>                                                                                    \
+  __device__ inline void add_products_of_fragments<tokens>(float(&sums)[tokens / 2],             \
+                                                           const uint32_t(&a)[4], uint64_t b) {  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #tokens "k16.f32.f16.f16 {" names "}, " a_b \
+                 ", 1, 1, 1, 0;"                                                                 \
+                 : __VA_ARGS__                                                                   \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                          \
   }
 SKEIN_WGMMA(8, "%0, %1, %2, %3", "%4, %5", "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]),
             "+f"(sums[3]))
@@ -168,6 +183,11 @@ SKEIN_WGMMA(256,
                 SKEIN_TEN(9) ", " SKEIN_TEN(10) ", " SKEIN_TEN(11)
                 ", %120, %121, %122, %123, %124, %125, %126, %127",
             "%128, %129", SKEIN_SUMS32(0), SKEIN_SUMS32(32), SKEIN_SUMS32(64), SKEIN_SUMS32(96))
+SKEIN_WGMMA_OF_FRAGMENTS(32, SKEIN_TEN() ", %10, %11, %12, %13, %14, %15",
+                         "{%16, %17, %18, %19}, %20", SKEIN_SUMS8(0), SKEIN_SUMS8(8))
+SKEIN_WGMMA_OF_FRAGMENTS(64, SKEIN_TEN() ", " SKEIN_TEN(1) ", " SKEIN_TEN(2) ", %30, %31",
+                         "{%32, %33, %34, %35}, %36", SKEIN_SUMS32(0))
+#undef SKEIN_WGMMA_OF_FRAGMENTS
 #undef SKEIN_WGMMA
 #undef SKEIN_SUMS32
 #undef SKEIN_SUMS8

@@ -4,6 +4,7 @@
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/product_params.h"
 #include "backend/cuda/segment_sums.cuh"
+#include "backend/cuda/strip_products.h"
 
 namespace skein::cuda {
 namespace {
@@ -70,11 +71,13 @@ cudaError_t set_up_products() {
        {&products_of_4_bits(), &products_of_8_bits(), &products_of_16_bits()}) {
     if (const cudaError_t error = products->set_up(); error != cudaSuccess) return error;
   }
-  return cudaSuccess;
+  return set_up_strips();
 }
 
-uint32_t tiled_rows(uint32_t rows) {
+uint32_t tiled_rows(const DeviceTiles& matrix, uint32_t rows, uint32_t processors) {
   if (!is_streamed(rows)) return groups_of(rows, kMostTokens) * kMostTokens;
+  // The kernel of strips for more rows takes 32 at least.
+  if (matrix.format.strips && rows <= 32 && !fits_strips(matrix, rows, processors)) return 32;
   for (const uint32_t tokens : {8U, 16U, 32U}) {
     if (rows <= tokens) return tokens;
   }
@@ -93,7 +96,11 @@ SegmentSums multiply(const DeviceTiles& matrix, const float* bias, const Product
                        out.rows, 1,    nullptr,       out.data,       out.stride};
   const bool is_apart = is_streamed(out.rows) && matrix.segments > 1;
   if (is_apart) params.sums = scratch.sums;
-  products_of(matrix).multiply(params, processors, stream);
+  if (fits_strips(matrix, out.rows, processors)) {
+    multiply_strips(params, processors, stream);
+  } else {
+    products_of(matrix).multiply(params, processors, stream);
+  }
   if (!is_apart) return {};
   const auto* const scales = reinterpret_cast<const float*>(matrix.blocks + matrix.block_bytes());
   return {scratch.sums, scales, scratch.scales, bias, matrix.segments, out.rows, matrix.outputs};

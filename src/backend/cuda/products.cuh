@@ -9,6 +9,7 @@
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/make_tile.cuh"
 #include "backend/cuda/product_params.h"
+#include "backend/cuda/strips.cuh"
 
 namespace skein::cuda {
 
@@ -31,7 +32,11 @@ struct Shape {
                             kShare = kShareOf;
   static constexpr bool kAdds = kAddsOf, kExperts = kExpertsOf;
   static constexpr uint32_t kThreadsOfBlock = kGroups * kWarpgroup + kWarp;
-  static constexpr bool kMakes = kBits < 16;
+  // Four blocks of inputs are those of strips (packed_tiles.h): a warp has the numbers of 16
+  // outputs in registers. Experts make tiles of them, as of others.
+  static constexpr bool kStrips = kBits == 4 && kBlocks == 4, kTakes = kStrips && !kExperts;
+  static constexpr bool kMakes = kBits < 16 && !kTakes;
+  static constexpr uint32_t kOwnTileBytes = kTakes ? kStripBytes : kTileBytes;
   // Tiles in the making: of the one before and of that before it not all may have been read.
   static constexpr uint32_t kMadeTiles = 3;
   static constexpr uint32_t kMadeBytes = kMakes ? kGroups * kMadeTiles * kTileBytes : 0;
@@ -40,7 +45,7 @@ struct Shape {
   static constexpr uint32_t kRoom =
       (kProcessorBytes / kShare - kBlockOverhead) / 1024 * 1024 - 1024 - kMadeBytes - kTableBytes;
   // Where the size of a stage is known, nothing is left for the next kernel to miss.
-  static constexpr uint32_t kWholeStage = kBlocks * (kTokens * kRowBytes + kGroups * kTileBytes);
+  static constexpr uint32_t kWholeStage = kBlocks * (kTokens * kRowBytes + kGroups * kOwnTileBytes);
   static constexpr uint32_t kMostStages =
       kMakes || kRoom / kWholeStage > 32 ? 32 : kRoom / kWholeStage;
   static constexpr uint32_t kRingBytes = kMakes ? kRoom : kMostStages * kWholeStage;
@@ -56,7 +61,7 @@ struct Shape {
     const uint32_t count = kRingBytes / stage_bytes(tile_bytes);
     return count < kMostStages ? count : kMostStages;
   }
-  static_assert(stages(kMakes ? kMostPackedBytes<kBits> : kTileBytes) >= 2);
+  static_assert(stages(kStrips ? kStripBytes : kMakes ? kMostPackedBytes<kBits> : kTileBytes) >= 2);
 };
 
 // Kernels begin the sooner the less they are given.
@@ -114,7 +119,7 @@ struct Ring {
 
 template <class S>
 __device__ Ring ring_of(const void* shared, const ParamsOf<S>& p) {
-  const uint32_t tile_bytes = S::kMakes ? p.matrix.format.tile_bytes() : kTileBytes;
+  const uint32_t tile_bytes = S::kMakes ? p.matrix.format.tile_bytes() : S::kOwnTileBytes;
   const uint32_t made = shared_address(shared), stages = made + S::kMadeBytes;
   const uint32_t full = stages + S::kRingBytes;
   return {made,
@@ -263,7 +268,11 @@ __device__ void sum_made_tiles(const ParamsOf<S>& p, const Ring& ring, Place& pl
       made = made + 1 == S::kMadeTiles ? 0 : made + 1;
       wait_products<1>();
       give_back(two_before);
-      make_tile<S::kBits>(codes, p.matrix.format, tile);
+      if constexpr (S::kStrips) {
+        make_tile_of_strips(codes - b * ring.tile_bytes, b, p.matrix.format.low, tile);
+      } else {
+        make_tile<S::kBits>(codes, p.matrix.format, tile);
+      }
       sync_warpgroup(group);
       fence_products();
       add_block<S>(tile, rows + b * S::kTokens * kRowBytes, sums);
@@ -278,12 +287,56 @@ __device__ void sum_made_tiles(const ParamsOf<S>& p, const Ring& ring, Place& pl
   give_back(one_before);
 }
 
+// The same, of strips, whose numbers are made in registers. Two products are under way: while the
+// registers of one are read those of the other are made.
+template <class S, bool kLow>
+__device__ void sum_strips(const ParamsOf<S>& p, const Ring& ring, Place& place,
+                           float (&sums)[S::kTokens / 2]) {
+  constexpr uint32_t kTiles = kStripInputs / kTileInputs;
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  uint32_t before = UINT32_MAX, numbers[2][4];
+#pragma unroll 1
+  for (uint32_t i = 0; i < p.matrix.segment_blocks; i += kTiles) {
+    const uint32_t rows = ring.at(place.stage);
+    const uint32_t strip = rows + kTiles * S::kTokens * kRowBytes + warp * kStripBytes;
+    wait(ring.full + place.stage * 8, place.parity);
+    const uint64_t first = descriptor(__shfl_sync(0xffffffffU, rows, 0));
+#pragma unroll
+    for (uint32_t tile = 0; tile < kTiles; ++tile) {
+      const uint4 codes = load_shared(strip + tile * (kStripCodes / kTiles) + lane * 16);
+      const uint4 scales = load_shared(strip + kStripCodes + lane / 4 * 32 + tile / 2 * 16);
+      const uint32_t words[kSteps] = {codes.x, codes.y, codes.z, codes.w};
+      const uint32_t pairs[4] = {scales.x, scales.y, scales.z, scales.w};
+#pragma unroll
+      for (uint32_t step = 0; step < kSteps; ++step) {
+        wait_products<1>();
+        if (tile == 0 && step == 2 && before != UINT32_MAX && lane == 0) {
+          arrive(ring.empty + before * 8);  // nothing of the stage before is under way
+        }
+        make_fragment<kLow>(words[step], StripScales<kLow>(pairs[tile % 2 * 2 + step / 2]),
+                            numbers[step % 2]);
+        fence_products();
+        add_products_of_fragments<S::kTokens>(
+            sums, numbers[step % 2], first + tile * (S::kTokens * kRowBytes / 16) + step * 2);
+        commit_products();
+      }
+    }
+    before = place.stage;
+    place.next(ring.count);
+  }
+  wait_products<0>();
+  if (lane == 0) arrive(ring.empty + before * 8);
+}
+
 template <class S>
 __device__ void sum_segment(const ParamsOf<S>& p, const Ring& ring, Place& place,
                             float (&sums)[S::kTokens / 2]) {
 #pragma unroll
   for (uint32_t j = 0; j < S::kTokens / 2; ++j) sums[j] = 0;
-  if constexpr (S::kMakes) {
+  if constexpr (S::kTakes) {
+    p.matrix.format.low ? sum_strips<S, true>(p, ring, place, sums)
+                        : sum_strips<S, false>(p, ring, place, sums);
+  } else if constexpr (S::kMakes) {
     sum_made_tiles<S>(p, ring, place, sums);
   } else {
     sum_tiles<S>(p, ring, place, sums);
@@ -354,7 +407,8 @@ __global__ void __launch_bounds__(S::kThreadsOfBlock, S::kShare)
     fence_barriers();
   }
   __syncthreads();
-  let_next_kernel_begin();
+  // Where memory is not what binds, blocks of threads that come early are only in the way.
+  if constexpr (!S::kTakes) let_next_kernel_begin();
   if (threadIdx.x < S::kGroups * kWarpgroup) {
     wait_for_kernel_before();
     multiply_items<S>(p, ring);
@@ -399,6 +453,10 @@ void launch(const ParamsOf<S>& params, uint32_t processors, cudaStream_t stream)
   }
 }
 
+// Of strips; few rows have kernels of their own (strip_products.h), many are widened.
+template <uint32_t kTokens>
+using StripTile = Shape<4, kTokens, 4, 4, 1, false>;
+
 // fn(shape) for every shape that there is.
 template <uint32_t kBits, class Fn>
 void for_each_shape(const Fn& fn) {
@@ -417,6 +475,12 @@ void for_each_shape(const Fn& fn) {
   fn(ExpertTile<kBits, 8, 2>());
   fn(ExpertTile<kBits, 64, 1>());
   fn(ExpertTile<kBits, 64, 2>());
+  if constexpr (kBits == 4) {
+    fn(StripTile<32>());
+    fn(StripTile<64>());
+    fn(ExpertTile<kBits, 8, 4>());
+    fn(ExpertTile<kBits, 64, 4>());
+  }
 }
 
 template <uint32_t kBits, uint32_t kBlocks>
@@ -443,6 +507,12 @@ struct ProductsOf {
   }
   static void multiply(ProductParams params, uint32_t processors, cudaStream_t stream) {
     const bool even = has_even_segments(params.matrix);
+    if constexpr (kBits == 4) {
+      if (params.matrix.format.strips) {
+        return params.rows <= 32 ? launch<StripTile<32>>(params, processors, stream)
+                                 : launch<StripTile<64>>(params, processors, stream);
+      }
+    }
     if (params.rows <= kMostStreamed) {
       return even ? stream_rows<kBits, 2>(params, processors, stream)
                   : stream_rows<kBits, 1>(params, processors, stream);
@@ -458,6 +528,12 @@ struct ProductsOf {
   static void multiply_experts(const ExpertParams& params, uint32_t tile_rows, uint32_t processors,
                                cudaStream_t stream) {
     const bool few = tile_rows == ExpertTile<kBits, 8, 1>::kTokens;
+    if constexpr (kBits == 4) {
+      if (params.matrix.format.strips) {
+        return few ? launch<ExpertTile<kBits, 8, 4>>(params, processors, stream)
+                   : launch<ExpertTile<kBits, 64, 4>>(params, processors, stream);
+      }
+    }
     if (has_even_segments(params.matrix)) {
       return few ? launch<ExpertTile<kBits, 8, 2>>(params, processors, stream)
                  : launch<ExpertTile<kBits, 64, 2>>(params, processors, stream);

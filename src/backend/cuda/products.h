@@ -66,8 +66,8 @@ struct ExpertTiles {
 // Once for the current device.
 cudaError_t set_up_products();
 
-// The rows that tiles of `rows` rows have memory for.
-uint32_t tiled_rows(uint32_t rows);
+// The rows that tiles of `rows` rows have memory for, on their way into a product with the matrix.
+uint32_t tiled_rows(const DeviceTiles& matrix, uint32_t rows, uint32_t processors);
 // Floats that ProductScratch::sums needs.
 size_t sums_of_segments(const DeviceTiles& matrix, uint32_t rows);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/device_objects.h"
+#include "backend/cuda/strip_products.h"
 #include "backend/host/flush_denormals.h"
 #include "backend/host/memory.h"
 #include "backend/packed_tiles.h"
@@ -91,13 +92,20 @@ Result<std::unique_ptr<Matrix>> TileProducts::make_tiles(const WeightParts& whol
 Result<std::unique_ptr<Matrix>> TileProducts::make_matrix(const WeightParts& whole,
                                                           const Consumed& consumed,
                                                           ComputePool& pool) {
-  const TileFormat format = tile_format(whole.parts());
-  if (format.bits < 16) {
+  const F16Tiles shape = F16Tiles::of(whole.outputs(), whole.inputs());
+  for (const TileFormat& format : tile_formats(whole.parts(), shape)) {
+    if (format.bits == 16) break;
     const F16Tiles packed = F16Tiles::of(whole.outputs(), whole.inputs(), format);
     SKEIN_ASSIGN(auto matrix, make_tiles(whole, packed, consumed, pool));
-    if (matrix != nullptr) return matrix;
+    if (matrix == nullptr) continue;
+    try {
+      static_cast<void>(wide_.take(shape.bytes() / sizeof(float)));  // not in the middle of a step
+    } catch (const CudaError& error) {
+      return resource_exhausted("{}", error.what());
+    }
+    return matrix;
   }
-  return make_tiles(whole, F16Tiles::of(whole.outputs(), whole.inputs()), consumed, pool);
+  return make_tiles(whole, shape, consumed, pool);
 }
 
 ProductScratch TileProducts::scratch_for(const DeviceTiles& matrix, uint32_t rows, size_t sums) {
@@ -106,10 +114,20 @@ ProductScratch TileProducts::scratch_for(const DeviceTiles& matrix, uint32_t row
           sums == 0 ? nullptr : sums_.take(sums), rows};
 }
 
+// Numbers are made again and again for each of many rows; it is faster to make them once.
+DeviceTiles TileProducts::numbers_for(const DeviceTiles& matrix, uint32_t rows) {
+  constexpr uint32_t kMany = 256;
+  const uint32_t few = matrix.format.strips ? kMostStreamed : kMany;
+  if (matrix.format.bits == 16 || rows <= few) return matrix;
+  const F16Tiles wide = F16Tiles::of(matrix.outputs, matrix.inputs);
+  return widen(matrix, reinterpret_cast<std::byte*>(wide_.take(wide.bytes() / sizeof(float))),
+               stream_);
+}
+
 SegmentSums TileProducts::linear(const DeviceInput& in, const Matrix& matrix, const float* bias,
                                  DeviceRows out) {
-  const DeviceTiles& tiles = device_tiles(matrix);
-  const uint32_t rows = tiled_rows(out.rows);
+  const DeviceTiles tiles = numbers_for(device_tiles(matrix), out.rows);
+  const uint32_t rows = tiled_rows(tiles, out.rows, processors_);
   const size_t sums = sums_of_segments(tiles, out.rows);
   DeviceInput input = in;
   if (in.delta_sums.planes != nullptr && !(sums_.holds(sums) && scales_.holds(rows))) {

@@ -31,13 +31,14 @@ class TileProducts {
 
   // How often memory of it has moved.
   uint64_t moves() const {
-    return tiles_.moves() + scales_.moves() + sums_.moves() + routes_.moves();
+    return tiles_.moves() + scales_.moves() + sums_.moves() + routes_.moves() + wide_.moves();
   }
 
  private:
   void multiply_some(std::span<const std::unique_ptr<Matrix>> experts, size_t first,
                      const float* biases, const ExpertTiles& tiles, const ProductScratch& scratch,
                      DeviceRows out);
+  DeviceTiles numbers_for(const DeviceTiles& matrix, uint32_t rows);
   ProductScratch scratch_for(const DeviceTiles& matrix, uint32_t rows, size_t sums);
   Result<std::unique_ptr<Matrix>> make_tiles(const WeightParts& whole, const F16Tiles& tiles,
                                              const Consumed& consumed, ComputePool& pool);
@@ -48,6 +49,7 @@ class TileProducts {
   const uint32_t processors_;
   const cudaStream_t stream_;
   Scratch tiles_, scales_, sums_, routes_;
+  Scratch wide_;  // numbers of a matrix of codes, for many rows
   Pinned staging_;
 };
 
