@@ -185,8 +185,9 @@ void Decoder::pass(const Step& step, bool wants_hidden, KvCache& cache) {
   const Rows last = w.gathered.first(step.logits);
   const Rows logits = w.logits.first(step.logits);
   backend_.gather(stream, step, last);
-  backend_.norm(last, norm, last);
-  backend_.linear(last, *weights_->head, nullptr, logits);
+  LinearInput in(last);
+  in.norm = &norm;
+  backend_.linear(in, *weights_->head, nullptr, logits);
   backend_.finish_logits(logits, spec_.logit_scale, spec_.logit_softcap);
 }
 

@@ -26,7 +26,7 @@ void launch_turn_and_store(DeviceRows q, DeviceRows k, DeviceRows v, RopeLayout 
     const uint32_t own = is_query ? head : (head - query_heads) % cache.heads;
     float* const values = row_at(from, row) + size_t{own} * cache.head_dim;
     if (is_key && angles.data != nullptr) turn_head(values, layout, angles, row, thread);
-    if (!is_query) store_row<kType>(values, is_key, step, row, own, cache, thread);
+    if (!is_query) store_row<kType>(values, is_key, RowSlot(step, row), own, cache, thread);
   });
 }
 

@@ -27,9 +27,12 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t warp = threadIdx.x / kWarp, thread = threadIdx.x % kWarp;
   const uint32_t item = blockIdx.x * (kThreads / kWarp) + warp;
   let_next_kernel_begin();
+  // The step's record is there since before the first kernel.
+  const uint32_t row = min(item / heads, p.rows[0].rows - 1);
+  const RowSlot place(p.step, row);
   wait_for_kernel_before();
   if (item >= p.rows[0].rows * heads) return;
-  const uint32_t row = item / heads, head = item % heads, dim = p.cache.head_dim;
+  const uint32_t head = item % heads, dim = p.cache.head_dim;
   const uint32_t kind = head < query_heads ? 0 : head < query_heads + p.cache.heads ? 1 : 2;
   const uint32_t first = kind == 0 ? head : (head - query_heads) % p.cache.heads;
   float* const values = row_at(p.rows[kind], row) + size_t{first} * dim;
@@ -45,7 +48,7 @@ __global__ void __launch_bounds__(kThreads)
   if (adds || turns) {
     for (uint32_t d = thread; d < dim; d += kWarp) values[d] = own[d];
   }
-  if (kind != 0) store_row<kType>(own, kind == 1, p.step, row, first, p.cache, thread);
+  if (kind != 0) store_row<kType>(own, kind == 1, place, first, p.cache, thread);
 }
 
 }  // namespace

@@ -86,13 +86,24 @@ __device__ inline void turn_head(float* head, RopeLayout layout, const DeviceRow
   __syncwarp();
 }
 
+// Where a row goes in a cache.
+struct RowSlot {
+  bool writes;
+  uint32_t slot, block;
+
+  __device__ RowSlot(const StepView& step, uint32_t row) : writes(step.writes[row] != 0) {
+    const uint32_t position = step.positions[row];
+    slot = position % kBlockTokens;
+    block = step.blocks[step.first_blocks[row] + position / kBlockTokens];
+  }
+};
+
 // The keys or the values of one head of a row, into its block.
 template <KvType kType>
-__device__ inline void store_row(const float* from, bool is_key, const StepView& step, uint32_t row,
-                                 uint32_t head, const DeviceKv& cache, uint32_t thread) {
-  if (step.writes[row] == 0) return;
-  const uint32_t position = step.positions[row], slot = position % kBlockTokens;
-  const uint32_t block = step.blocks[step.first_blocks[row] + position / kBlockTokens];
+__device__ inline void store_row(const float* from, bool is_key, const RowSlot& row, uint32_t head,
+                                 const DeviceKv& cache, uint32_t thread) {
+  if (!row.writes) return;
+  const uint32_t slot = row.slot, block = row.block;
   const Half<kType> to =
       is_key ? keys_of<kType>(cache, block, head) : values_of<kType>(cache, block, head);
   store_head(from, slot, to, thread, [&](uint32_t d) {

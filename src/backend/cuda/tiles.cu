@@ -180,36 +180,66 @@ __device__ float sum_in_lanes(uint32_t width, const Outputs<4> (&x)[kVectors],
   return result;
 }
 
-// Four numbers of a row, from k on, as they are before any norm. What the kernel adds or merges on
-// the way is written where it belongs.
+// Four numbers of a row, from k on, as they are before any norm, and what was added to them.
+struct Loaded {
+  Outputs<4> x{}, added{};
+};
+
 template <Change kChange>
-__device__ Outputs<4> load_numbers(const TileParams& p, uint32_t row, uint32_t k) {
-  float* const x = row_at(p.x, row) + k;
+__device__ Loaded load_numbers(const TileParams& p, uint32_t row, uint32_t k) {
+  const float* const x = row_at(p.x, row) + k;
+  Loaded out;
   if constexpr (kChange == Change::kMerge) {
     const auto merged =
         merge_query<4>(p.merge, row, k / p.merge.head_dim, k % p.merge.head_dim).value;
-    *reinterpret_cast<float4*>(x) = {merged[0], merged[1], merged[2], merged[3]};
-    return {merged[0], merged[1], merged[2], merged[3]};
+    for (uint32_t i = 0; i < 4; ++i) out.x.at[i] = merged[i];
+    return out;
   }
-  Outputs<4> out = load_outputs<4>(x);
+  out.x = load_outputs<4>(x);
   if constexpr (kChange == Change::kActivation) {
     Outputs<4> up{};
     if (p.activation.kind != Activation::kGeluTanh) up = load_outputs<4>(x + p.width);
-    for (uint32_t i = 0; i < 4; ++i) out.at[i] = activated(p.activation, out.at[i], up.at[i]);
+    for (uint32_t i = 0; i < 4; ++i) out.x.at[i] = activated(p.activation, out.x.at[i], up.at[i]);
     return out;
   }
   if (p.delta.data == nullptr) return out;
-  float* const delta = row_at(p.delta, row) + k;
-  Outputs<4> added;
-  if (p.delta_sums.planes == nullptr) {
-    added = load_outputs<4>(delta);
-  } else {
-    added = product_at<4>(p.delta_sums, row, k);
-    *reinterpret_cast<float4*>(delta) = {added.at[0], added.at[1], added.at[2], added.at[3]};
+  out.added = p.delta_sums.planes == nullptr ? load_outputs<4>(row_at(p.delta, row) + k)
+                                             : product_at<4>(p.delta_sums, row, k);
+  for (uint32_t i = 0; i < 4; ++i) {
+    out.x.at[i] = fma(p.delta_scale, out.added.at[i], out.x.at[i]);
   }
-  for (uint32_t i = 0; i < 4; ++i) out.at[i] = fma(p.delta_scale, added.at[i], out.at[i]);
-  *reinterpret_cast<float4*>(x) = {out.at[0], out.at[1], out.at[2], out.at[3]};
   return out;
+}
+
+__device__ inline void store_four(float* to, const Outputs<4>& x) {
+  *reinterpret_cast<float4*>(to) = {x.at[0], x.at[1], x.at[2], x.at[3]};
+}
+
+// What was added or merged on the way is written where it belongs.
+template <Change kChange>
+__device__ void store_numbers(const TileParams& p, uint32_t row, uint32_t k, const Loaded& loaded) {
+  if constexpr (kChange == Change::kActivation) return;
+  if (kChange != Change::kMerge && p.delta.data == nullptr) return;
+  store_four(row_at(p.x, row) + k, loaded.x);
+  if (kChange != Change::kMerge && p.delta_sums.planes != nullptr) {
+    store_four(row_at(p.delta, row) + k, loaded.added);
+  }
+}
+
+// All of a thread's numbers are under way before the first is written.
+template <Change kChange, uint32_t kVectors, class First>
+__device__ void load_all(const TileParams& p, uint32_t row, const First& first_of,
+                         Outputs<4> (&x)[kVectors]) {
+  Loaded loaded[kVectors];
+#pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    if (first_of(v) < p.width) loaded[v] = load_numbers<kChange>(p, row, first_of(v));
+  }
+#pragma unroll
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    if (first_of(v) < p.width) store_numbers<kChange>(p, row, first_of(v), loaded[v]);
+    x[v] = loaded[v].x;
+  }
 }
 
 template <uint32_t kVectors>
@@ -277,10 +307,7 @@ __global__ void __launch_bounds__(kManyThreads, 2)
     }
   }
   wait_for_kernel_before();
-#pragma unroll
-  for (uint32_t v = 0; v < kVectors; ++v) {
-    if (first_of(v) < p.width) x[v] = load_numbers<kChange>(p, row, first_of(v));
-  }
+  load_all<kChange>(p, row, first_of, x);
   if constexpr (kChange == Change::kNorm) norm_numbers<kVectors>(p, weights, x);
   const uint32_t largest = largest_of<kManyThreads>(largest_of_thread(x));
   const int32_t exponent = arithmetic::f16_exponent(largest);
@@ -308,10 +335,7 @@ __global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kPartThreads, 4
   let_next_kernel_begin();
   wait_for_kernel_before();
   Outputs<4> x[kVectors] = {};
-#pragma unroll
-  for (uint32_t v = 0; v < kVectors; ++v) {
-    if (first_of(v) < p.width) x[v] = load_numbers<kChange>(p, row, first_of(v));
-  }
+  load_all<kChange>(p, row, first_of, x);
   uint32_t largest = largest_of<kPartThreads>(largest_of_thread(x));
   wait_for_cluster();  // all of its blocks have begun: their memory is there
   if (threadIdx.x < kParts) put_in_cluster(&largest_of_parts[part], threadIdx.x, largest);
@@ -332,26 +356,31 @@ bool is_aligned(const DeviceRows& rows) {
 }
 
 // Whether rows of so many numbers, with the zeros at the end, fit into registers.
-bool fits_at_once(uint32_t numbers, bool normed) {
-  // A norm has them in shared memory, too.
-  return numbers <= 4 * 4 * (normed ? kManyThreads : kParts * kPartThreads);
+bool fits_at_once(uint32_t numbers, uint32_t rows, bool normed) {
+  // A norm has them in shared memory, too; few rows have clusters.
+  const uint32_t threads = normed            ? 4 * kManyThreads
+                           : rows > kFewRows ? 8 * kManyThreads
+                                             : 4 * kParts * kPartThreads;
+  return numbers <= 4 * threads;
 }
 
 bool goes_at_once(const TileParams& p, uint32_t rows, bool normed) {
-  return rows <= kFewRows && p.routes == nullptr && p.width % 4 == 0 && is_aligned(p.x) &&
-         is_aligned(p.delta) && reinterpret_cast<uintptr_t>(p.norm.weight) % 16 == 0 &&
-         fits_at_once(p.input_blocks * kTileInputs, normed);
+  return p.routes == nullptr && p.width % 4 == 0 && is_aligned(p.x) && is_aligned(p.delta) &&
+         reinterpret_cast<uintptr_t>(p.norm.weight) % 16 == 0 &&
+         fits_at_once(p.input_blocks * kTileInputs, rows, normed);
 }
 
 template <Change kChange>
 void launch_at_once(const TileParams& params, uint32_t rows, cudaStream_t stream) {
   const uint32_t vectors = groups_of(params.input_blocks * kTileInputs, 4 * kManyThreads);
-  if (vectors <= 1) {
-    launch_overlapped(make_tiles_at_once<1, kChange>, rows, kManyThreads, 0, stream, params);
-  } else if constexpr (kChange == Change::kNorm) {
-    launch_overlapped(
-        vectors <= 2 ? make_tiles_at_once<2, kChange> : make_tiles_at_once<4, kChange>, rows,
-        kManyThreads, 0, stream, params);
+  const auto launch = [&](auto* kernel) {
+    launch_overlapped(kernel, rows, kManyThreads, 0, stream, params);
+  };
+  if (vectors <= 1) return launch(make_tiles_at_once<1, kChange>);
+  if constexpr (kChange == Change::kNorm) {
+    launch(vectors <= 2 ? make_tiles_at_once<2, kChange> : make_tiles_at_once<4, kChange>);
+  } else if (rows > kFewRows) {
+    launch(vectors <= 2 ? make_tiles_at_once<2, kChange> : make_tiles_at_once<8, kChange>);
   } else {
     constexpr uint32_t kEach = kParts * kPartThreads / kManyThreads;
     const auto kernel = vectors <= kEach       ? make_tiles_in_parts<1, kChange>
