@@ -2,7 +2,8 @@
 # Everything that needs a GPU, on a machine that need have nothing but the driver:
 #   tools/gpu_check.sh pack   where skein is built: leaves binaries, their libraries and the tiny models in build/gpu
 #   tools/gpu_check.sh run [PART ...]   where the GPU is, from a folder with this script and build/gpu: runs all of it, or the parts
-#                              named (tests, lost, model, layers, ops, invariance, serve, bench, sanitize, profile), prints what came of it
+#                              named (tests, lost, model, layers, ops, invariance, serve, bench, sanitize, profile); what they say goes to
+#                              build/gpu/gpu_check.log, a table of what came of them is printed and is in build/gpu/gpu_check.json
 #   tools/gpu_check.sh keep    where the GPU is: takes model.gguf, or pieces of it called model.part1, model.part2, ... (one or more at a
 #                              time), out of build/gpu into build/gpu-model, where `run` finds the default model for the part `model`
 set -uo pipefail
@@ -70,7 +71,7 @@ bench() {
   local name=$1 config=$2 started=$SECONDS
   shift 2
   echo "bench $name:"
-  timeout 240 "$out/skein" bench --dummy-weights "$config" --dummy-quant BF16 --device cuda --no-single --no-limits \
+  timeout 240 "$out/skein" bench --dummy-weights "$config" --device cuda --no-single --no-limits \
     --save "$out/bench-$name.json" "$@" 2>&1 | tail -12
   [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
   echo "bench $name: $((SECONDS - started)) s"
@@ -121,67 +122,109 @@ for r in rows:
 END
 }
 
-run() {
-  failed=0
-  local parts=" ${*:-tests lost model layers ops invariance serve bench sanitize profile} "
-  wanted() { [[ "$parts" == *" $1 "* ]]; }
+# Makes what the binaries need: their libraries, the folder they were built in, the tiny models.
+prepare() {
   nvidia-smi 2>&1 | head -20
-  export LD_LIBRARY_PATH=$PWD/$out/lib
   for binary in "$out"/*_test "$out/skein"; do
     [ -x "$binary" ] && ldd "$binary" 2>&1 | grep -E 'not found|GLIBC'
   done
   local source_dir
   source_dir=$(cat "$out/source_dir")
   [ -e "$source_dir" ] || { mkdir -p "${source_dir%/*}" && ln -s "$PWD" "$source_dir"; }
-  if [ ! -d build/goldens ]; then
-    mkdir -p build/goldens
-    tar -C build/goldens -xJf "$out/goldens.tar.xz" || python3 -c "import tarfile; tarfile.open('$out/goldens.tar.xz').extractall('build/goldens')" || failed=1
-  fi
-  for needed in skein skein_invariance skein_device_ops; do
-    [ -x "$out/$needed" ] || { echo "$needed: not there"; failed=1; }
+  [ -d build/goldens ] && return
+  mkdir -p build/goldens
+  tar -C build/goldens -xJf "$out/goldens.tar.xz" || python3 -c "import tarfile; tarfile.open('$out/goldens.tar.xz').extractall('build/goldens')" || failed=1
+}
+
+part_tests() {
+  suite backend_conformance_test '*cuda*'
+  SKEIN_RECORD=products timeout 60 "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
+  [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+  suite model_cuda_test '*'
+}
+part_lost() { # a device that is lost is lost to the process: one for each
+  for case in ByAWriteToNowhere ByATrap MoreMemoryThanThereIsIsRefusedWithBothNumbersAndNothingIsLost; do
+    suite engine_cuda_test "CudaLost.$case" '^(provoked|ended with|it came|it stayed)|was lost|loaded anew|is gone'
   done
-  if wanted tests; then
-    suite backend_conformance_test '*cuda*'
-    SKEIN_RECORD=products timeout 60 "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
-    [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
-    suite model_cuda_test '*'
-  fi
-  if wanted lost; then # a device that is lost is lost to the process: one for each
-    for case in ByAWriteToNowhere ByATrap MoreMemoryThanThereIsIsRefusedWithBothNumbersAndNothingIsLost; do
-      suite engine_cuda_test "CudaLost.$case" '^(provoked|ended with|it came|it stayed)|was lost|loaded anew|is gone'
+}
+part_model() {
+  keep
+  [ -e "$model" ] || { echo "model: the default model is not there"; failed=1; }
+  XDG_CACHE_HOME=$PWD/$kept/cache suite engine_cuda_test 'CudaDefaultModel.*' 'mean KL|float32 run'
+}
+part_layers() { timeout 120 "$out/skein_device_ops" cuda layers || failed=1; }
+part_ops() { timeout 120 "$out/skein_device_ops" cuda ops || failed=1; }
+part_invariance() {
+  timeout 200 "$out/skein_invariance" 2>&1 | tail -6
+  [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+}
+part_serve() { # the server in its sandbox
+  SKEIN_TEST_BINARY=$out/skein SKEIN_TEST_LOSER=$PWD/$out/libskein_lose_device.so timeout 150 \
+    python3 -B tests/apps/serve_device_test.py 2>&1 | tail -12
+  [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+}
+part_bench() { # whole engines on the device, with random weights
+  shape 2048 8192 16 32 8 64 true >"$out/llama-1b.json"
+  shape 4096 14336 32 32 8 128 false >"$out/llama-8b.json"
+  local size quant
+  for size in 1b 8b; do
+    for quant in BF16 Q4_0; do
+      bench "llama-$size-$quant" "$out/llama-$size.json" --dummy-quant $quant --prompt-tokens 256 -n 128 --prompts 16 \
+        --concurrency 1,64 --step-tokens 2048
     done
-  fi
-  if wanted model; then
-    keep
-    [ -e "$model" ] || { echo "model: the default model is not there"; failed=1; }
-    XDG_CACHE_HOME=$PWD/$kept/cache suite engine_cuda_test 'CudaDefaultModel.*' 'mean KL|float32 run'
-  fi
-  if wanted layers && [ -x "$out/skein_device_ops" ]; then
-    timeout 120 "$out/skein_device_ops" cuda layers 2>&1 | tee "$out/device_layers.log"
-    [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
-  fi
-  if wanted invariance && [ -x "$out/skein_invariance" ]; then timeout 200 "$out/skein_invariance" 2>&1 | tail -6; [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1; fi
-  if wanted serve && [ -x "$out/skein" ]; then # the server in its sandbox
-    SKEIN_TEST_BINARY=$out/skein SKEIN_TEST_LOSER=$PWD/$out/libskein_lose_device.so timeout 150 \
-      python3 -B tests/apps/serve_device_test.py 2>&1 | tail -12
-    [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
-  fi
-  if wanted ops && [ -x "$out/skein_device_ops" ]; then timeout 120 "$out/skein_device_ops" cuda ops 2>&1 | tee "$out/device_ops.log" || failed=1; fi
-  if wanted bench && [ -x "$out/skein" ]; then # whole engines on the device, with random weights
-    bench tiny-f32 build/goldens/llama/config.json --precision f32 --kv-dtype f32 --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1,8
-    bench tiny build/goldens/llama/config.json --prompt-tokens 64 -n 16 --prompts 8 --concurrency 1,8
-    shape 2048 8192 16 32 8 64 true >"$out/llama-1b.json"
-    bench llama-1b "$out/llama-1b.json" --prompt-tokens 256 -n 128 --prompts 64 --concurrency 1,64 --step-tokens 2048
-    shape 4096 14336 32 32 8 128 false >"$out/llama-8b.json"
-    bench llama-8b "$out/llama-8b.json" --prompt-tokens 256 -n 128 --prompts 64 --concurrency 1,8,64 --step-tokens 2048
-  fi
-  if wanted sanitize; then sanitize; fi
-  if wanted profile; then profile; fi
-  echo "gpu_check: $([ $failed -eq 0 ] && echo all passed || echo FAILED)"
-  return $failed
+  done
+}
+part_sanitize() { sanitize; }
+part_profile() { profile; }
+
+# What came of the parts, from lines of "part status seconds" and what the benches saved.
+table() {
+  python3 - "$out" <<'END'
+import glob, json, re, sys
+out = sys.argv[1]
+parts = [line.split() for line in open(f"{out}/parts.txt")]
+log = open(f"{out}/gpu_check.log", errors="replace").read()
+said = re.findall(r"^\w+_test: exit .*|^sanitize \w+: .*|^.*(?:mean KL|differ).*$", log, re.M)[:16]
+rows = []
+for name in sorted(glob.glob(f"{out}/bench-*.json")):
+    for r in json.load(open(name))["results"]:
+        rows.append({"bench": name.rsplit("bench-")[-1][:-5], "at_once": r["concurrency"], "decode_per_second": round(r["decode_tokens_per_second"]),
+                     "prefill_per_second": round(r["prefill_tokens_per_second"]), "between_ms": r["itl_p50_ms"],
+                     "outside_model_percent": r.get("outside_model_percent")})
+print(f"{'part':<12} {'result':<8} seconds")
+for part, status, seconds in parts:
+    print(f"{part:<12} {'passed' if status == '0' else 'FAILED':<8} {seconds:>7}")
+for line in said:
+    print("  " + line[:150])
+if rows:
+    print(f"{'bench':<22} {'at once':>7} {'decode/s':>9} {'prefill/s':>9} {'between ms':>10}")
+for r in rows:
+    print(f"{r['bench']:<22} {r['at_once']:>7} {r['decode_per_second']:>9} {r['prefill_per_second']:>9} {r['between_ms']:>10.3f}")
+json.dump({"parts": [{"part": p, "passed": s == "0", "seconds": int(t)} for p, s, t in parts], "said": said, "bench": rows},
+          open(f"{out}/gpu_check.json", "w"), indent=1)
+END
+}
+
+run() {
+  local all_started=$SECONDS any_failed=0 part started
+  export LD_LIBRARY_PATH=$PWD/$out/lib
+  rm -f "$out"/bench-*.json "$out/parts.txt"
+  failed=0
+  prepare >"$out/gpu_check.log" 2>&1
+  any_failed=$failed
+  for part in ${*:-tests lost model layers ops invariance serve bench sanitize profile}; do
+    failed=0
+    started=$SECONDS
+    "part_$part" >>"$out/gpu_check.log" 2>&1
+    echo "$part $failed $((SECONDS - started))" >>"$out/parts.txt"
+    [ $failed -eq 0 ] || any_failed=1
+  done
+  table
+  echo "gpu_check: $([ $any_failed -eq 0 ] && echo all passed || echo FAILED), $((SECONDS - all_started)) s; $out/gpu_check.log and gpu_check.json have the rest"
+  return $any_failed
 }
 
 case ${1:-} in
   pack | run | keep) "$@" ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
