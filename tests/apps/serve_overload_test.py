@@ -45,12 +45,14 @@ class Probe:
     def __init__(self, server, key, prompt_tokens):
         self.server, self.key, self.prompt_tokens = server, key, prompt_tokens
         self.rng = random.Random(next(self.seeds))
-        self.ttfts, self.steps = [], []
+        self.asked, self.ttfts, self.steps = [], [], []
 
     async def once(self):
+        asked = time.monotonic()
         body = {"prompt": words(self.rng, self.prompt_tokens), "max_tokens": 5, "ignore_eos": True, "stream": True}
         reply = await load.ask(self.server, COMPLETIONS, body, self.key)
         assert reply.done, (reply.status, reply.error, reply.body)
+        self.asked.append(asked)
         self.ttfts.append(reply.ttft)
         self.steps += [b - a for a, b in zip(reply.times, reply.times[1:])]
 
@@ -64,6 +66,14 @@ class Probe:
             await self.once()
             await asyncio.sleep(pause_s)
         return self
+
+    def between(self, start, end):
+        """The part of it that asked in that time; steps are those of all of it."""
+        part = Probe(self.server, self.key, self.prompt_tokens)
+        chosen = [i for i, asked in enumerate(self.asked) if start <= asked < end]
+        part.asked, part.ttfts = [self.asked[i] for i in chosen], [self.ttfts[i] for i in chosen]
+        part.steps = self.steps
+        return part
 
     def p95(self):
         return percentile(self.ttfts, 0.95)
@@ -251,13 +261,15 @@ class BatchFairnessTest(unittest.TestCase):
 
 @needs_model
 class KeyFairnessTest(unittest.TestCase):
-    """One LOW key floods: completions of many prompts and many single ones. A NORMAL key always gets in, and does not
-    notice."""
+    """One LOW key floods: completions of many prompts and many single ones. NORMAL and HIGH keys always get in, and do not
+    notice, neither while what was queued is young nor when it has aged by a class."""
 
     ROWS, QUEUE = (32, 1024) if FULL else (2, 64)
     PROMPTS, N, SINGLES = (128, 4, 40) if FULL else (16, 2, 10)
     SECONDS = 30 if FULL else 0
     PROBES = 20 if FULL else 3
+    GAP_S = 10  # 1 / --aging-rate
+    PART = 5  # probes of a key in each part
 
     async def flood(self, server, key, stop, replies, prompts, n):
         """One client that asks again whenever it was answered, or as it was told to when it was refused."""
@@ -281,35 +293,46 @@ class KeyFairnessTest(unittest.TestCase):
             await asyncio.sleep(0.1)
         return tasks + [start(1, 1) for _ in range(self.SINGLES)]
 
-    async def probe_while_low_floods(self, server, keys, probe):
+    async def probe_while_low_floods(self, server, keys, probes):
+        """When the flood began, and what it was told."""
         stop, replies = asyncio.Event(), []
-        await probe.once()  # it asks from the start
+        for probe in probes:
+            await probe.once()  # they ask from the start
         tasks = await self.start_flood(server, keys["low"], stop, replies)
         begun = time.monotonic()
         while not replies:  # it has all that it can get
             await asyncio.sleep(0.01)
-        while len(probe.ttfts) < self.PROBES or time.monotonic() - begun < self.SECONDS:
-            await probe.once()  # fails where it is refused
+        while len(probes[-1].ttfts) < self.PROBES or time.monotonic() - begun < self.SECONDS:
+            for probe in probes:
+                await probe.once()  # fails where it is refused
         stop.set()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        return replies
+        return begun, replies
 
     def test_who_asks_from_the_start_does_not_notice(self):
         with server_with_tiers("--batch-max-batch-size", self.ROWS, "--max-queue", self.QUEUE) as (server, keys):
-            idle = asyncio.run(Probe(server, keys["normal"], 64).times(self.PROBES))
-            probe = Probe(server, keys["normal"], 64)
-            replies = asyncio.run(self.probe_while_low_floods(server, keys, probe))
+            idle, probes = {}, {}
+            for tier in ("normal", "high"):
+                idle[tier] = asyncio.run(Probe(server, keys[tier], 64).times(self.PROBES))
+                probes[tier] = Probe(server, keys[tier], 64)
+            begun, replies = asyncio.run(self.probe_while_low_floods(server, keys, list(probes.values())))
         refused = [reply for reply in replies if reply.status == 429]
-        print(f"One LOW key floods: {len(replies)} of its requests answered, {len(refused)} of them with 429; "
-              f"NORMAL {probe.says(idle)}")
+        print(f"One LOW key floods: {len(replies)} of its requests answered, {len(refused)} of them with 429")
         self.assertTrue(refused, "a flood that nobody refuses is none")
         for reply in refused:
             self.assertIn(reply.json()["error"]["code"], ("tenant_share", "queue_full"))
             self.assertTrue(1 <= int(reply.headers["retry-after"]) <= 60)
-        if FULL:
-            self.assertLessEqual(probe.p95(), probe.bound(idle))
+        for tier, probe in probes.items():
+            parts = {"in the first class gap": probe.between(begun, begun + self.GAP_S),
+                     "after it": probe.between(begun + self.GAP_S, float("inf"))}
+            for when, part in parts.items():
+                if part.ttfts:
+                    print(f"  {tier.upper()} {when}: {part.says(idle[tier])}")
+                if FULL:
+                    self.assertGreaterEqual(len(part.ttfts), self.PART, f"{tier} {when}")
+                    self.assertLessEqual(part.p95(), part.bound(idle[tier]), f"{tier} {when}")
 
     async def ask_after_the_flood(self, server, keys):
         stop, replies = asyncio.Event(), []
