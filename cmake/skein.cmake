@@ -54,10 +54,16 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(skein_hardening INTERFACE $<$<CONFIG:Release>:-fcf-protection>)
 endif()
 
+# skein_hardened_sources(a.cpp b.cpp): the same for those sources of a NUMERIC library that are no kernels.
+function(skein_hardened_sources)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<TARGET_PROPERTY:skein_hardening,INTERFACE_COMPILE_OPTIONS>)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS _GLIBCXX_ASSERTIONS)
+endfunction()
+
 # skein_library(<folder> SOURCES a.cpp b.cpp LINKS base fmt::fmt): the static library skein_<folder>.
 # A bare name in LINKS is another folder of src/. With SKEIN_UNITY several sources are compiled as
 # one, which takes a third of the time; OBJECT_PER_SOURCE keeps a library out of that. NUMERIC: it is
-# kernels and what surrounds them, and is not hardened. PARSES: it reads what comes from outside, so with SKEIN_FUZZ it tells libFuzzer
+# kernels, which are not hardened, and what surrounds them, which skein_hardened_sources names. PARSES: it reads what comes from outside, so with SKEIN_FUZZ it tells libFuzzer
 # where an input has been. BUSY: its tests spend their time in it, so it is optimized under sanitizers, too.
 function(skein_library name)
   cmake_parse_arguments(ARG "OBJECT_PER_SOURCE;NUMERIC;PARSES;BUSY" "" "SOURCES;LINKS" ${ARGN})
