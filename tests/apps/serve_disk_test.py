@@ -49,8 +49,9 @@ class DiskTest(unittest.TestCase):
         self.disk = pathlib.Path(self.folder.name, "disk")
         self.disk.mkdir()
 
-    def small_disk(self, size):
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.disk]
+    def small_disk(self, size, files=0):
+        """`files`: how many it can name; 0: the kernel's default."""
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={files}" if files else f"size={size}", "tmpfs", self.disk]
         if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
             self.skipTest("only root mounts a small disk, and not in every container")
         self.addCleanup(subprocess.run, ["umount", "-l", self.disk], check=True)
@@ -84,6 +85,7 @@ class DiskTest(unittest.TestCase):
         self.assertEqual(error["code"], "storage_full")
         self.assertNotIn("shutting down", error["message"])
 
+    @serving.hardware
     def test_a_full_disk_stops_uploads_and_nothing_else(self):
         self.small_disk("2m")
         state = self.disk / "state"
@@ -138,6 +140,20 @@ class DiskTest(unittest.TestCase):
         with sqlite3.connect(state / "skein.db") as db:
             self.assertEqual(db.execute("PRAGMA integrity_check").fetchone()[0], "ok")
 
+    @serving.hardware
+    def test_a_disk_without_names_for_files_is_full(self):
+        self.small_disk("300m", files=100)
+        state = self.disk / "state"
+        root = serving.add_key(state, "root", "--admin")
+        with Server(models=[self.model], state_dir=state) as server:
+            server.key = root
+            answers = [upload(server, "x").status for _ in range(60)]
+            self.assertEqual((answers[0], answers[-1]), (200, 507), answers)
+            self.assertEqual(upload(server, "x").json()["error"]["code"], "storage_full")
+            self.assertEqual(server.complete(max_tokens=2).status, 200)
+            self.assertEqual(server.get("/health").json()["status"], "degraded")
+
+    @serving.hardware
     def test_keys_are_revoked_on_a_full_disk_without_a_server(self):
         self.small_disk("2m")
         state = self.disk / "state"
@@ -197,7 +213,7 @@ class DiskTest(unittest.TestCase):
     def test_a_key_has_limits_of_files(self):
         state = pathlib.Path(self.folder.name, "state")
         root = serving.add_key(state, "root", "--admin")
-        with Server("--max-files-per-key", 2, "--max-file-bytes-per-key", "1000", models=[self.model],
+        with Server("--max-files-per-key", 2, "--max-file-bytes-per-key", "1000", "--max-files", 3, models=[self.model],
                     state_dir=state) as server:
             server.key = root
             self.assertEqual(upload(server, "x" * 600).status, 200)
@@ -213,4 +229,4 @@ class DiskTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    serving.main()

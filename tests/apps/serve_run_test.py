@@ -291,9 +291,11 @@ class HungEngineTest(unittest.TestCase):
         except ChildProcessError:
             return True
 
+    @serving.hardware
     def test_a_hung_step_turns_health_and_does_not_keep_the_process(self):
         self.check_hung_step("engine", "--batch-max-batch-size", "1")
 
+    @serving.hardware
     def test_the_same_without_batching(self):
         self.check_hung_step("direct", "--no-enable-batching")
 
@@ -412,4 +414,4 @@ class ClockTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    serving.main()

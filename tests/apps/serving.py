@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -40,6 +41,33 @@ def needs(present, otherwise):
 def lacks(test, what):
     """Ends a running test that found something missing."""
     (test.fail if REQUIRE_ALL else test.skipTest)(what)
+
+
+def hardware(test):
+    """Marks a test that takes what not every machine lends (a mount, a look into another process). Such tests of a file are a
+    ctest of their own with the label `hardware`: counted, and never a failure for what is missing."""
+    test.needs_hardware = True
+    return test
+
+
+class ChosenTests(unittest.TestLoader):
+    """SKEIN_TEST_HARDWARE=only: those that are marked alone, none: the others alone, else all."""
+
+    def getTestCaseNames(self, case):
+        wanted = {"only": True, "none": False}.get(os.environ.get("SKEIN_TEST_HARDWARE"))
+        names = super().getTestCaseNames(case)
+        return [name for name in names if wanted in (None, hasattr(getattr(case, name), "needs_hardware"))]
+
+
+def main():
+    """unittest.main() for a file with such tests. Status 77: this machine can run none of them."""
+    result = unittest.main(testLoader=ChosenTests(), exit=False).result
+    if os.environ.get("SKEIN_TEST_HARDWARE") == "only":
+        ran = result.testsRun - len(result.skipped)
+        print(f"hardware: {ran} cases ran, {len(result.skipped)} found what they need missing")
+        if ran == 0 and result.wasSuccessful():
+            sys.exit(77)
+    sys.exit(not result.wasSuccessful())
 
 
 needs_model = needs(MODEL.exists(), f"{MODEL} is not there; `make model` fetches it")

@@ -76,6 +76,9 @@ class SandboxTest : public testing::Test {
   bool has_seccomp_ = false;
 };
 
+// What takes a kernel that enforces it: one ctest, with the label `hardware`.
+class SandboxKernelTest : public SandboxTest {};
+
 TEST_F(SandboxTest, ReadsModelsAndWritesState) {
   EXPECT_EQ(try_it([this] { return open_file("/models/file", O_RDONLY); }), 0);
   EXPECT_EQ(try_it([] { return ::open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC); }), 0);
@@ -88,7 +91,7 @@ TEST_F(SandboxTest, ReadsModelsAndWritesState) {
   EXPECT_EQ(try_it([this] { return ::unlink((folder_ + "/state/newer").c_str()); }), 0);
 }
 
-TEST_F(SandboxTest, OpensNothingBeyondItsRules) {
+TEST_F(SandboxKernelTest, OpensNothingBeyondItsRules) {
   if (!has_landlock_) GTEST_SKIP() << "this kernel has no Landlock";
   EXPECT_EQ(try_it([this] { return open_file("/secrets/file", O_RDONLY); }), EACCES);
   EXPECT_EQ(try_it([] { return ::open("/etc/passwd", O_RDONLY | O_CLOEXEC); }), EACCES);
@@ -100,7 +103,7 @@ TEST_F(SandboxTest, OpensNothingBeyondItsRules) {
             EACCES);
 }
 
-TEST_F(SandboxTest, ALinkLeadsNowhereThatIsNotAllowed) {
+TEST_F(SandboxKernelTest, ALinkLeadsNowhereThatIsNotAllowed) {
   if (!has_landlock_) GTEST_SKIP() << "this kernel has no Landlock";
   std::filesystem::create_symlink(folder_ + "/secrets/file", folder_ + "/models/link");
   EXPECT_EQ(try_it([this] { return open_file("/models/link", O_RDONLY); }), EACCES);
@@ -114,7 +117,7 @@ TEST_F(SandboxTest, ALinkLeadsNowhereThatIsNotAllowed) {
   EXPECT_EQ(hidden("/models/nothing"), 0);
 }
 
-TEST_F(SandboxTest, ConnectsToNobody) {
+TEST_F(SandboxKernelTest, ConnectsToNobody) {
   if (!has_tcp_rules_) GTEST_SKIP() << "this kernel's Landlock has no rules for TCP";
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -133,7 +136,7 @@ TEST_F(SandboxTest, ConnectsToNobody) {
   ::close(listener);
 }
 
-TEST_F(SandboxTest, RefusesCallsThatReachFurther) {
+TEST_F(SandboxKernelTest, RefusesCallsThatReachFurther) {
   if (!has_seccomp_) GTEST_SKIP() << "this kernel has no seccomp";
   char name[] = "/bin/true";
   char* const arguments[] = {name, nullptr};
@@ -181,7 +184,7 @@ TEST_F(SandboxTest, IsNotEnteredBesideOtherThreads) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
-TEST_F(SandboxTest, NoThreadOpensSocketsOnceTheyAreForbidden) {
+TEST_F(SandboxKernelTest, NoThreadOpensSocketsOnceTheyAreForbidden) {
   if (!has_seccomp_) GTEST_SKIP() << "this kernel has no seccomp";
   EXPECT_EQ(in_child([](const SandboxReport&) {
               if (::socket(AF_INET, SOCK_STREAM, 0) < 0) return kNoSandbox;
