@@ -19,7 +19,7 @@ CUDA   ?=
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve model install deb tarball image simulate pressure figures overhead goldens kill faults storm soak forms hostile-forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
+.PHONY: help build test serve console model install deb tarball image simulate pressure figures overhead goldens kill faults storm soak forms hostile-forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -79,6 +79,12 @@ figures: build ## measure every figure of README and docs/PERFORMANCE.md anew (P
 
 goldens: # the tiny models of the tests, unpacked
 	@cmake -P cmake/goldens.cmake
+
+console: build goldens ## every view of the console in a browser, and its pictures in docs/img with PICTURES=1
+	@tools/setup.sh build test
+	@tools/python_env.sh
+	@tools/get_model.sh >/dev/null
+	@SKEIN_TEST_BINARY=build/skein SKEIN_PICTURES=$(PICTURES) python3 -B tests/web/console_test.py
 
 kill: build goldens ## a batch of 500 lines on a server that is killed 20 times
 	@python3 tests/server/batch/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20

@@ -24,10 +24,10 @@ FIRST = "16423c8"  # what is compared with while there is no release
 FUZZ_INPUTS = 3000  # to each target: its corpus, and what libFuzzer makes of it
 FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
-              "server/server_responses_test", "server/server_vectors_test", "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
+              "server/server_live_test", "server/server_responses_test", "server/server_vectors_test", "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
               "server/auth/auth_test", "grammar/grammar_test", "dialog/dialog_test", "generate/generate_test", "engine/form_test"]
 TSAN_TESTS = ["base/threads_test", "engine/engine_test", "engine/form_test", "server/http_server_test", "server/metrics_test",
-              "server/server_endpoints_test", "server/server_vectors_test", "server/answer/server_answer_test",
+              "server/server_endpoints_test", "server/server_live_test", "server/server_vectors_test", "server/answer/server_answer_test",
               "server/batch/server_batch_test", "server/store/store_test"]
 # Whole servers with the tiny model, by the class or test of a module; what holds memory or time to a figure is not for sanitizers.
 ASAN_SERVERS = ["serve_answers_test", "serve_forms_test.AskingTest", "serve_hostile_test", "serve_run_test.StartTest",
@@ -193,6 +193,10 @@ def check_faults():
     run("make", "faults", f"POINTS={FAULT_POINTS}")
 
 
+def check_console():
+    run("make", "console")
+
+
 PARTS = {
     "format": check_format,
     "layers": check_layers,
@@ -206,6 +210,7 @@ PARTS = {
     "tsan-tests": lambda: sanitized_tests("tsan", TSAN_TESTS),
     "tsan-servers": lambda: sanitized_servers("tsan", TSAN_SERVERS),
     "faults": check_faults,
+    "console": check_console,
     "bare": check_bare,
 }
 
