@@ -1,5 +1,6 @@
 """Chromium of the system, driven by Playwright, and what every test of the console wants to know of a page."""
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -36,12 +37,15 @@ def browser():
 class Tab:
     """A page that notes what must not happen: errors in the console, requests to other hosts, dialogs."""
 
-    def __init__(self, found, url, **context):
+    def __init__(self, found, url, max_tokens=48, **context):
         self.url = url
         self.errors, self.foreign, self.bytes = [], [], 0
         self.context = found.new_context(**context)
         self.context.set_default_timeout(20_000)
         self.page = self.context.new_page()
+        if max_tokens:  # a small model may not know when to end
+            kept = json.dumps({"max_tokens": max_tokens, "logprobs": True})
+            self.page.add_init_script(f"localStorage.getItem('skein.settings') ?? localStorage.setItem('skein.settings', {json.dumps(kept)})")
         self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))

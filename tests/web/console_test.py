@@ -143,7 +143,7 @@ class OpenServerTest(BrowserTest):
         self.assert_clean(tab)
 
     def test_two_tabs_and_the_live_view(self):
-        watching, asking = self.tab(self.url), self.tab(self.url)
+        watching, asking = self.tab(self.url), self.tab(self.url, max_tokens=None)
         page = watching.open("live")
         asking.open()
         asking.say("Tell me a very long story about a ball of yarn.")
