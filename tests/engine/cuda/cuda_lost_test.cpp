@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "engine/cuda/lose_device.h"
-#include "engine/manager_fixture.h"
+#include "engine/lost_device_fixture.h"
 
 namespace skein {
 namespace {
@@ -17,42 +17,22 @@ using ::testing::AnyOf;
 using testing::Fault;
 using ::testing::HasSubstr;
 
-class CudaLost : public ManagerTest {
+class CudaLost : public LostDeviceFixture {
  protected:
   void SetUp() override {
-    ManagerTest::SetUp();
+    LostDeviceFixture::SetUp();
     const auto cuda = make_backend({.device = "cuda", .precision = Precision::kF32}, pool_);
     if (!cuda.ok()) GTEST_SKIP() << cuda.message();
     serving_.model.device = "cuda";
     if (!make_backend({.device = "cuda"}, pool_).ok()) serving_.model.precision = Precision::kF32;
-    serving_.engine.scheduler.max_batch = 1;  // so that one runs and others wait
   }
 
-  static RequestHandle submit(ModelLease& lease) {
-    return lease->submit(request(20, 12, 3), {}).value();
-  }
-  static RequestHandle talking(ModelLease& lease) {
-    RequestHandle handle = lease->submit(request(5, 900), {}).value();
-    StreamChunk chunk;
-    EXPECT_TRUE(handle.stream().wait(chunk, 60 * kUsPerSecond));
-    return handle;
-  }
-  static void expect_answer(RequestHandle& handle, const std::vector<TokenId>& tokens) {
-    const Answer answer = read(handle);
-    EXPECT_EQ(answer.end.reason, FinishReason::kLength) << answer.end.status.message();
-    EXPECT_EQ(answer.tokens, tokens);
-  }
   static void expect_lost(RequestHandle& handle) {
-    const Answer answer = read(handle);
-    EXPECT_EQ(answer.end.reason, FinishReason::kError);
-    EXPECT_THAT(answer.end.status.message(), AnyOf(HasSubstr("CUDA: "), HasSubstr("cuda:")));
-    std::cout << "ended with: " << answer.end.status.message() << "\n";
+    std::cout << "ended with: "
+              << expect_error(handle, AnyOf(HasSubstr("CUDA: "), HasSubstr("cuda:"))) << "\n";
   }
-
   static void expect_end_without_device(RequestHandle& handle) {
-    const Answer answer = read(handle);
-    EXPECT_EQ(answer.end.reason, FinishReason::kError);
-    EXPECT_THAT(answer.end.status.message(), HasSubstr("does not come back to this process"));
+    expect_error(handle, HasSubstr("does not come back to this process"));
   }
 
   // Whether the driver gives the device to the same process again is its own business: either all
@@ -63,14 +43,13 @@ class CudaLost : public ManagerTest {
            .on_device_gone = [&](const Status& why) { told.set_value(why.message()); }});
     ModelLease a = manager_->acquire("a").value();
     ModelLease b = manager_->acquire("b").value();
-    RequestHandle first = submit(a);
-    const std::vector<TokenId> tokens = read(first).tokens;
+    const std::vector<TokenId> tokens = expected(a);
     ASSERT_EQ(tokens.size(), 12U);
     const auto device = a->device();
     const ComputeDevice::Memory before = device->memory();
     EXPECT_GT(before.total_bytes, before.free_bytes);
     RequestHandle talks = talking(a), elsewhere = talking(b);
-    RequestHandle waits = submit(a), waits_too = submit(b);
+    RequestHandle waits = submit_silent(a), waits_too = submit_silent(b);
     std::cout << "provoked: " << testing::lose_device(fault) << "\n";
     expect_lost(talks);
     expect_lost(elsewhere);
@@ -84,13 +63,13 @@ class CudaLost : public ManagerTest {
     if (!device->is_lost()) {
       std::cout << "it came back\n";
       for (RequestHandle* handle : {&waits, &waits_too}) expect_answer(*handle, tokens);
-      RequestHandle later = submit(a);
+      RequestHandle later = submit_silent(a);
       return expect_answer(later, tokens);
     }
     std::cout << "it stayed away: " << gone.get() << "\n";
     expect_end_without_device(waits);
     expect_end_without_device(waits_too);
-    EXPECT_FALSE(a->submit(request(20, 12, 3), {}).ok());
+    EXPECT_FALSE(a->submit(silent(), {}).ok());
     EXPECT_FALSE(manager_->acquire("a").ok());
   }
 };
@@ -113,7 +92,7 @@ TEST_F(CudaLost, MoreMemoryThanThereIsIsRefusedWithBothNumbersAndNothingIsLost) 
   EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("1125899906842624"));
   EXPECT_THAT(refused.message(), HasSubstr("are left"));
-  RequestHandle handle = submit(a);
+  RequestHandle handle = submit_silent(a);
   EXPECT_EQ(read(handle).tokens.size(), 12U);
   EXPECT_EQ(a->device()->times_lost(), 0U);
 }

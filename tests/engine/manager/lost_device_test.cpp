@@ -8,7 +8,7 @@
 
 #include "engine/deep_runner.h"
 #include "engine/losable_device.h"
-#include "engine/manager_fixture.h"
+#include "engine/lost_device_fixture.h"
 
 namespace skein {
 namespace {
@@ -18,11 +18,10 @@ using ::testing::HasSubstr;
 using testing::LosableBackend;
 using testing::LosableDevice;
 
-class LostDeviceTest : public ManagerTest {
+class LostDeviceTest : public LostDeviceFixture {
  protected:
   void SetUp() override {
-    ManagerTest::SetUp();
-    serving_.engine.scheduler.max_batch = 1;  // so that one runs and others wait
+    LostDeviceFixture::SetUp();
     serving_.model.backend_maker = LosableBackend::maker(device_);
   }
   void set_depth(uint32_t depth) {
@@ -36,28 +35,8 @@ class LostDeviceTest : public ManagerTest {
     };
   }
 
-  static GenerationRequest silent() { return request(20, 12, 3); }
-  // As no device was lost.
-  std::vector<TokenId> expected(ModelLease& lease) {
-    RequestHandle handle = lease->submit(silent(), {}).value();
-    return read(handle).tokens;
-  }
-  static void expect_answer(RequestHandle& handle, const std::vector<TokenId>& tokens) {
-    const Answer answer = read(handle);
-    EXPECT_EQ(answer.end.reason, FinishReason::kLength) << answer.end.status.message();
-    EXPECT_EQ(answer.tokens, tokens);
-  }
   static void expect_lost(RequestHandle& handle) {
-    const Answer answer = read(handle);
-    EXPECT_EQ(answer.end.reason, FinishReason::kError);
-    EXPECT_THAT(answer.end.status.message(), HasSubstr("fell off the bus"));
-  }
-  // Submits one that talks, which means that it has sent a token.
-  static RequestHandle talking(ModelLease& lease) {
-    RequestHandle handle = lease->submit(request(5, 900), {}).value();
-    StreamChunk chunk;
-    EXPECT_TRUE(handle.stream().wait(chunk, 60 * kUsPerSecond));
-    return handle;
+    expect_error(handle, HasSubstr("fell off the bus"));
   }
   static void wait_for_rebuild(ModelLease& lease, uint32_t rebuilds = 1) {
     const auto until = std::chrono::steady_clock::now() + 60s;
@@ -84,8 +63,8 @@ TEST_P(LostDevice, SilentRequestsRunOnAndTheModelsAreLoadedAnew) {
   for (const int passes : {0, 1, 4}) {
     SCOPED_TRACE(passes);
     RequestHandle talks = talking(a);
-    RequestHandle waits = a->submit(silent(), {}).value();
-    RequestHandle waits_too = a->submit(silent(), {}).value();
+    RequestHandle waits = submit_silent(a);
+    RequestHandle waits_too = submit_silent(a);
     RequestHandle elsewhere = talking(b);
     device_->lose_after(passes);
     expect_answer(waits, tokens);
@@ -97,7 +76,7 @@ TEST_P(LostDevice, SilentRequestsRunOnAndTheModelsAreLoadedAnew) {
     for (ModelLease* lease : {&a, &b, &idle}) wait_for_rebuild(*lease, losses);
     EXPECT_EQ(device_->backends, 3U) << "one for each model, and not those that were lost";
     for (ModelLease* lease : {&a, &b, &idle}) {
-      RequestHandle later = (*lease)->submit(silent(), {}).value();
+      RequestHandle later = submit_silent(*lease);
       expect_answer(later, tokens);
     }
   }
@@ -111,7 +90,7 @@ TEST_P(LostDevice, FirstPassOfARequestMayLoseIt) {
   ModelLease a = manager_->acquire("a").value();
   const std::vector<TokenId> tokens = expected(a);
   device_->lose_after(0);
-  RequestHandle runs = a->submit(silent(), {}).value();
+  RequestHandle runs = submit_silent(a);
   expect_answer(runs, tokens);
   EXPECT_EQ(device_->times_lost(), 1U);
 }
@@ -134,7 +113,7 @@ TEST_P(LostDevice, ThatStaysAwayEndsWhatWaitedAndIsAskedForAgain) {
   const std::vector<TokenId> tokens = expected(lease);
   device_->comes_back = false;
   RequestHandle talks = talking(lease);
-  RequestHandle waits = lease->submit(silent(), {}).value();
+  RequestHandle waits = submit_silent(lease);
   device_->lose_after(1);
   const Answer answer = read(waits);
   EXPECT_EQ(answer.end.reason, FinishReason::kError);
@@ -149,7 +128,7 @@ TEST_P(LostDevice, ThatStaysAwayEndsWhatWaitedAndIsAskedForAgain) {
   EXPECT_THAT(not_there.message(), HasSubstr("stays away"));
   device_->comes_back = true;
   ModelLease again = manager_->acquire("a").value();
-  RequestHandle later = again->submit(silent(), {}).value();
+  RequestHandle later = submit_silent(again);
   expect_answer(later, tokens);
 }
 
@@ -158,7 +137,7 @@ TEST_P(LostDevice, WhoGivesUpMeanwhileIsNotServed) {
   start();
   ModelLease lease = manager_->acquire("a").value();
   RequestHandle talks = talking(lease);
-  RequestHandle waits = lease->submit(silent(), {}).value();
+  RequestHandle waits = submit_silent(lease);
   waits.cancel(FinishReason::kClient);
   device_->lose_after(0);
   EXPECT_EQ(read(waits).end.reason, FinishReason::kClient);
@@ -173,14 +152,14 @@ TEST_F(LostDeviceTest, WithoutBatchingTheOneThatRunsGoesOnToo) {
   ModelLease lease = manager_->acquire("a").value();
   const std::vector<TokenId> tokens = expected(lease);
   device_->lose_after(0);
-  RequestHandle runs = lease->submit(silent(), {}).value();
-  RequestHandle waits = lease->submit(silent(), {}).value();
+  RequestHandle runs = submit_silent(lease);
+  RequestHandle waits = submit_silent(lease);
   expect_answer(runs, tokens);
   expect_answer(waits, tokens);
   RequestHandle talks = talking(lease);
   device_->lose_after(3);
   expect_lost(talks);
-  RequestHandle later = lease->submit(silent(), {}).value();
+  RequestHandle later = submit_silent(lease);
   expect_answer(later, tokens);
   EXPECT_EQ(device_->times_lost(), 2U);
   EXPECT_EQ(device_->backends, 1U);
@@ -199,7 +178,7 @@ TEST_F(LostDeviceTest, ByALoadIsFoundAgainByTheOthers) {
   ASSERT_FALSE(failed.ok());
   EXPECT_THAT(failed.message(), HasSubstr("fell off the bus"));
   wait_for_rebuild(sound);
-  RequestHandle later = sound->submit(silent(), {}).value();
+  RequestHandle later = submit_silent(sound);
   expect_answer(later, tokens);
 }
 
