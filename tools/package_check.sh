@@ -49,7 +49,7 @@ check_deb() {
   mmdebstrap --quiet --variant=minbase --include="systemd,$(dpkg-deb -f "$deb" Depends | sed 's/ *([^)]*)//g; s/, /,/g')" bookworm "$root"
   cp "$deb" "$root/skein.deb"
   # Everything that a removal must leave behind as it was; what dpkg itself keeps is not looked at.
-  local list='find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) -prune -o -printf "%p\n" | sort'
+  local list='find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) -prune -o -printf "%p\n" | sort'
   inside "$list >/tmp/before
     dpkg -i /skein.deb >/dev/null
     systemd-analyze verify /usr/lib/systemd/system/skein.service
