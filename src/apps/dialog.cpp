@@ -33,6 +33,8 @@ Result<DialogSource> open_dialog(const DialogOptions& options, bool with_tokeniz
   DialogSource out;
   if (options.model.empty()) {
     SKEIN_ASSIGN(out.source.text, read_file(options.chat_template));
+    out.source.bos_token = "<s>";  // a template may need some
+    out.source.eos_token = "</s>";
   } else {
     SKEIN_ASSIGN(const std::string path, model_path(options.model));
     SKEIN_ASSIGN(const WeightSource weights, open_model(path));
@@ -226,8 +228,10 @@ Status dialog_parse(const DialogOptions& options) {
   OrderedJson texts = OrderedJson::array();
   for (size_t at = 0, number = 1; at < lines.size(); ++number) {
     const size_t end = std::min(lines.find('\n', at), lines.size());
-    const OrderedJson line = OrderedJson::parse(lines.substr(at, end - at), nullptr, false);
+    const std::string written = lines.substr(at, end - at);
     at = end + 1;
+    if (written.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const OrderedJson line = OrderedJson::parse(written, nullptr, false);
     if (!line.is_object() || !line.contains("text") || !line["text"].is_string()) {
       return invalid_argument("{}:{}: not an object with a text", options.texts, number);
     }

@@ -167,7 +167,10 @@ Status grammar_check(const GrammarCheckOptions& options) {
                             : !options.regex.empty() ? options.regex
                             : !options.gbnf.empty()  ? options.gbnf
                                                      : options.lark;
-  SKEIN_ASSIGN(const std::string text, read_file(path));
+  SKEIN_ASSIGN(std::string text, read_file(path));
+  // Editors end a file with a new line, which is no part of an expression.
+  if (!options.regex.empty() && text.ends_with('\n')) text.pop_back();
+  if (!options.regex.empty() && text.ends_with('\r')) text.pop_back();
   SKEIN_ASSIGN(const std::string lines, read_file(options.texts));
   const double begin = microseconds();
   auto form = compile_form(options, text, tokens);
@@ -184,8 +187,10 @@ Status grammar_check(const GrammarCheckOptions& options) {
   Json texts = Json::array();
   for (size_t at = 0, number = 1; at < lines.size(); ++number) {
     const size_t end = std::min(lines.find('\n', at), lines.size());
-    const Json line = Json::parse(lines.substr(at, end - at), nullptr, false);
+    const std::string written = lines.substr(at, end - at);
     at = end + 1;
+    if (written.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const Json line = Json::parse(written, nullptr, false);
     if (!line.is_object() || !line.contains("text") || !line["text"].is_string()) {
       return invalid_argument("{}:{}: not an object with a text", options.texts, number);
     }

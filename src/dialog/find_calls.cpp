@@ -46,8 +46,12 @@ size_t json_end(std::string_view text, size_t begin) {
 class CallFinder {
  public:
   CallFinder(const TemplateProbe& probe, const Turn& turn, const ReasoningFormat& reasoning,
-             bool as_text)
-      : probe_(probe), turn_(turn), reasoning_(reasoning), as_text_(as_text) {}
+             bool as_text, bool null_content)
+      : probe_(probe),
+        turn_(turn),
+        reasoning_(reasoning),
+        as_text_(as_text),
+        null_content_(null_content) {}
 
   std::optional<FoundCalls> find() {
     const auto one = behind({probe_call("skein0001", probe_arguments())});
@@ -59,18 +63,23 @@ class CallFinder {
     std::string section = one_.substr(0, first.begin), after = one_.substr(first.end);
     cut_turn(section, after);
     if (format_.shape == CallShape::kTagged && !cut_tags(after)) return std::nullopt;
-    if (!cut_between(section, after)) {
-      format_.parallel = false;
-      format_.section_begin = section;
-      format_.section_end = after;
+    const CallFormat alone = format_;
+    if (cut_between(section, after)) {
+      if (auto found = refined()) return found;
+      format_ = alone;
     }
-    if (format_.shape == CallShape::kTagged && !refine_tags()) return std::nullopt;
-    return checked();
+    format_.parallel = false;
+    format_.section_begin = section;
+    format_.section_end = after;
+    return refined();
   }
 
  private:
   std::optional<std::string> behind(const std::vector<ToolCall>& calls) const {
-    return probe_.behind_user({probe_user(), probe_calls(calls, as_text_)});
+    return probe_.behind_user({probe_user(), message(calls)});
+  }
+  OrderedJson message(const std::vector<ToolCall>& calls) const {
+    return probe_calls(calls, as_text_, null_content_ ? OrderedJson() : OrderedJson(""));
   }
 
   // The first call at `from` or later, and the format's shape.
@@ -228,13 +237,16 @@ class CallFinder {
   }
 
   // The spelling of values is what is left to be found: the first that gives the template's bytes.
-  std::optional<FoundCalls> checked() {
+  std::optional<FoundCalls> refined() {
+    if (format_.shape == CallShape::kTagged && !refine_tags()) return std::nullopt;
     for (const bool ascii : {false, true}) {
       for (const bool python_words : {false, true}) {
         if (python_words && format_.shape != CallShape::kTagged) continue;
         format_.ascii = ascii;
         format_.python_words = python_words;
-        if (reproduces()) return FoundCalls{format_, header_, turn_end_, as_text_};
+        if (reproduces()) {
+          return FoundCalls{format_, header_, turn_end_, as_text_, null_content_};
+        }
       }
     }
     return std::nullopt;
@@ -252,7 +264,7 @@ class CallFinder {
   const TemplateProbe& probe_;
   const Turn& turn_;
   const ReasoningFormat& reasoning_;
-  const bool as_text_;
+  const bool as_text_, null_content_;
   CallFormat format_;
   std::string one_, header_, turn_end_;
   std::string before_key_, between_values_;  // kTagged
@@ -262,8 +274,17 @@ class CallFinder {
 
 std::optional<FoundCalls> find_calls(const TemplateProbe& probe, const Turn& turn,
                                      const ReasoningFormat& reasoning) {
-  for (const bool as_text : {false, true}) {
-    if (auto found = CallFinder(probe, turn, reasoning, as_text).find()) return found;
+  const std::vector<ToolCall> call = {probe_call("skein0001", probe_arguments())};
+  for (const bool null_content : {false, true}) {
+    for (const bool as_text : {false, true}) {
+      // Only of a template that leaves calls out beside an empty text.
+      if (null_content) {
+        const auto beside = probe.behind_user({probe_user(), probe_calls(call, as_text)});
+        if (beside && beside->find(kProbeTool) != std::string::npos) continue;
+      }
+      auto found = CallFinder(probe, turn, reasoning, as_text, null_content).find();
+      if (found) return found;
+    }
   }
   return std::nullopt;
 }

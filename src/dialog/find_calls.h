@@ -19,6 +19,7 @@ struct FoundCalls {
   std::string header;    // of the turn, up to the calls
   std::string turn_end;  // behind them
   bool arguments_as_text = false;
+  bool null_content = false;
 };
 
 // Nothing where the template writes no calls, or in no way that is reproduced.

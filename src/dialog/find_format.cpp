@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <utility>
 
+#include "dialog/answer_parser.h"
 #include "dialog/call_writer.h"
 #include "dialog/find_calls.h"
 #include "dialog/known_formats.h"
@@ -45,6 +46,19 @@ class FormatFinder {
     find_reasoning();
     find_calls_of_template();
     find_text_markers();
+    if (format_.reasoning_from == FormatSource::kTemplate && !thoughts_come_back()) {
+      format_.reasoning = {};
+      format_.reasoning_from = FormatSource::kGeneric;
+      find_calls_of_template();
+      find_text_markers();
+    }
+    if (format_.habits.writes_calls && !calls_come_back()) {
+      const bool shows_tools = format_.habits.shows_tools;
+      format_.calls = generic_calls();
+      format_.calls_from = FormatSource::kGeneric;
+      format_.habits = {};
+      format_.habits.shows_tools = shows_tools;
+    }
     find_habits();
     return format_;
   }
@@ -56,6 +70,7 @@ class FormatFinder {
       if (at != std::string::npos) {
         turn_.before_text = text->substr(0, at);
         turn_.after_text = text->substr(at + kProbeText.size());
+        has_turn_ = true;
       }
     }
     turn_.prompt = probe_.behind_user(OrderedJson::array({probe_user()}), true).value_or("");
@@ -77,6 +92,9 @@ class FormatFinder {
     format_.reasoning.end = after.front();
     format_.reasoning.field = field;
     format_.reasoning.name = name_of(format_.reasoning);
+    // With a word behind the marker, where there is one.
+    const size_t marker = static_cast<size_t>(before.back().data() - text->data());
+    format_.reasoning.begin = trim(std::string_view(*text).substr(marker, at - marker));
     format_.reasoning_from = FormatSource::kTemplate;
     return true;
   }
@@ -103,7 +121,8 @@ class FormatFinder {
   void find_calls_of_template() {
     format_.habits.shows_tools =
         shows(probe_.render(OrderedJson::array({probe_user()}), true), kProbeTool);
-    auto found = find_calls(probe_, turn_, format_.reasoning);
+    // Without a turn of plain text nobody knows where the calls begin and end.
+    auto found = has_turn_ ? find_calls(probe_, turn_, format_.reasoning) : std::nullopt;
     if (found && is_readable(found->format)) {
       format_.calls = found->format;
       read_as_channels();
@@ -111,6 +130,7 @@ class FormatFinder {
       format_.calls_from = FormatSource::kTemplate;
       format_.habits.writes_calls = true;
       format_.habits.arguments_as_text = found->arguments_as_text;
+      format_.habits.null_content = found->null_content;
       return;
     }
     const auto known = known_calls(literals_);
@@ -118,6 +138,79 @@ class FormatFinder {
       format_.calls = *known;
       format_.calls_from = FormatSource::kSignature;
     }
+  }
+
+  struct Reading {
+    std::string thought, text, calls;
+  };
+
+  // A turn of the template's, read as an answer; nothing where the prompt does not end before it.
+  std::optional<Reading> read_back(const OrderedJson& message) const {
+    const auto rendered = probe_.behind_user({probe_user(), message});
+    if (!rendered) return std::nullopt;
+    std::string_view prompt = trim(turn_.prompt);
+    const std::string& begin = format_.reasoning.begin;
+    if (!begin.empty() && prompt.ends_with(begin)) prompt.remove_suffix(begin.size());
+    std::string_view answer = trim(*rendered);
+    if (!answer.starts_with(trim(prompt))) return std::nullopt;
+    answer.remove_prefix(trim(prompt).size());
+    answer.remove_suffix(common_turn_end(answer, turn_.after_text));
+    const auto syntax = std::make_shared<const AnswerSyntax>(
+        std::make_shared<const ChatFormat>(format_), Markers(), probe_tool_list());
+    AnswerParser parser(syntax, false);
+    Reading out;
+    std::vector<DialogEvent> events;
+    const auto take = [&] {
+      for (const DialogEvent& event : events) {
+        if (event.kind == DialogEvent::Kind::kReasoning) out.thought += event.text;
+        if (event.kind == DialogEvent::Kind::kText) out.text += event.text;
+        if (event.kind == DialogEvent::Kind::kCallBegin) out.calls += event.text;
+      }
+    };
+    parser.push_text(answer, events);
+    take();
+    parser.finish(events);
+    take();
+    return out;
+  }
+
+  // The turns of the template, with and without a thought, are read as what they are.
+  bool thoughts_come_back() const {
+    const char* field = format_.reasoning.field.c_str();
+    OrderedJson text = probe_answer(kProbeText), call = calls_message("skein0001");
+    const auto plain = read_back(text);
+    if (plain && (!trim(plain->thought).empty() || trim(plain->text) != kProbeText)) return false;
+    text[field] = call[field] = kProbeThought;
+    const auto come_back = [&](const OrderedJson& message) {
+      const auto rendered = probe_.behind_user({probe_user(), message});
+      const auto read = shows(rendered, kProbeThought) ? read_back(message) : std::nullopt;
+      const bool is_call = message.contains("tool_calls");
+      return !read || (trim(read->thought) == kProbeThought &&
+                       trim(read->text) == (is_call ? "" : kProbeText) &&
+                       read->calls == (is_call ? kProbeTool : ""));
+    };
+    return come_back(text) && (!format_.habits.writes_calls || come_back(call));
+  }
+
+  // A call is read as one behind a text, too, unless each is a turn of its own.
+  bool calls_come_back() const {
+    OrderedJson call = calls_message("skein0001");
+    const auto is_call = [&] {
+      const auto read = read_back(call);
+      return !read || read->calls == kProbeTool;
+    };
+    if (!is_call()) return false;
+    if (format_.habits.null_content) return true;
+    const auto alone = probe_.behind_user({probe_user(), call});
+    call["content"] = kProbeText;
+    const auto both = probe_.behind_user({probe_user(), call});
+    return is_call() || (alone && both && trim(*both).ends_with(trim(*alone)));
+  }
+
+  OrderedJson calls_message(const char* id) const {
+    const TemplateHabits& habits = format_.habits;
+    return probe_calls({short_call(id)}, habits.arguments_as_text,
+                       habits.null_content ? OrderedJson() : OrderedJson(""));
   }
 
   // A template with the words of harmony may still write calls in a way of its own.
@@ -180,14 +273,12 @@ class FormatFinder {
                                 {"tool_call_id", "skein0001"},
                                 {"content", kProbeResult}};
     const OrderedJson answer =
-        habits.writes_calls ? probe_calls({short_call("skein0001")}, habits.arguments_as_text)
-                            : probe_answer(kProbeText);
+        habits.writes_calls ? calls_message("skein0001") : probe_answer(kProbeText);
     const auto with_result = probe_.render({probe_user(), answer, result}, true);
     habits.writes_results = shows(with_result, kProbeResult);
     if (habits.writes_results) habits.result_end = marker_behind(*with_result, kProbeResult);
     if (habits.writes_calls) {
-      const auto message =
-          probe_calls({short_call("call_abcdefghijklmnopqrstuvwx")}, habits.arguments_as_text);
+      const auto message = calls_message("call_abcdefghijklmnopqrstuvwx");
       habits.nine_character_ids = !probe_.render({probe_user(), message}, false).has_value();
     }
     const OrderedJson later = {{"role", "system"}, {"content", kProbeResult}};
@@ -200,6 +291,7 @@ class FormatFinder {
   TemplateProbe probe_;
   std::vector<std::string> literals_;
   Turn turn_;
+  bool has_turn_ = false;  // a text came back in it
   ChatFormat format_;
 };
 

@@ -121,7 +121,12 @@ class HistoryWriter {
     move_thought(message);
     const auto calls = message.find("tool_calls");
     if (calls != message.end() && calls->is_array() && !calls->empty()) {
-      if (!convert_calls(*calls)) write_calls_as_text(message);
+      const bool says_something = !message["content"].empty() && message["content"] != "";
+      if ((habits_.null_content && says_something) || !convert_calls(*calls)) {
+        write_calls_as_text(message);
+      } else if (habits_.null_content) {
+        message["content"] = nullptr;
+      }
     }
     out().push_back(std::move(message));
   }

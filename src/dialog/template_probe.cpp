@@ -32,10 +32,18 @@ size_t lexeme_length(std::string_view text) {
 
 }  // namespace
 
+// Some templates name the types of properties and know no null: they get none to name.
+TemplateProbe::TemplateProbe(const ChatTemplate& chat) : chat_(chat), tools_(probe_tools()) {
+  const OrderedJson question = OrderedJson::array({probe_user()});
+  if (render(question, true)) return;
+  tools_[0]["function"]["parameters"]["properties"].erase("skein_nothing");
+  if (!render(question, true)) tools_ = probe_tools();
+}
+
 std::optional<std::string> TemplateProbe::render(OrderedJson messages, bool generation_prompt,
                                                  std::optional<bool> thinking) const {
   OrderedJson context = {{"messages", std::move(messages)},
-                         {"tools", probe_tools()},
+                         {"tools", tools_},
                          {"documents", nullptr},
                          {"add_generation_prompt", generation_prompt}};
   if (thinking) context["enable_thinking"] = *thinking;
@@ -103,8 +111,8 @@ OrderedJson probe_answer(std::string_view content) {
 }
 
 OrderedJson probe_calls(const std::vector<ToolCall>& calls, bool as_text,
-                        std::string_view content) {
-  OrderedJson message = probe_answer(content);
+                        const OrderedJson& content) {
+  OrderedJson message = {{"role", "assistant"}, {"content", content}};
   message["tool_calls"] = OrderedJson::array();
   for (const ToolCall& call : calls) {
     const OrderedJson arguments =

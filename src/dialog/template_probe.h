@@ -20,7 +20,7 @@ inline constexpr std::string_view kProbeResult = "skein_result";
 
 class TemplateProbe {
  public:
-  explicit TemplateProbe(const ChatTemplate& chat) : chat_(chat) {}
+  explicit TemplateProbe(const ChatTemplate& chat);
 
   // What the template writes behind the user's last word; nothing where it fails.
   std::optional<std::string> behind_user(OrderedJson messages, bool generation_prompt = false,
@@ -31,6 +31,7 @@ class TemplateProbe {
 
  private:
   const ChatTemplate& chat_;
+  OrderedJson tools_;
 };
 
 // The tools of every probe, as the template and as the parser want them.
@@ -41,7 +42,7 @@ OrderedJson probe_user();
 OrderedJson probe_answer(std::string_view content);
 // `as_text`: how the template wants arguments.
 OrderedJson probe_calls(const std::vector<ToolCall>& calls, bool as_text,
-                        std::string_view content = "");
+                        const OrderedJson& content = "");
 
 // A text as markers, words, white space and single bytes: pieces are compared by these, so that
 // two markers that begin alike are not cut in the middle.

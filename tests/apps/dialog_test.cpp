@@ -37,6 +37,23 @@ TEST_F(Dialog, SaysWhatATemplateWritesAndWhereThatWasFound) {
   EXPECT_TRUE(none["reasoning"]["source"].is_null());
 }
 
+// Nobody says what the model's tokens are called, and many templates need them.
+TEST_F(Dialog, ATemplateThatWritesItsEnd) {
+  const std::string path = folder_.write(
+      "t.jinja",
+      "{{ bos_token }}{%- for tool in tools or [] %}{{- tool | tojson }}{%- endfor %}"
+      "{%- for m in messages %}{{- '[' + m.role + ']' }}{{- m.content or '' }}"
+      "{%- for c in m.tool_calls or [] %}{{- '<tool_call>\n{\"name\": \"' + c.function.name + '\", "
+      "\"arguments\": ' + (c.function.arguments | tojson) + '}\n</tool_call>' }}{%- endfor %}"
+      "{{- '' + eos_token }}{%- endfor %}{%- if add_generation_prompt %}{{- '[assistant]' }}"
+      "{%- endif %}");
+  const auto run = run_skein_quietly("dialog format --template " + path);
+  EXPECT_EQ(run.status, 0);
+  const OrderedJson found = OrderedJson::parse(run.output);
+  EXPECT_EQ(found["format"], "hermes");
+  EXPECT_EQ(found["source"], "template");
+}
+
 TEST_F(Dialog, ParsesAnswersTheSameInPieces) {
   const std::string texts = folder_.write(
       "t.jsonl",

@@ -47,6 +47,19 @@ TEST_F(GrammarCheck, OtherKindsOfForms) {
       HasSubstr(taken));
 }
 
+// As editors and shells end a file, and as people part lines.
+TEST_F(GrammarCheck, NewLinesAreNoPartOfAnExpressionOrOfTheTexts) {
+  for (const char* end : {"", "\n", "\r\n"}) {
+    const auto result = run("--regex " + folder_.write("r", std::string("ab") + end) +
+                            texts("\n{\"text\":\"ab\"}\n \n{\"text\":\"a\"}\n\n"));
+    EXPECT_EQ(result.status, 0) << result.output;
+    EXPECT_THAT(result.output,
+                HasSubstr(R"([{"accepted":true,"ended":true},{"accepted":true,"ended":false}])"));
+  }
+  const auto two = run("--regex " + folder_.write("r", "ab\n\n") + texts("{\"text\":\"ab\\n\"}"));
+  EXPECT_THAT(two.output, HasSubstr(R"([{"accepted":true,"ended":true}])")) << "one is meant";
+}
+
 TEST_F(GrammarCheck, AVocabularyAndATrace) {
   std::string vocabulary;
   for (int b = 0; b < 256; ++b) vocabulary += std::string("\1", 1) + static_cast<char>(b);

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "dialog/find_calls.h"
+#include "dialog/history.h"
 #include "dialog/known_formats.h"
 #include "dialog/round_trip.h"
 
@@ -152,6 +153,89 @@ TEST(FindFormatReasoning, IsSeenInThePrompt) {
 }
 
 // A template whose calls cannot be written again gets the generic format, whatever it looks like.
+std::string replaced(std::string text, std::string_view what, std::string_view by) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return at == std::string::npos ? text : text.replace(at, what.size(), by);
+}
+
+ChatTemplateSource hermes_with(std::string_view what, std::string_view by) {
+  ChatTemplateSource source = template_source(own_template("hermes"));
+  source.text = replaced(*source.text, what, by);
+  return source;
+}
+
+// Some name the types of properties, and know no null.
+TEST(FindFormatChecks, ATemplateThatKnowsNoNull) {
+  const ChatFormat format = must_find(hermes_with(
+      "{{- '\\n' + (tool | tojson) }}",
+      "{{- '\\n' + (tool | tojson) }}{%- for name, spec in "
+      "(tool.function.parameters.properties or {}).items() %}{%- if spec.type == 'null' %}"
+      "{{- raise_exception('null') }}{%- endif %}{%- endfor %}"));
+  EXPECT_EQ(format.calls.name, "hermes");
+  EXPECT_EQ(source_name(format.calls_from), "template");
+  EXPECT_TRUE(format.habits.shows_tools);
+}
+
+// Calls only beside a content that is null: a text and calls are then written by us.
+TEST(FindFormatChecks, ATemplateThatWantsNoContentBesideCalls) {
+  const ChatTemplateSource source =
+      hermes_with("message.tool_calls or []",
+                  "((message.tool_calls or []) if message.content is none else [])");
+  const ChatFormat format = must_find(source);
+  EXPECT_EQ(source_name(format.calls_from), "template");
+  EXPECT_TRUE(format.habits.null_content);
+  EXPECT_FALSE(must_find(template_source(own_template("hermes"))).habits.null_content);
+  RoundTrip trip(source, 17);
+  EXPECT_GT(trip.run(25), 5U);
+  const auto content_of = [&](const char* said) {
+    const History history = prepare_history(
+        format,
+        OrderedJson::parse(
+            std::string(R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": )") +
+            said + R"(, "tool_calls": [{"id": "1", "type": "function",
+                           "function": {"name": "f", "arguments": "{}"}}]}])"),
+        OrderedJson());
+    return history.messages.back();
+  };
+  EXPECT_TRUE(content_of("\"\"")["content"].is_null());
+  EXPECT_TRUE(content_of("\"\"").contains("tool_calls"));
+  EXPECT_FALSE(content_of("\"So.\"").contains("tool_calls")) << "it stands in the text";
+}
+
+// Where a text is not rendered nobody knows what is around a call.
+TEST(FindFormatChecks, ATurnThatDoesNotRender) {
+  const ChatFormat format = must_find(hermes_with(
+      "{{- message.content or '' }}",
+      "{%- if message.content == 'skein_text' %}{{- raise_exception('no') }}{%- endif %}"
+      "{{- message.content or '' }}"));
+  EXPECT_NE(source_name(format.calls_from), "template");
+}
+
+// A thought counts if it comes back, and so do the texts without one.
+TEST(FindFormatChecks, ThoughtsThatDoNotComeBack) {
+  const ChatFormat format = must_find(hermes_with(
+      "{{- '<think>\\n' + message.reasoning_content.strip('\\n') + '\\n</think>\\n\\n' }}",
+      "{{- '<|self|>' + message.reasoning_content + '<|end|><|im_start|>assistant<|user|>' }}"));
+  EXPECT_EQ(format.reasoning.name, "none");
+  EXPECT_EQ(format.calls.name, "hermes");
+  // A word behind the marker belongs to it.
+  const ChatFormat named = must_find(hermes_with(
+      "{{- '<think>\\n' + message.reasoning_content.strip('\\n') + '\\n</think>\\n\\n' }}",
+      "{{- '<|channel>thought\\n' + message.reasoning_content + '\\n<channel|>' }}"));
+  EXPECT_EQ(named.reasoning.begin, "<|channel>thought");
+  EXPECT_EQ(named.reasoning.end, "<channel|>");
+  EXPECT_EQ(named.reasoning.name, "channel");
+}
+
+// A call that is written otherwise behind a text is not one that is known.
+TEST(FindFormatChecks, ACallBehindAText) {
+  const ChatFormat format =
+      must_find(hermes_with("'<tool_call>\\n{\"name\"",
+                            "('<call>' if message.content else '<tool_call>') + '\\n{\"name\""));
+  EXPECT_NE(source_name(format.calls_from), "template");
+}
+
 TEST(FindFormatChecks, TheTemplatesBytes) {
   ChatTemplateSource source = template_source(own_template("name_args"));
   const std::string tojson = "(call.function.arguments | tojson)";

@@ -160,7 +160,9 @@ class RoundTrip {
 
   OrderedJson message_of(const std::string& text, const std::string& thought,
                          const std::vector<ToolCall>& calls) const {
-    OrderedJson message = probe_calls(calls, format_.habits.arguments_as_text, text);
+    const bool none = format_.habits.null_content && !calls.empty();
+    OrderedJson message = probe_calls(calls, format_.habits.arguments_as_text,
+                                      none ? OrderedJson() : OrderedJson(text));
     if (calls.empty()) message.erase("tool_calls");
     if (!thought.empty()) message[format_.reasoning.field] = thought;
     return message;
@@ -171,6 +173,7 @@ class RoundTrip {
     const uint64_t count = rng_.below(format_.calls.parallel ? 4 : 2);
     for (uint64_t i = 0; i < count; ++i) calls.push_back(any_call(i));
     std::string text = calls.empty() || rng_.chance(1, 3) ? words() : "";
+    if (format_.habits.null_content && !calls.empty()) text.clear();
     std::string thought = !format_.reasoning.field.empty() && rng_.chance(1, 2) ? words() : "";
     const auto behind =
         render(OrderedJson::array({user(), message_of(text, thought, calls)}), false);
