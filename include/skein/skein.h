@@ -94,6 +94,8 @@ struct Summary {
   unsigned generated_tokens = 0;
   std::string reasoning = {};  // the thoughts, which are no part of the text
   std::vector<ToolCall> tool_calls = {};
+  // What of a schema is not enforced, as JSON pointers: "/properties/a/not", "/tools/0/...".
+  std::vector<std::string> relaxed = {};
 };
 
 // One answer on its way. Letting go of it cancels what is left.

@@ -216,8 +216,12 @@ std::unique_ptr<Stream::Impl> Model::Impl::submit(std::vector<TokenId> prompt,
   } else if (const auto form = form_of(options)) {
     request.form = compile(lease->model(), *form);
   }
-  return std::unique_ptr<Stream::Impl>(new Stream::Impl{
+  std::vector<std::string> relaxed;
+  if (request.form) relaxed = request.form->relaxed;
+  auto stream = std::unique_ptr<Stream::Impl>(new Stream::Impl{
       or_throw(Completion::start(*lease, std::move(request), std::move(reading)))});
+  stream->summary.relaxed = std::move(relaxed);
+  return stream;
 }
 
 GenerationRequest Model::Impl::vector_request(const std::string& text) const {

@@ -133,6 +133,21 @@ TEST(Library, AnswersKeepToTheirForm) {
   }
 }
 
+TEST(Library, NamesWhatOfAToolIsNotEnforced) {
+  const skein::testing::TestFolder folder;
+  skein::Model model =
+      skein::Model::load(skein::testing::write_tiny_model(folder, "tiny", true, 2048));
+  skein::GenerateOptions options;
+  options.max_tokens = 1;
+  options.tools =
+      R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+          "properties": {"a": {"type": "array", "contains": {"const": 1}}}}}}])";
+  skein::Stream stream = model.chat({{"user", "x"}}, options);
+  for (std::string text; stream.next(text);) {
+  }
+  EXPECT_EQ(stream.summary().relaxed, std::vector<std::string>{"/tools/0/properties/a/contains"});
+}
+
 // A model whose chat template cannot be read still completes texts.
 TEST(Library, CallsOfTools) {
   const skein::testing::TestFolder folder;
@@ -150,6 +165,7 @@ TEST(Library, CallsOfTools) {
   std::string text;
   EXPECT_FALSE(stream.next(text)) << text;
   ASSERT_EQ(stream.summary().tool_calls.size(), 1U);
+  EXPECT_TRUE(stream.summary().relaxed.empty());
   const skein::ToolCall call = stream.summary().tool_calls[0];
   EXPECT_EQ(stream.summary().finish_reason, "tool_calls");
   EXPECT_EQ(call.name, "f");

@@ -57,7 +57,9 @@ class LineSink final : public AnswerSink {
       : runner_(std::move(runner)), id_(line.id), batch_(line.batch) {}
 
   bool is_background() const override { return true; }
+  void add_header(const http::Header& header) override { headers_[header.name] = header.value; }
   void send(const std::string& id, std::string body) override {
+    if (!headers_.is_null()) body += R"(, "headers": )" + headers_.dump();
     store_result(*runner_, id_, batch_, {200, id, std::move(body)});
   }
   bool fail(const std::string& id, const api::Error& error, std::string_view) override {
@@ -79,6 +81,7 @@ class LineSink final : public AnswerSink {
   const std::shared_ptr<BatchRunner> runner_;  // which may have been stopped
   const LineId id_;
   const std::string batch_;
+  json::Value headers_;  // that the answer would have had
 };
 
 // Lines are many, and nobody waits to continue them: they are kept where they ask for it.

@@ -109,7 +109,7 @@ struct BatchRecord {
 struct LineResult {
   int32_t status_code = 0;  // as HTTP would have answered; 2xx counts as completed
   std::string request_id;
-  std::string body;  // JSON text
+  std::string body;  // JSON text; members of its row may follow it: , "headers": {..}
 };
 
 struct ListOptions {

@@ -91,6 +91,21 @@ TEST(BatchEndpoints, EveryLineGetsItsAnswer) {
   EXPECT_TRUE(lines.at("c3")["error"].is_null());
 }
 
+// A line has no headers of its own: what they would say stands beside its body.
+TEST(BatchEndpoints, WhatIsNotEnforcedIsNamedInItsRow) {
+  LiveServer live;
+  live.start();
+  const Json schema = {{"type", "array"}, {"contains", {{"const", 1}}}, {"maxItems", 1}};
+  const std::string input = line_of("bound", chat_body("x", 3, {{"json_schema", schema}})) +
+                            line_of("free", chat_body("x", 3));
+  const Json batch = live.wait_for_batch(create(live, input).json["id"]);
+  const auto lines = lines_of(live, batch["output_file_id"]);
+  ASSERT_EQ(lines.size(), 2U) << batch.dump();
+  EXPECT_EQ(lines.at("bound")["response"]["headers"], Json({{"x-skein-relaxed", "/contains"}}));
+  EXPECT_EQ(lines.at("bound")["response"]["body"]["object"], "chat.completion");
+  EXPECT_FALSE(lines.at("free")["response"].contains("headers"));
+}
+
 TEST(BatchEndpoints, ABadLineFailsAlone) {
   LiveServer live;
   live.start();
