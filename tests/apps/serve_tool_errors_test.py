@@ -15,12 +15,16 @@ REFUSED = [
     ({"tools": [{"type": "function"}]}, 400, None, f"{F}"),
     ({"tools": [{"type": "web_search"}]}, 400, None, "tools[0].type"),
     ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]}, 400, None, f"{F}.parameters"),
-    ({"tools": [{"type": "function", "function": {"name": f"f{i}"}} for i in range(129)]}, 400, None, "tools"),
-    ({"tools": [{"type": "function", "function": {"name": "f", "description": "x" * (1 << 20)}}]}, 400, "invalid_tool", f"{F}.name"),
+    ({"tools": [{"type": "function", "function": {"name": f"f{i}"}} for i in range(129)]}, 400, "schema_too_complex", "tools"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "description": "x" * (1 << 20)}}]}, 400, "schema_too_complex", "tools"),
     ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "strin"}}}]}, 400, "invalid_schema", "tools/0/type"),
     ({"tools": [PING, {"type": "function", "function": {"name": "f", "strict": True, "parameters": {
         "type": "object", "properties": {"a": {"type": "array", "contains": {"const": 1}}}}}}]}, 400, "unsupported_schema",
      "tools/1/properties/a/contains"),
+    ({"tools": [PING, {"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]}, 400, "unsatisfiable_schema", "tools/1"),
+    ({"tools": [PING, {"type": "custom", "custom": {"name": "f", "format": {"type": "grammar", "grammar": {
+        "syntax": "regex", "definition": "a)|(?:b"}}}}]}, 400, "invalid_regex", "tools[1].custom.format.grammar.definition"),
+    ({"tools": None, "guided_json": {"enum": []}}, 400, "unsatisfiable_schema", "guided_json"),
     ({"tool_choice": {"type": "function", "function": {"name": "nothing"}}}, 400, "tool_not_found", "tool_choice"),
     ({"tool_choice": "required", "tools": None}, 400, None, "tool_choice"),
     ({"tool_choice": "maybe"}, 400, None, "tool_choice"),

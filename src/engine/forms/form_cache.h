@@ -42,7 +42,7 @@ struct FormRules {
   std::optional<ThoughtMarkers> thought = {};
 };
 grammar::FormResult<FormRules> rules_of(const FormSpec& spec,
-                                        const grammar::ControlTokens& controls);
+                                        const grammar::ControlTokens& controls = {});
 
 // Names a form among all: specs that ask for the same have the same key.
 std::string key_of(const FormSpec& spec);

@@ -224,10 +224,9 @@ void read_thinking(const Fields& fields, ChatRequest& request) {
 }
 
 void read_thought_limits(const Fields& fields, ChatRequest& request) {
-  for (const char* name : {"thinking_token_budget", "reasoning_budget_tokens"}) {
-    const auto tokens = fields.integer(name, -1, INT32_MAX);
-    if (tokens && *tokens >= 0) request.reasoning_budget = static_cast<uint32_t>(*tokens);
-  }
+  auto tokens = fields.integer("reasoning_budget_tokens", -1, INT32_MAX);
+  if (!tokens) tokens = fields.integer("thinking_token_budget", 0, INT32_MAX);
+  if (tokens && *tokens >= 0) request.reasoning_budget = static_cast<uint32_t>(*tokens);
   const auto thinks = fields.boolean("enable_thinking");
   if (thinks) request.template_kwargs["enable_thinking"] = *thinks;
 }

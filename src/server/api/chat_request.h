@@ -70,7 +70,7 @@ std::string read_content(const json::Value& content, const std::string& path, Pr
 
 // reasoning_effort and its like: none is no thought at all, levels go to templates that read them.
 void set_reasoning_effort(std::string_view effort, ChatRequest& request);
-// thinking_token_budget and reasoning_budget_tokens, -1 for no limit, and enable_thinking.
+// reasoning_budget_tokens, where -1 is no limit, thinking_token_budget, and enable_thinking.
 void read_thought_limits(const Fields& fields, ChatRequest& request);
 // {"thinking": {"type", "budget_tokens"}}
 void read_thinking(const Fields& fields, ChatRequest& request);
