@@ -1,8 +1,11 @@
 #include "engine/forms/form_cache.h"
 
+#include <atomic>
+#include <chrono>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "engine/forms/form_helpers.h"
 #include "engine/forms/form_place.h"
@@ -26,6 +29,89 @@ TEST_F(FormTest, TheSameFormIsCompiledOnce) {
   EXPECT_EQ(counts.hits, 1U);
   EXPECT_EQ(counts.misses, 6U);
   EXPECT_GT(cache_.bytes(), 0U);
+}
+
+// Those who ask while it is being compiled wait for it.
+TEST_F(FormTest, EqualFormsAtOneTimeAreCompiledOnce) {
+  ASSERT_TRUE(cache_.prepare().ok());
+  std::atomic<int> made = 0;
+  std::atomic<int> asking = 0;
+  const auto ask = [&](bool good) {
+    ++asking;
+    return cache_.compile("key", [&, good]() -> grammar::FormResult<FormRules> {
+      ++made;
+      while (asking < 4) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (!good) return grammar::FormError{FormCode::kInvalidRegex, "no", ""};
+      return rules_of(regex_form("a"), {});
+    });
+  };
+  for (const bool good : {false, true}) {  // what is refused is kept by nobody
+    made = asking = 0;
+    std::vector<std::thread> threads;
+    std::atomic<int> served = 0;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] { served += ask(good).ok() == good ? 1 : 0; });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(served, 4);
+    if (good) {
+      EXPECT_EQ(made, 1);
+    }
+  }
+}
+
+TEST_F(FormTest, WhiteSpaceIsAPartOfAForm) {
+  FormSpec spec = schema_form(R"({"type":"array"})");
+  const auto usual = form(spec);
+  spec.white_space = "";
+  const auto none = form(spec);
+  EXPECT_NE(none, usual);
+  const auto takes = [](const std::shared_ptr<const Form>& form, std::string_view text) {
+    grammar::Matcher matcher(form->grammar);
+    return matcher.advance_bytes(text) && matcher.may_end();
+  };
+  EXPECT_TRUE(takes(usual, "[1, 2]"));
+  EXPECT_FALSE(takes(none, "[1, 2]"));
+  EXPECT_TRUE(takes(none, "[1,2]"));
+  spec.white_space = "x";
+  auto refused = cache_.compile(spec);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, FormCode::kInvalidRegex);
+}
+
+TEST_F(FormTest, GrammarsMayNameControlTokens) {
+  constexpr auto kEnd = static_cast<TokenId>(kTinyEnd);
+  const std::string name(tokenizer_.piece(kEnd));
+  ASSERT_TRUE(tokenizer_.is_control(kEnd));
+  for (const FormSpec& spec :
+       {FormSpec{.kind = FormSpec::Kind::kGbnf, .text = "root ::= \"a\" " + name},
+        FormSpec{.kind = FormSpec::Kind::kLark, .text = "start: \"a\" " + name}}) {
+    const auto made = form(spec);
+    ASSERT_NE(made, nullptr);
+    FormPlace place(made);
+    EXPECT_FALSE(place.allows(kEnd));
+    EXPECT_TRUE(place.advance('a'));
+    EXPECT_TRUE(place.advance(kEnd));
+    EXPECT_TRUE(place.may_end());
+  }
+  EXPECT_FALSE(
+      cache_.compile({.kind = FormSpec::Kind::kGbnf, .text = "root ::= <|nothing|>"}).ok());
+}
+
+TEST_F(FormTest, AsManyFormsAreKeptAsIsSaid) {
+  FormCache cache(tokenizer_, kTinyTokens,
+                  {.cache_bytes = uint64_t{1} << 40, .live_bytes = uint64_t{1} << 40});
+  ASSERT_TRUE(cache.prepare().ok());
+  std::vector<std::weak_ptr<const Form>> forms;
+  for (uint32_t i = 0; i < FormLimits{}.cached_forms; ++i) {
+    forms.emplace_back(cache.compile(regex_form(std::to_string(i))).value());
+  }
+  EXPECT_EQ(forms.size(), 256U);
+  EXPECT_FALSE(forms[0].expired());
+  (void)cache.compile(regex_form("one more"));
+  EXPECT_TRUE(forms[0].expired());
+  EXPECT_FALSE(forms[1].expired());
 }
 
 TEST_F(FormTest, WhatIsNotEnforcedIsNamedOrRefused) {

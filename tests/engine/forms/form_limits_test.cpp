@@ -8,6 +8,7 @@
 #include "engine/sampling/sampler.h"
 #include "engine/scans.h"
 #include "grammar/choice.h"
+#include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/json_value.h"
 
@@ -53,6 +54,27 @@ TEST_F(FormLimitsTest, Choices) {
 TEST_F(FormLimitsTest, SchemaNodes) {
   expect_taken(nodes(grammar::kMaxSchemaNodes));
   expect_refused(nodes(grammar::kMaxSchemaNodes + 1), grammar::kMaxSchemaNodes);
+}
+
+TEST_F(FormLimitsTest, BytesOfAGrammar) {
+  const auto grammar_of = [](size_t bytes) {
+    std::string text = "root ::= \"a\"\n#";
+    text.resize(bytes, 'x');
+    return FormSpec{.kind = FormSpec::Kind::kGbnf, .text = std::move(text)};
+  };
+  expect_taken(grammar_of(grammar::kMaxGrammarBytes));
+  expect_refused(grammar_of(grammar::kMaxGrammarBytes + 1), grammar::kMaxGrammarBytes);
+}
+
+TEST_F(FormLimitsTest, SymbolsOfAGrammar) {
+  // A production counts, too: root with `count` of them, and a with one.
+  const auto grammar_of = [](size_t symbols) {
+    std::string text = "root ::=";
+    for (size_t i = 3; i < symbols; ++i) text += " a";
+    return FormSpec{.kind = FormSpec::Kind::kGbnf, .text = text + "\na ::= \"x\"\n"};
+  };
+  expect_taken(grammar_of(grammar::kMaxSymbols));
+  expect_refused(grammar_of(grammar::kMaxSymbols + 1), grammar::kMaxSymbols + 1);
 }
 
 TEST_F(FormLimitsTest, Repetitions) {
