@@ -14,7 +14,7 @@ SpanBatch batch_of(uint32_t spans, size_t rows, uint32_t heads, const DeviceKv& 
   constexpr uint64_t kMostFloats = uint64_t{1} << 26;
   const uint64_t each = std::max<uint64_t>(1, rows * heads * (cache.head_dim + 2));
   return {spans, static_cast<uint32_t>(std::clamp<uint64_t>(kMostFloats / each, 1, spans)),
-          rows <= kMostRecordedRows ? 2 * processors : UINT32_MAX};
+          rows <= kMostRecordedRows ? processors : 0};
 }
 
 bool are_same(const DeviceRows& a, const DeviceRows& b) {

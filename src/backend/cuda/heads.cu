@@ -38,6 +38,9 @@ __global__ void __launch_bounds__(kThreads)
   float* const values = row_at(p.rows[kind], row) + size_t{first} * dim;
   float* const own = heads_of_block + warp * dim;
   const bool adds = p.sums.planes != nullptr, turns = kind != 2 && p.angles.data != nullptr;
+  if (turns && thread * kWarp < p.angles.width) {  // on their way while heads are
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(row_at(p.angles, row) + thread * kWarp));
+  }
 #pragma unroll 4
   for (uint32_t d = thread; d < dim; d += kWarp) {
     own[d] = adds ? product_at<1>(p.sums, row, p.first_outputs[kind] + first * dim + d).at[0]

@@ -106,6 +106,14 @@ void launch_overlapped(void (*kernel)(Params...), dim3 grid, uint32_t threads, s
   static_cast<void>(cudaLaunchKernelEx(&config, kernel, Params(values)...));
 }
 
+// Four matrices of 8 rows of 16 bytes; `address` is that of row lane % 8 of matrix lane / 8.
+__device__ inline void load_matrices(uint32_t address, uint32_t* out) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
 __device__ inline uint16_t f16_of(float x) {
   uint16_t bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));

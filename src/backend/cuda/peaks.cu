@@ -51,12 +51,19 @@ __global__ void __launch_bounds__(kThreads)
   const float* const row = row_at(rows, blockIdx.y);
   const uint32_t first = blockIdx.x * kNumbers, end = min(first + kNumbers, rows.width);
   DevicePeak largest;
-#pragma unroll 8
-  for (uint32_t i = first + threadIdx.x; i < end; i += kThreads) {
-    const float x = row[i];
+  const auto see = [&](float x, uint32_t i) {
     if (!(x < arithmetic::kInfinity)) largest.not_finite = 1;
     const uint64_t key = key_of(x, i);
     largest.key = key > largest.key ? key : largest.key;
+  };
+  if (reinterpret_cast<uintptr_t>(row) % 16 == 0 && end % 4 == 0) {
+#pragma unroll 4
+    for (uint32_t i = first + 4 * threadIdx.x; i < end; i += 4 * kThreads) {
+      const float4 x = *reinterpret_cast<const float4*>(row + i);
+      see(x.x, i), see(x.y, i + 1), see(x.z, i + 2), see(x.w, i + 3);
+    }
+  } else {
+    for (uint32_t i = first + threadIdx.x; i < end; i += kThreads) see(row[i], i);
   }
   largest = largest_of_block(largest);
   if (threadIdx.x >= kWarp) return;

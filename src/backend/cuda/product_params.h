@@ -37,4 +37,13 @@ const PackedProducts& products_of_4_bits();
 const PackedProducts& products_of_8_bits();
 const PackedProducts& products_of_16_bits();
 
+// Of few rows with codes in strips (packed_tiles.h): set up once for the current device, and
+// whether multiply_strips takes them; products.cuh has the others.
+cudaError_t set_up_strips();
+bool fits_strips(const DeviceTiles& matrix, uint32_t rows, uint32_t processors);
+void multiply_strips(const ProductParams& params, uint32_t processors, cudaStream_t stream);
+
+// The same matrix of numbers, in `to`, which has room for F16Tiles::bytes() of them.
+DeviceTiles widen(const DeviceTiles& matrix, std::byte* to, cudaStream_t stream);
+
 }  // namespace skein::cuda

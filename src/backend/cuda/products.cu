@@ -4,7 +4,6 @@
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/product_params.h"
 #include "backend/cuda/segment_sums.cuh"
-#include "backend/cuda/strip_products.h"
 
 namespace skein::cuda {
 namespace {

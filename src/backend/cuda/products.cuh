@@ -453,9 +453,10 @@ void launch(const ParamsOf<S>& params, uint32_t processors, cudaStream_t stream)
   }
 }
 
-// Of strips; few rows have kernels of their own (strip_products.h), many are widened.
-template <uint32_t kTokens>
-using StripTile = Shape<4, kTokens, 4, 4, 1, false>;
+// Of strips; few rows have kernels of their own (product_params.h), many are widened.
+// Segments are short: two blocks of threads on a processor wait less than one that is as large.
+template <uint32_t kTokens, uint32_t kShare>
+using StripTile = Shape<4, kTokens, 4 / kShare, 4, kShare, false>;
 
 // fn(shape) for every shape that there is.
 template <uint32_t kBits, class Fn>
@@ -476,8 +477,10 @@ void for_each_shape(const Fn& fn) {
   fn(ExpertTile<kBits, 64, 1>());
   fn(ExpertTile<kBits, 64, 2>());
   if constexpr (kBits == 4) {
-    fn(StripTile<32>());
-    fn(StripTile<64>());
+    fn(StripTile<32, 1>());
+    fn(StripTile<64, 1>());
+    fn(StripTile<32, 2>());
+    fn(StripTile<64, 2>());
     fn(ExpertTile<kBits, 8, 4>());
     fn(ExpertTile<kBits, 64, 4>());
   }
@@ -489,6 +492,12 @@ void stream_rows(const ProductParams& params, uint32_t processors, cudaStream_t 
   if (params.rows <= 16) return launch<Stream<kBits, 16, kBlocks>>(params, processors, stream);
   if (params.rows <= 32) return launch<Stream<kBits, 32, kBlocks>>(params, processors, stream);
   launch<Stream<kBits, 64, kBlocks>>(params, processors, stream);
+}
+
+template <uint32_t kShare>
+void multiply_strips_of(const ProductParams& params, uint32_t processors, cudaStream_t stream) {
+  params.rows <= 32 ? launch<StripTile<32, kShare>>(params, processors, stream)
+                    : launch<StripTile<64, kShare>>(params, processors, stream);
 }
 
 inline bool has_even_segments(const DeviceTiles& matrix) {
@@ -509,8 +518,8 @@ struct ProductsOf {
     const bool even = has_even_segments(params.matrix);
     if constexpr (kBits == 4) {
       if (params.matrix.format.strips) {
-        return params.rows <= 32 ? launch<StripTile<32>>(params, processors, stream)
-                                 : launch<StripTile<64>>(params, processors, stream);
+        return params.matrix.segments == 1 ? multiply_strips_of<1>(params, processors, stream)
+                                           : multiply_strips_of<2>(params, processors, stream);
       }
     }
     if (params.rows <= kMostStreamed) {

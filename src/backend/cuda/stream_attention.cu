@@ -10,10 +10,11 @@ namespace {
 
 constexpr uint32_t kMostStride = 256;
 
-// kTiles of 8 dimensions for each of the 8 warps, kSlots of a ring.
-template <uint32_t kTilesOf, uint32_t kSlotsOf>
+// kTiles of 8 dimensions for each of the 8 warps, kSlots of a ring, kShare blocks of threads on a
+// processor.
+template <uint32_t kTilesOf, uint32_t kSlotsOf, uint32_t kShareOf>
 struct StreamShape {
-  static constexpr uint32_t kTiles = kTilesOf, kSlots = kSlotsOf;
+  static constexpr uint32_t kTiles = kTilesOf, kSlots = kSlotsOf, kShare = kShareOf;
   // Keys of an item take a slot each: warps wait for their own alone, and could not tell the round
   // of a slot that was used twice.
   static_assert(kSlots >= kWarps);
@@ -25,10 +26,6 @@ struct StreamShape {
   static constexpr uint32_t kSharedBytes =
       kSlots * kSlotBytes + kQueryBytes + kWeightBytes + 2 * kSlots * 8;
 };
-
-__device__ uint32_t items_of(const SpanParams& p, const dim3& all) {
-  return all.x * all.y * all.z;
-}
 
 // Spans are outermost: long items come first, and heads of a row share its part of the record.
 __device__ SpanItem item_at(const dim3& all, uint32_t index) {
@@ -59,7 +56,7 @@ __device__ void copy_blocks(const SpanParams& p, const dim3& all, const SlotRing
   const uint32_t bytes = static_cast<uint32_t>(p.cache.half_bytes);
   uint32_t slot = 0, parity = 0;
   bool has_waited = false;
-  for (uint32_t index = blockIdx.x; index < items_of(p, all); index += gridDim.x) {
+  for (uint32_t index = blockIdx.x; index < all.x * all.y * all.z; index += gridDim.x) {
     Queries own;
     const SpanItem item = item_at(all, index);
     if (!find_queries(p, item, own)) continue;
@@ -85,14 +82,6 @@ __device__ void copy_blocks(const SpanParams& p, const dim3& all, const SlotRing
     }
   }
   if (!has_waited) wait_for_kernel_before();
-}
-
-// Four matrices of 8 rows of 16 bytes; `address` is that of row lane % 8 of matrix lane / 8.
-__device__ void load_matrices(uint32_t address, uint32_t (&out)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(address)
-               : "memory");
 }
 
 // Where a thread's row of a matrix of 16 rows begins, of which load_matrices takes 16 columns.
@@ -254,7 +243,7 @@ __device__ void attend_item(const SpanParams& p, const SpanItem& item, const Que
 }
 
 template <class S>
-__global__ void __launch_bounds__(kThreads + kWarp, 2)
+__global__ void __launch_bounds__(kThreads + kWarp, S::kShare)
     attend_in_ring(const __grid_constant__ SpanParams p, const dim3 all) {
   extern __shared__ __align__(1024) std::byte ring_memory[];
   __shared__ float largest[kQueries];
@@ -279,7 +268,7 @@ __global__ void __launch_bounds__(kThreads + kWarp, 2)
   }
   wait_for_kernel_before();
   SlotPlace<S::kSlots> place;
-  for (uint32_t index = blockIdx.x; index < items_of(p, all); index += gridDim.x) {
+  for (uint32_t index = blockIdx.x; index < all.x * all.y * all.z; index += gridDim.x) {
     Queries own;
     const SpanItem item = item_at(all, index);
     if (find_queries(p, item, own)) attend_item<S>(p, item, own, ring, shared, place);
@@ -287,7 +276,10 @@ __global__ void __launch_bounds__(kThreads + kWarp, 2)
 }
 
 template <class S>
-void launch(const SpanParams& params, dim3 all, uint32_t blocks, cudaStream_t stream) {
+void launch(const SpanParams& params, dim3 all, const SpanBatch& batch, cudaStream_t stream) {
+  const uint32_t items = all.x * all.y * all.z;
+  const uint32_t blocks =
+      batch.processors == 0 ? items : std::min(items, batch.processors * S::kShare);
   launch_overlapped(attend_in_ring<S>, blocks, kThreads + kWarp, S::kSharedBytes, stream, params,
                     all);
 }
@@ -298,9 +290,9 @@ cudaError_t set_up() {
                               S::kSharedBytes);
 }
 
-using Narrow = StreamShape<1, 16>;
-using Usual = StreamShape<2, 10>;
-using Wide = StreamShape<4, 8>;
+using Narrow = StreamShape<1, 12, 3>;
+using Usual = StreamShape<2, 10, 2>;
+using Wide = StreamShape<4, 8, 1>;
 
 }  // namespace
 
@@ -317,10 +309,9 @@ bool is_streamed(const DeviceKv& cache) {
 
 void attend_streamed(const SpanParams& params, dim3 grid, const SpanBatch& batch,
                      cudaStream_t stream) {
-  const uint32_t blocks = std::min(grid.x * grid.y * grid.z, batch.most_blocks);
-  if (params.cache.stride <= Narrow::kStride) return launch<Narrow>(params, grid, blocks, stream);
-  if (params.cache.stride <= Usual::kStride) return launch<Usual>(params, grid, blocks, stream);
-  launch<Wide>(params, grid, blocks, stream);
+  if (params.cache.stride <= Narrow::kStride) return launch<Narrow>(params, grid, batch, stream);
+  if (params.cache.stride <= Usual::kStride) return launch<Usual>(params, grid, batch, stream);
+  launch<Wide>(params, grid, batch, stream);
 }
 
 }  // namespace skein::cuda

@@ -2,8 +2,7 @@
 // while it multiplies the last ones, and meets the others only where rows come into shared memory.
 // All processors get the same number of strips, or one less.
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/products.h"
-#include "backend/cuda/strip_products.h"
+#include "backend/cuda/product_params.h"
 #include "backend/cuda/strips.cuh"
 
 namespace skein::cuda {
@@ -90,13 +89,6 @@ __device__ void load_rows(const StripParams& p, uint32_t first_block, uint32_t b
   }
 }
 
-__device__ inline void load_matrices_of_rows(uint32_t address, uint32_t* out) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(address)
-               : "memory");
-}
-
 __device__ inline void add_fragments(float* sums, const uint32_t (&a)[4], uint32_t b0,
                                      uint32_t b1) {
   asm volatile(
@@ -123,8 +115,8 @@ __device__ void add_strip(uint32_t strip, const uint32_t (&rows)[kTokens / 8], u
 #pragma unroll
       for (uint32_t n = 0; n < kTokens / 8; ++n) {
         const uint32_t at = from + tile * block_bytes;
-        load_matrices_of_rows(at + rows[n], b[n]);
-        load_matrices_of_rows(at + (rows[n] ^ 64), b[n] + 4);
+        load_matrices(at + rows[n], b[n]);
+        load_matrices(at + (rows[n] ^ 64), b[n] + 4);
       }
 #pragma unroll
       for (uint32_t step = 0; step < 4; ++step) {

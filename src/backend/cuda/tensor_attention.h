@@ -17,7 +17,7 @@ inline constexpr uint32_t kMostTensorHeadDim = 1024;
 struct SpanBatch {
   uint32_t spans = 0;
   uint32_t at_once = 0;
-  uint32_t most_blocks = 0;  // of threads that are worth having
+  uint32_t processors = 0;  // that take items in turns; 0: each item has a block of threads
 };
 
 // What spans give, for each query (a head of a row) and span of a batch, and what all spans before

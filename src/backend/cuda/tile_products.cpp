@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/device_objects.h"
-#include "backend/cuda/strip_products.h"
+#include "backend/cuda/product_params.h"
 #include "backend/host/flush_denormals.h"
 #include "backend/host/memory.h"
 #include "backend/packed_tiles.h"

@@ -396,11 +396,7 @@ void launch_tiles(const TileParams& params, uint32_t rows, cudaStream_t stream) 
   if (goes_at_once(params, rows, kChange == Change::kNorm)) {
     return launch_at_once<kChange>(params, rows, stream);
   }
-  if (rows <= kFewRows) {
-    launch_overlapped(make_tiles<1024, kChange>, rows, 1024, 0, stream, params);
-  } else {
-    launch_overlapped(make_tiles<256, kChange>, rows, 256, 0, stream, params);
-  }
+  launch_overlapped(make_tiles<kPartThreads, kChange>, rows, kPartThreads, 0, stream, params);
 }
 
 }  // namespace
