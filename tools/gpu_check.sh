@@ -98,13 +98,16 @@ END
 
 # compute-sanitizer's tools over a few tests, where the machine has it.
 sanitize() {
-  local short='*OpsInARow*cuda*default*:*LinearOps.OddShapes/cuda*default*:*Peaks*cuda*default*' tool
+  local short='*OpsInARow*cuda*default*:*LinearOps.OddShapes/cuda*default*:*LinearOps.CodesOfFourBits/cuda*default*:*Peaks*cuda*default*' tool
   command -v compute-sanitizer >/dev/null || { echo "sanitize: no compute-sanitizer here"; return; }
   for tool in memcheck racecheck initcheck synccheck; do
     timeout 120 compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 400 "$out/backend_conformance_test" \
       --gtest_filter="$short" --gtest_brief=1 >"$out/$tool.log" 2>&1
-    echo "sanitize $tool: exit $?, $(tail -1 "$out/$tool.log")"
+    local status=$?
+    echo "sanitize $tool: exit $status, $(tail -1 "$out/$tool.log")"
     findings "$out/$tool.log"
+    # racecheck takes bulk copies for races, which an mbarrier orders: docs/PERFORMANCE.md says of attend_in_ring, the only one.
+    [ $status -eq 0 ] || { [ $tool = racecheck ] && grep -q ' access at .*attend_in_ring' "$out/$tool.log" && ! grep ' access at ' "$out/$tool.log" | grep -qv attend_in_ring; } || failed=1
   done
 }
 
