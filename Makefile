@@ -19,7 +19,7 @@ CUDA   ?=
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve console model install deb tarball image simulate pressure figures overhead goldens kill faults storm soak forms hostile-forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
+.PHONY: help build test serve console model install deb tarball image simulate pressure speculation figures overhead goldens kill faults storm soak forms hostile-forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -72,6 +72,13 @@ pressure: ## 200 requests on 64 KV blocks in every setting, and 1,000 with forms
 	@cmake --build --preset release --target skein_pressure -j $(JOBS)
 	@tools/get_model.sh >/dev/null
 	@$(RELEASE)/tests/engine/skein_pressure --gtest_brief=1
+
+speculation: ## 10,000 requests with guessed tokens of every kind against the same without; the last line is the figure
+	@tools/setup.sh build test
+	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --build --preset release --target skein_speculation -j $(JOBS)
+	@tools/get_model.sh >/dev/null
+	@$(RELEASE)/tests/engine/skein_speculation --gtest_brief=1
 
 figures: build ## measure every figure of README and docs/PERFORMANCE.md anew (PEER=llama-server, BATCHED_BENCH=, LARGE=, ROUNDS=3)
 	@tools/get_model.sh >/dev/null

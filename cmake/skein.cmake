@@ -158,11 +158,14 @@ function(skein_mutants suite variable)
   set(${variable}_dir ${dir} PARENT_SCOPE)
 endfunction()
 
-# skein_mutant_tests(<name> <suite> LINKS dialog): every planted defect of <name>.cpp's subject is caught by a test of <suite>. A library's
+# skein_mutant_tests(<name> <suite> LINKS dialog [SOURCE folder/<name>.cpp]): every planted defect of <name>.cpp's subject is caught by a test of <suite>. A library's
 # objects hold several sources each, so the mutated one comes first and counts.
 function(skein_mutant_tests name suite)
-  cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
-  add_library(${name}_main OBJECT ${name}.cpp)
+  cmake_parse_arguments(ARG "" "SOURCE" "LINKS" ${ARGN})
+  if(NOT ARG_SOURCE)
+    set(ARG_SOURCE ${name}.cpp)
+  endif()
+  add_library(${name}_main OBJECT ${ARG_SOURCE})
   set_target_properties(${name}_main PROPERTIES POSITION_INDEPENDENT_CODE OFF) # as executables are, whose headers it shares
   target_compile_options(${name}_main PRIVATE -fPIE)
   target_link_libraries(${name}_main PUBLIC skein_flags GTest::gtest_main GTest::gmock)

@@ -124,7 +124,12 @@ std::string describe_speed(const DirectOutcome& outcome) {
   const uint32_t computed = outcome.prompt_tokens - outcome.cached_tokens;
   std::string text = rate_line("prompt", computed, outcome.prefill_us);
   if (outcome.cached_tokens > 0) text += fmt::format(", {} more reused", outcome.cached_tokens);
-  return text + "\n" + rate_line("generated", outcome.generated_tokens, outcome.decode_us) + "\n";
+  text += "\n" + rate_line("generated", outcome.generated_tokens, outcome.decode_us);
+  if (outcome.drafted_tokens > 0) {
+    text +=
+        fmt::format(", {} of {} guesses right", outcome.accepted_tokens, outcome.drafted_tokens);
+  }
+  return text + "\n";
 }
 
 }  // namespace skein::apps

@@ -25,6 +25,7 @@ struct ChatOptions {
   std::string tools;  // a file
   std::optional<uint32_t> max_tokens;
   std::vector<std::string> stops;
+  std::string speculation = "off";
 };
 
 constexpr const char* kChatManual =
@@ -94,6 +95,7 @@ class Chat {
     const AnswerPlan plan(model_, {.tools = dialog::tools_of(tools_), .parallel = false},
                           prompts_.opens_thought(prompt));
     DirectRequest request = {ids, sampling_, options_.max_tokens};
+    request.speculates = options_.speculation != "off";
     if (plan.has_form()) SKEIN_TRY(bind(plan, request));
     return stream_answer(inference_, tokenizer_, request,
                          {.stops = options_.stops,
@@ -198,6 +200,7 @@ void add_chat(CLI::App& app, CommandResult& result) {
       ->add_option("--stop", options->stops,
                    "End an answer before this text; repeatable, up to 16 times")
       ->allow_extra_args(false);
+  add_speculation_option(*command, options->speculation);
   add_sampling_options(*command, options->sampling, options->model);
   command->callback([options, &result] {
     check_usage(apply(options->sampling, {}).status());

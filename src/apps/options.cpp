@@ -125,6 +125,16 @@ Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags,
   return model;
 }
 
+void add_speculation_option(CLI::App& command, std::string& word) {
+  command
+      .add_option(
+          "--speculation", word,
+          "Guess tokens from the text so far and check several at once: off, ngram or auto. "
+          "It changes no token")
+      ->check(CLI::IsMember({"off", "ngram", "auto"}))
+      ->capture_default_str();
+}
+
 void add_sampling_options(CLI::App& command, SamplingFlags& flags, ModelFlags& model) {
   const std::string group = "Sampling (if absent, what `skein inspect` shows)";
   const auto add = [&](const char* name, auto& value, const char* what) {

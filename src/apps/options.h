@@ -44,6 +44,9 @@ std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags);
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags,
                                                 const DecoderLimits& limits, ComputePool& pool);
 
+// --speculation: whether tokens are guessed and computed several at once; on the CPU `auto` does.
+void add_speculation_option(CLI::App& command, std::string& word);
+
 // The model's defaults stand for what the user did not say.
 struct SamplingFlags {
   std::optional<float> temperature;

@@ -23,6 +23,7 @@ struct RunOptions {
   std::string prompt_file;
   uint32_t max_tokens = 128;
   std::vector<std::string> stops;
+  std::string speculation = "off";
 };
 
 constexpr const char* kRunManual =
@@ -55,6 +56,7 @@ CommandResult run(const RunOptions& options) {
   request.prompt = ids;
   SKEIN_ASSIGN(request.sampling, apply(options.sampling, model->sampling_defaults()));
   request.max_tokens = options.max_tokens;
+  request.speculates = options.speculation != "off";
 
   const InterruptFlag interrupt;
   ReadOptions read = {.decode = {.continuation = true}, .stops = options.stops};
@@ -83,6 +85,7 @@ void add_run(CLI::App& app, CommandResult& result) {
       ->capture_default_str();
   command->add_option("--stop", options->stops, "End before this text; repeatable, up to 16 times")
       ->allow_extra_args(false);
+  add_speculation_option(*command, options->speculation);
   add_sampling_options(*command, options->sampling, options->model);
   command->callback([options, prompt, file, &result] {
     if (prompt->empty() && file->empty()) {

@@ -20,6 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Requests in a step where the user names no number: as many always, and as many at most.
+constexpr uint32_t kSureBatch = 32;
+constexpr uint32_t kMostByItself = 128;
+
 // A name that goes into JSON, URLs and metrics: UTF-8 would do, but file names need not be any.
 bool is_servable(const std::string& id) {
   return !id.empty() &&
@@ -70,8 +74,19 @@ auto in_hundredths(uint32_t& to) {
                    [](double share) { return static_cast<uint32_t>(std::lround(100 * share)); }};
 }
 
+// A word that its option's check has let through.
+struct NamedSpeculation {
+  Speculation& to;
+};
+NamedSpeculation named_speculation(Speculation& to) {
+  return {to};
+}
+
 template <class Option>
 void set(ByName, const Option&) {}
+void set(NamedSpeculation target, const std::string& name) {
+  target.to = speculation_of(name).value_or(Speculation::kOff);
+}
 template <class T, class Convert>
 void set(Converted<T, Convert> target, double value) {
   target.to = target.convert(value);
@@ -224,6 +239,11 @@ Result<ServeSettings> serve_settings(const ServeOptions& options) {
 #include "apps/serve_options.def"
 #undef SKEIN_OPTION
   if (model.isa == "auto") model.isa.clear();
+  scheduler.step_drafts = kStepDrafts;
+  if (scheduler.max_batch == 0) {
+    scheduler.max_batch = kMostByItself;
+    scheduler.sure_batch = kSureBatch;
+  }
   serving.model = model_options(model);
   fill_random(std::as_writable_bytes(std::span(&scheduler.hash_key, 1)));
   server.workers.us_per_class = scheduler.us_per_class;

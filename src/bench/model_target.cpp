@@ -63,6 +63,8 @@ Result<InferenceService::Owned<InferenceService>> ModelTarget::start(
   engine.scheduler.inter_token_target_us = options_.inter_token_target_us;
   engine.scheduler.max_slowdown_percent = options_.max_slowdown_percent;
   engine.scheduler.prefix_cache = options_.prefix_cache;
+  engine.scheduler.step_drafts = options_.step_drafts;
+  engine.auto_speculates = model_->device() == nullptr;
   SKEIN_ASSIGN(auto made, BatchInferenceEngine::create(std::make_unique<ModelRunner>(
                                                            model_, std::move(cache), pool_, clock_),
                                                        engine, clock_));

@@ -20,9 +20,10 @@ class ModelTarget final : public BenchTarget {
     uint32_t pool_blocks = 0;  // 0: as many as a batch needs
     TimeUs inter_token_target_us = 0;
     uint32_t max_slowdown_percent = 250;
+    uint32_t step_drafts = 0;  // guesses of a step, where requests ask for them
   };
-  // The model's limits hold step_tokens and the largest batch. `pool` is the one it computes with;
-  // both, and `clock`, must outlive the target.
+  // The model's limits hold step_tokens, the largest batch and step_drafts. `pool` is the one it
+  // computes with; both, and `clock`, must outlive the target.
   static Result<std::unique_ptr<ModelTarget>> create(std::shared_ptr<LoadedModel> model,
                                                      ComputePool& pool, const Options& options,
                                                      const Clock& clock);

@@ -60,6 +60,7 @@ struct BatchRequest {
   bool plans_ahead = true;
   uint32_t second_from = 0;
   std::vector<TokenId> drafts;  // guesses at what follows the tokens; never reallocates either
+  std::vector<uint16_t> odds;   // by draft, as SegmentResult has them; nor does this
 
   BlockTable table;
   uint32_t computed = 0;
@@ -75,6 +76,8 @@ struct BatchRequest {
   WaitReason wait = WaitReason::kNone;
 
   uint32_t cached_tokens = 0;
+  uint32_t drafted_tokens = 0;
+  uint32_t accepted_tokens = 0;
   uint32_t preemptions = 0;
   PriorityQueueWithAging::Handle queue_handle;  // while WAITING
   uint32_t queue_position = 0;                  // when the queue was last numbered

@@ -65,6 +65,16 @@ TimeUs CostModel::marginal(uint64_t start, uint64_t count) const {
   return (per_token_ * tokens + per_kpair_ * kpairs) >> kFractionBits;
 }
 
+bool DraftValue::pays(uint32_t position, uint16_t odds) const {
+  if (odds >= kCertain || !model_.trained()) return true;
+  return time_us_ * odds * 100 > model_.marginal(position, 1) * tokens_milli_ * kMarginPercent;
+}
+
+void DraftValue::add(uint32_t position, uint16_t odds) {
+  time_us_ += model_.marginal(position, 1);
+  tokens_milli_ += odds;
+}
+
 StepBudget::StepBudget(const CostModel& model, const StepLimits& limits, const StepLoad& decodes)
     : model_(model),
       timed_((limits.target_us > 0 || limits.slowdown_percent > 0) && decodes.tokens > 0 &&

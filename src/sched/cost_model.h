@@ -54,6 +54,32 @@ class CostModel {
   uint64_t observations_ = 0;
 };
 
+// DraftValue: whether a step gives more tokens a second with one more guess in it.
+//
+// A step of T us gives N tokens. A guess that comes true with probability p gives one more and
+// costs m us: it pays where (N + p) / (T + m) is more than N / T, with a margin, because costs are
+// learned.
+class DraftValue {
+ public:
+  static constexpr uint16_t kCertain = 1000;
+
+  // `streams`: the decode rows of the step, whose load is `decodes`.
+  DraftValue(const CostModel& model, const StepLoad& decodes, uint32_t streams)
+      : model_(model), time_us_(model.predict(decodes)), tokens_milli_(int64_t{1000} * streams) {}
+
+  // `odds`, in 1/1000, of the guess at `position`. What is certain always pays, and as long as
+  // nothing is known of costs everything does.
+  bool pays(uint32_t position, uint16_t odds) const;
+  void add(uint32_t position, uint16_t odds);
+
+ private:
+  static constexpr int64_t kMarginPercent = 125;
+
+  const CostModel& model_;
+  TimeUs time_us_;
+  int64_t tokens_milli_;
+};
+
 // How much a step may take on. The times hold while someone is streaming; both together: the
 // shorter.
 struct StepLimits {
@@ -72,6 +98,10 @@ class StepBudget {
   bool spent() const { return tokens_ == 0 || (timed_ && !untouched_ && time_left_us_ <= 0); }
   // How many of `wanted` tokens from position `start` on fit; 0 when the budget is spent.
   uint32_t fit(uint32_t start, uint32_t wanted) const;
+  // Whether one token at that position does: a guess, which has no claim to a least part.
+  bool fits(uint32_t position) const {
+    return tokens_ > 0 && (!timed_ || model_.marginal(position, 1) <= time_left_us_);
+  }
   void spend(uint32_t start, uint32_t count);
 
  private:

@@ -7,6 +7,9 @@
 namespace skein {
 namespace {
 
+// Of a full batch: ten tokens a second are faster than anybody reads.
+constexpr TimeUs kShortStepUs = 100 * kUsPerMs;
+
 BlockUse use_of(const KvAllocator& kv, BlockId block) {
   if (kv.refs(block) > 1) return BlockUse::kShared;
   if (kv.refs(block) == 1) return BlockUse::kHeld;
@@ -70,7 +73,26 @@ SchedulerStats ContinuousBatchingScheduler::stats() const {
 
 uint32_t ContinuousBatchingScheduler::open_slots() const {
   if (!queue_.empty() && queue_.top().request->wait == WaitReason::kNoBlocks) return 0;
-  return config_.max_batch - static_cast<uint32_t>(batch_.size());
+  if (batch_is_full()) return 0;
+  const auto running = static_cast<uint32_t>(batch_.size());
+  if (config_.sure_batch == 0) return config_.max_batch - running;
+  return std::max(config_.sure_batch, running + 1) - running;
+}
+
+bool ContinuousBatchingScheduler::batch_is_full() const {
+  const size_t running = batch_.size();
+  if (running >= config_.max_batch) return true;
+  if (config_.sure_batch == 0 || running < config_.sure_batch) return false;
+  // What one more costs has to be seen before the next.
+  if (!cost_.trained() || grew_in_step_ == step_) return true;
+  uint64_t tokens = 0;
+  StepLoad full;
+  for (const BatchRequest* request : batch_) {
+    full.add(request->total(), 1);
+    tokens += request->total();
+  }
+  full.add(tokens / running, 1);
+  return cost_.predict(full) > std::max(kShortStepUs, 4 * one_row_us_);
 }
 
 Result<Explanation> ContinuousBatchingScheduler::explain(RequestId id, TimeUs now) const {
@@ -147,6 +169,8 @@ Explanation ContinuousBatchingScheduler::explain_one(const BatchRequest& request
   e.generated_tokens = static_cast<uint32_t>(request.tokens.size()) - request.prompt_tokens;
   e.computed_tokens = request.computed;
   e.cached_tokens = request.cached_tokens;
+  e.drafted_tokens = request.drafted_tokens;
+  e.accepted_tokens = request.accepted_tokens;
   e.blocks = request.table.size();
   e.preemptions = request.preemptions;
   e.wait = request.wait;

@@ -15,6 +15,7 @@ Result<std::unique_ptr<ContinuousBatchingScheduler>> ContinuousBatchingScheduler
   };
   SKEIN_TRY(at_least("batch_block_pool_size", config.pool_blocks, 1, kMaxPoolBlocks));
   SKEIN_TRY(at_least("batch_max_batch_size", config.max_batch, 1, kMaxBatch));
+  SKEIN_TRY(at_least("sure_batch", config.sure_batch, 0, config.max_batch));
   SKEIN_TRY(at_least("max_queue", config.max_queue, 1, kMaxQueue));
   SKEIN_TRY(at_least("step_tokens", config.step_tokens, 1, kMaxStepTokens));
   SKEIN_TRY(at_least("max_context", config.max_context, 2, kMaxContext));
@@ -86,6 +87,7 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
     request->tokens = std::move(spec.prompt);
     request->tokens.reserve(request->limit_tokens);
     request->drafts.reserve(config_.step_drafts);
+    request->odds.reserve(config_.step_drafts);
     request->table.reset(spec.salt, config_.whole ? 0 : request->limit_tokens,
                          !spec.wants_every_row && !config_.whole);
     queue_.reserve_one_more(by_id_.size());
@@ -200,6 +202,9 @@ void ContinuousBatchingScheduler::commit(const StepResult& result, TimeUs now,
   SKEIN_CHECK(plan.segments.size() == results.size(), "step {} has {} segments, its result {}",
               plan.step, plan.segments.size(), results.size());
   cost_.observe(plan.load, result.elapsed_us);
+  if (plan.load.tokens == 1) {
+    one_row_us_ = one_row_us_ == 0 ? result.elapsed_us : (7 * one_row_us_ + result.elapsed_us) / 8;
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     commit_segment(*plan.segments[i].request, plan.segments[i].segment, results[i], effects);
   }
@@ -235,14 +240,18 @@ void ContinuousBatchingScheduler::commit_segment(BatchRequest& request, const Se
   const auto more = static_cast<uint32_t>(result.tokens.size());
   const uint32_t right = result.outcome == SegmentOutcome::kStop ? more : std::max(more, 1U) - 1;
   request.computed = segment.known_end() + right;
-  if (!segment.drafts.empty()) request.planned = request.computed;
+  if (!segment.drafts.empty()) {
+    request.planned = request.computed;
+    request.accepted_tokens += right;
+    counters_.accepted_tokens += right;
+  }
   kv_.publish(request.table, request.tokens, request.computed);
   if (segment.samples > 0) accept_tokens(request, result, effects);
   if (segment.ends) {
     effects.ended.push_back({request.id, FinishReason::kStop});
     end(request, FinishReason::kStop);
   }
-  take_drafts(request, result.drafts);
+  take_drafts(request, result);
 }
 
 // Whether this can be what came of that segment: tokens of the vocabulary, no more than samples,
@@ -271,17 +280,6 @@ void ContinuousBatchingScheduler::accept_tokens(BatchRequest& request, const Seg
   const FinishReason reason = complete ? FinishReason::kStop : FinishReason::kLength;
   effects.ended.push_back({request.id, reason});
   end(request, reason);
-}
-
-// Where a plan is ahead of the token that they guess, its commit brings others.
-void ContinuousBatchingScheduler::take_drafts(BatchRequest& request,
-                                              std::span<const TokenId> drafts) const {
-  request.drafts.clear();
-  if (request.status != RequestStatus::RUNNING) return;
-  for (const TokenId token : drafts.first(std::min<size_t>(drafts.size(), config_.step_drafts))) {
-    if (!in_vocabulary(token)) break;
-    request.drafts.push_back(token);
-  }
 }
 
 // One step's decision. Requests are chosen best key first, so whoever has to give way has not been
@@ -319,7 +317,7 @@ void ContinuousBatchingScheduler::plan(TimeUs now, StepPlan& plan) {
                      .slowdown_percent = config_.max_slowdown_percent},
                     decodes);
   plan_prefills(budget);
-  if (config_.step_drafts > 0) plan_drafts(budget);
+  if (config_.step_drafts > 0) plan_drafts(budget, decodes);
   emit(plan);
 }
 
@@ -413,24 +411,6 @@ void ContinuousBatchingScheduler::plan_chunk(BatchRequest& request, StepBudget& 
   if (shareable) under_way_.push_back({key, step_});
 }
 
-// Guesses get what nobody else wants: tokens that the step has left, in blocks that their request
-// holds anyway, up to the last token it may have.
-void ContinuousBatchingScheduler::plan_drafts(StepBudget& budget) {
-  uint32_t left = config_.step_drafts;
-  for (BatchRequest* request : by_key_) {
-    BatchRequest& r = *request;
-    if (r.drafts.empty() || r.pending_samples > 0 || r.step_tokens == 0) continue;
-    const uint32_t start = r.planned + r.step_tokens;
-    const uint32_t room = r.table.size() * kBlockTokens - start;
-    const auto offered = static_cast<uint32_t>(r.drafts.size());
-    const uint32_t to_limit = r.limit_tokens - r.total() - 1;
-    const uint32_t wanted = std::min({offered, left, room, to_limit});
-    r.step_drafts = budget.fit(start, wanted);
-    budget.spend(start, r.step_drafts);
-    left -= r.step_drafts;
-  }
-}
-
 // Takes whatever the prefix cache has for the tokens that come next; returns the tokens saved.
 uint32_t ContinuousBatchingScheduler::look_up(BatchRequest& request) {
   const BlockTable& table = request.table;
@@ -464,6 +444,7 @@ bool ContinuousBatchingScheduler::admit_head(StepBudget& budget) {
   head.status = RequestStatus::PREFILLING;
   admitted_.push_back(head.id);
   batch_.push_back(&head);
+  if (config_.sure_batch > 0 && batch_.size() > config_.sure_batch) grew_in_step_ = step_;
   const auto before = [](const BatchRequest* a, const BatchRequest* b) {
     return goes_before(*a, *b);
   };
@@ -487,7 +468,7 @@ bool ContinuousBatchingScheduler::make_room_for_head(BatchRequest& head) {
     if (!config_.whole) head_room_.needed += blocks_to_come(*request);
   }
 
-  const bool batch_full = batch_.size() >= config_.max_batch;
+  const bool batch_full = batch_is_full();
   if (!batch_full && head_room_.needed <= head_room_.available) return true;
   head.wait = batch_full ? WaitReason::kBatchFull : WaitReason::kNoBlocks;
   // Blocks of requests that have ended come back by themselves when their step commits; and so do
@@ -553,6 +534,7 @@ void ContinuousBatchingScheduler::preempt(BatchRequest& request) {
   kv_.release(request.table);
   request.computed = request.planned = request.step_tokens = 0;
   request.drafts.clear();
+  request.odds.clear();
   ++request.preemptions;
   ++counters_.preemptions;
   preempted_.push_back(request.id);
@@ -602,6 +584,9 @@ void ContinuousBatchingScheduler::emit(StepPlan& plan) {
     record.load.add(start, count);
     record.segments.push_back({request, segment});
     request->planned += count;
+    request->drafted_tokens += drafts;
+    counters_.drafted_tokens += drafts;
+    counters_.drafts += drafts > 0 ? 1 : 0;
     request->pending_samples += segment.samples > 0 ? 1 : 0;
     request->drafts_in_flight += drafts;
     ++request->segments_in_flight;

@@ -21,8 +21,10 @@
 // key gives way; its full blocks stay cached. A waiting request of strictly better class and key
 // may take the place of running ones.
 //
-// A result may bring drafts, guesses at a request's next tokens. They are checked in its next step
-// with what that step has left, and never cost anybody a token or a block.
+// A result may bring drafts, guesses at a request's next tokens, with the odds that they come true.
+// They are checked in its next step with what that step has left, likeliest first, as long as the
+// step gives more tokens a second with them; never beside a prompt, and never in blocks that anyone
+// waits for.
 //
 // plan() and commit() allocate nothing once the arrays of the caller have grown to their size.
 #pragma once
@@ -57,8 +59,11 @@ inline constexpr uint32_t kMaxSlowdownPercent = 1'000'000;
 inline constexpr uint64_t kMaxUsPerClass = 1'000'000'000ULL * kUsPerSecond;  // aging all but off
 
 struct SchedulerConfig {
-  uint32_t pool_blocks = 0;    // batch_block_pool_size: KV blocks of 32 tokens
-  uint32_t max_batch = 32;     // batch_max_batch_size: requests that run in a step
+  uint32_t pool_blocks = 0;  // batch_block_pool_size: KV blocks of 32 tokens
+  uint32_t max_batch = 32;   // batch_max_batch_size: requests that run in a step
+  // From so many on, one more a step runs, and only where a step of all of them stays short: within
+  // 100 ms, or four times a step of one. 0: the time does not matter.
+  uint32_t sure_batch = 0;
   uint32_t max_queue = 1024;   // requests that may wait
   uint32_t step_tokens = 256;  // tokens of a step; decode rows always run, prefill gets the rest
   uint32_t max_context = 0;    // tokens of one request, prompt and answer
@@ -74,6 +79,9 @@ struct SchedulerConfig {
   // ends when it is computed, of a step's tokens at most. Nothing is preempted, cached or drafted.
   bool whole = false;
   HashKey hash_key;  // random per process
+
+  // The requests that run at a time, whatever a step of them takes.
+  uint32_t usual_batch() const { return sure_batch == 0 ? max_batch : sure_batch; }
 };
 
 class ContinuousBatchingScheduler {
@@ -145,7 +153,7 @@ class ContinuousBatchingScheduler {
   bool is_sound(const BatchRequest& request, const Segment& segment,
                 const SegmentResult& result) const;
   void accept_tokens(BatchRequest& request, const SegmentResult& result, StepEffects& effects);
-  void take_drafts(BatchRequest& request, std::span<const TokenId> drafts) const;
+  void take_drafts(BatchRequest& request, const SegmentResult& result) const;
   bool in_vocabulary(TokenId token) const {
     return token >= 0 && static_cast<uint32_t>(token) < config_.vocab_size;
   }
@@ -156,9 +164,11 @@ class ContinuousBatchingScheduler {
   StepLoad plan_decodes();
   void plan_prefills(StepBudget& budget);
   void plan_chunk(BatchRequest& request, StepBudget& budget);
-  void plan_drafts(StepBudget& budget);
+  void plan_drafts(StepBudget& budget, const StepLoad& decodes);
+  bool has_room_for_draft(BatchRequest& request, uint32_t position);
   bool admit_head(StepBudget& budget);
   bool make_room_for_head(BatchRequest& head);
+  bool batch_is_full() const;
   bool choose_victims(const BatchRequest& head, const Room& short_of);
   bool grow_or_preempt(BatchRequest& request, uint64_t tokens);
   void preempt(BatchRequest& request);
@@ -208,7 +218,9 @@ class ContinuousBatchingScheduler {
   uint64_t committed_step_ = 0;
   uint64_t next_order_ = 0;
   bool draining_ = false;
-  Room head_room_;  // of the last attempt to admit the head of the queue
+  uint64_t grew_in_step_ = 0;  // the batch, beyond what is sure
+  TimeUs one_row_us_ = 0;      // what a step of one token took lately; 0: there was none
+  Room head_room_;             // of the last attempt to admit the head of the queue
   SchedulerStats counters_;
 };
 

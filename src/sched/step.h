@@ -80,11 +80,14 @@ struct SegmentResult {
   SegmentOutcome outcome = SegmentOutcome::kOk;
   std::vector<TokenId> tokens;  // sampled
   std::vector<TokenId> drafts;  // guesses at what follows them
+  // By draft: how likely it and all before it come true, in 1/1000. None: they are certain.
+  std::vector<uint16_t> odds = {};
 
   void reset(SegmentOutcome what = SegmentOutcome::kOk) {
     outcome = what;
     tokens.clear();
     drafts.clear();
+    odds.clear();
   }
 };
 
@@ -103,12 +106,13 @@ class StepResult {
   }
   // One more.
   void add(SegmentOutcome outcome, std::span<const TokenId> tokens = {},
-           std::span<const TokenId> drafts = {}) {
+           std::span<const TokenId> drafts = {}, std::span<const uint16_t> odds = {}) {
     if (++count_ > results_.size()) results_.emplace_back();
     SegmentResult& result = results_[count_ - 1];
     result.outcome = outcome;
     result.tokens.assign(tokens.begin(), tokens.end());
     result.drafts.assign(drafts.begin(), drafts.end());
+    result.odds.assign(odds.begin(), odds.end());
   }
 
   std::span<SegmentResult> segments() { return {results_.data(), count_}; }  // as in the plan

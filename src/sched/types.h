@@ -70,7 +70,9 @@ struct Explanation {
   uint32_t prompt_tokens = 0;
   uint32_t generated_tokens = 0;
   uint32_t computed_tokens = 0;
-  uint32_t cached_tokens = 0;  // prompt tokens that the prefix cache saved, over its whole life
+  uint32_t cached_tokens = 0;    // prompt tokens that the prefix cache saved, over its whole life
+  uint32_t drafted_tokens = 0;   // guesses that were computed
+  uint32_t accepted_tokens = 0;  // of these, came true
   uint32_t blocks = 0;
   uint32_t preemptions = 0;
   WaitReason wait = WaitReason::kNone;
@@ -122,6 +124,9 @@ struct SchedulerStats {
   uint64_t generated_tokens = 0;  // delivered
   uint64_t computed_tokens = 0;   // rows that went through the model
   uint64_t wasted_tokens = 0;     // sampled for a request that had ended by then
+  uint64_t drafts = 0;            // decode rows with guesses behind them
+  uint64_t drafted_tokens = 0;    // guesses that were computed
+  uint64_t accepted_tokens = 0;   // of these, came true
   uint64_t prefix_query_tokens = 0;
   uint64_t prefix_hit_tokens = 0;
   uint64_t admission_hits = 0;  // admissions that found part of their tokens cached

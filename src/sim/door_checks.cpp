@@ -8,14 +8,14 @@ namespace skein::sim {
 namespace {
 
 QueueDoor::Config door_config(const SchedulerConfig& config) {
-  return {config.max_queue, config.max_batch, config.us_per_class};
+  return {config.max_queue, config.usual_batch(), config.us_per_class};
 }
 
 }  // namespace
 
 void Simulator::open_door() {
   door_.emplace(door_config(config_.scheduler));
-  door_open_ = config_.scheduler.max_batch;
+  door_open_ = config_.scheduler.usual_batch();
   asked_.clear();
   door_ends_.clear();
 }
@@ -86,7 +86,7 @@ uint32_t Simulator::share_of_ends(TimeUs window_us) const {
         return ended > seen_now_ - window_us;
       }));
   const SchedulerConfig& s = config_.scheduler;
-  return std::max({4U, s.max_batch / 8, std::min(ends, s.max_queue) + door_open_});
+  return std::max({4U, s.usual_batch() / 8, std::min(ends, s.max_queue) + door_open_});
 }
 
 uint32_t Simulator::count_waiting(const uint32_t* tenant) const {
@@ -114,7 +114,8 @@ void Simulator::check_door() {
   const auto runs = static_cast<uint32_t>(std::count_if(
       requests_.begin(), requests_.end(), [](const auto& r) { return !r->ended && r->in_batch; }));
   door_open_ = scheduler_->open_slots();
-  if (door_open_ != 0 && door_open_ + runs != config_.scheduler.max_batch) {
+  const bool by_time = config_.scheduler.sure_batch > 0;  // then more may run than is usual
+  if (!by_time && door_open_ != 0 && door_open_ + runs != config_.scheduler.max_batch) {
     return fail("{} slots are open, {} requests run, {} may", door_open_, runs,
                 config_.scheduler.max_batch);
   }

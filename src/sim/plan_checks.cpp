@@ -13,12 +13,15 @@ void Simulator::check_plan(const StepPlan& plan) {
   }
   uint32_t tokens = 0;
   size_t drafts = 0;
+  bool has_prompt = false;
   for (const Segment& segment : plan.segments) {
     tokens += segment.count;
     drafts += segment.drafts.size();
+    has_prompt = has_prompt || is_prompt(segment);
     check_segment(segment);
     if (failed()) return;
   }
+  if (drafts > 0 && has_prompt) return fail("{} drafts beside a prompt", drafts);
   if (drafts > config_.scheduler.step_drafts)
     return fail("{} drafts planned, at most {}", drafts, config_.scheduler.step_drafts);
   // Decode rows run beside a full step; of texts that come whole none is.
@@ -39,7 +42,7 @@ void Simulator::check_moves(const StepPlan& plan) {
       return fail("request {} was preempted but did not run", id.value);
     if (r->segments_in_flight > 0)
       return fail("request {} was preempted with a segment in flight", id.value);
-    r->planned = r->table_blocks = 0;
+    r->planned = r->table_blocks = r->planned_most = 0;
     r->drafts.clear();
     r->in_batch = false;
     ++r->preemptions;
@@ -75,6 +78,13 @@ void Simulator::check_gave_way(const SimRequest& preempted, const StepPlan& plan
     return fail("request {} was preempted, but {} has a worse key and runs on", preempted.id.value,
                 r.id.value);
   }
+}
+
+// It computes what is no decode row for certain.
+bool Simulator::is_prompt(const Segment& segment) {
+  const SimRequest* request = find(segment.request);
+  if (request == nullptr || segment.token_from_previous) return false;
+  return segment.tokens.size() > 1 || request->generated() == 0;
 }
 
 void Simulator::check_segment(const Segment& segment) {
@@ -118,6 +128,12 @@ void Simulator::check_segment(const Segment& segment) {
     saw(Path::k_computed_whole);
   } else if (segment.blocks.size() < blocks_for(end))
     return fail("request {}: {} blocks for {} tokens", r.id.value, segment.blocks.size(), end);
+  // What drafts that did not come true have taken stays, and is what comes next for it.
+  r.planned_most = std::max({r.planned_most, end, known});
+  if (segment.blocks.size() > blocks_for(r.planned_most)) {
+    return fail("request {} holds {} blocks and never had more than {} tokens", r.id.value,
+                segment.blocks.size(), r.planned_most);
+  }
   // What came into the table and is not below the segment was not found in the cache: it is fresh.
   if (segment.writes_kv && !config_.scheduler.whole) {
     oracle_.poison_blocks(

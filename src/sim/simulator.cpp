@@ -272,9 +272,9 @@ void Simulator::run_segment(const Segment& segment) {
   truth_.push_back(sample_segment(segment, *request));
   const SegmentResult& truth = truth_.back();
   if (truth.outcome == SegmentOutcome::kFault) return report_fault(segment, *request);
-  const auto drafts = oracle_drafts(
-      config_, request->seed, request->generated() + static_cast<uint32_t>(truth.tokens.size()));
-  result_.add(truth.outcome, truth.tokens, drafts);
+  const uint32_t next = request->generated() + static_cast<uint32_t>(truth.tokens.size());
+  const auto drafts = oracle_drafts(config_, request->seed, next);
+  result_.add(truth.outcome, truth.tokens, drafts, oracle_odds(request->seed, next, drafts.size()));
 }
 
 SegmentResult Simulator::sample_segment(const Segment& segment, const SimRequest& request) {

@@ -93,6 +93,7 @@ class Simulator {
   void check_plan(const StepPlan& plan);
   void check_moves(const StepPlan& plan);
   void check_gave_way(const SimRequest& preempted, const StepPlan& plan);
+  bool is_prompt(const Segment& segment);
   void check_segment(const Segment& segment);
   void check_drafts(const Segment& segment, const SimRequest& request);
   void check_writes(const StepPlan& plan);

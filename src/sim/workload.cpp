@@ -10,6 +10,7 @@ constexpr uint64_t kTokenStream = 1;
 constexpr uint64_t kOutcomeStream = 2;
 constexpr uint64_t kTurnStream = 3;
 constexpr uint64_t kDraftStream = 4;
+constexpr uint64_t kOddsStream = 5;
 constexpr uint64_t kKindStream = 5;
 
 uint32_t pick(Rng& rng, std::initializer_list<uint32_t> values) {
@@ -54,6 +55,7 @@ SimConfig random_config(uint64_t seed, uint32_t steps) {
   s.max_slowdown_percent = pick(rng, {0, 110, 250});
   c.door = rng.chance(1, 2);
   c.background = rng.chance(1, 2) && c.tenants > 1;
+  if (rng.chance(1, 4)) s.sure_batch = 1 + static_cast<uint32_t>(rng.below(s.max_batch));
   s.step_drafts = pick(rng, {0, 1, 3, 40});
   c.draft_percent = pick(rng, {0, 50, 95});
   c.unsampled_percent = pick(rng, {0, 10, 50});
@@ -90,6 +92,14 @@ std::vector<TokenId> oracle_drafts(const SimConfig& config, uint64_t request_see
                              : static_cast<TokenId>(rng.below(config.scheduler.vocab_size));
   }
   return drafts;
+}
+
+std::vector<uint16_t> oracle_odds(uint64_t request_seed, uint32_t index, size_t drafts) {
+  Rng rng(random_at(request_seed, kOddsStream, index));
+  if (request_seed % 2 == 0) return {};
+  std::vector<uint16_t> odds(rng.chance(1, 8) ? rng.below(drafts + 3) : drafts);
+  for (uint16_t& likely : odds) likely = static_cast<uint16_t>(rng.below(1200));
+  return odds;
 }
 
 Hash128 tenant_salt(uint32_t tenant) {

@@ -81,6 +81,8 @@ OracleSample oracle_sample(const SimConfig& config, uint64_t request_seed, uint3
 // The words of a guesser that means no good after `index` generated tokens: some are right, some
 // are wrong, some are no tokens at all, and there may be more than anybody can use.
 std::vector<TokenId> oracle_drafts(const SimConfig& config, uint64_t request_seed, uint32_t index);
+// And how likely it says they are, which is as little to be trusted; none: it is certain.
+std::vector<uint16_t> oracle_odds(uint64_t request_seed, uint32_t index, size_t drafts);
 
 // A request as its client and the oracle know it.
 struct SimRequest {
@@ -109,6 +111,7 @@ struct SimRequest {
   uint32_t pending_samples = 0;
   uint32_t drafts_in_flight = 0;
   uint32_t table_blocks = 0;
+  uint32_t planned_most = 0;  // the furthest end of its segments since it was admitted
   uint32_t preemptions = 0;
   uint64_t reader_stalled_until = 0;  // plan number; 0 = reads
 

@@ -72,6 +72,19 @@ TEST_F(RunCommand, ThePromptComesFromAFileOrStdinToo) {
   EXPECT_EQ(text("-p - -n 20 --temperature 0 < " + file), expected);
 }
 
+TEST_F(RunCommand, GuessesChangeNoByte) {
+  const std::string wanted = "-p 'one two one two one two' -n 80 --ignore-eos --seed 3 ";
+  for (const char* temperature : {"--temperature 0", "--temperature 0.5"}) {
+    const std::string expected = text(wanted + temperature);
+    for (const char* how : {" --speculation off", " --speculation ngram", " --speculation auto"}) {
+      EXPECT_EQ(text(wanted + temperature + how), expected) << how;
+    }
+  }
+  EXPECT_EQ(run("-p x --speculation on").status, 2);
+  EXPECT_THAT(run(wanted + "--temperature 0 --speculation ngram").output,
+              HasSubstr("guesses right"));
+}
+
 TEST_F(RunCommand, SeedsDecideTheText) {
   EXPECT_EQ(text("-p x -n 40 --seed 5"), text("-p x -n 40 --seed 5"));
   EXPECT_NE(text("-p x -n 40 --seed 5"), text("-p x -n 40 --seed 6"));

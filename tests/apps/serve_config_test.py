@@ -46,7 +46,7 @@ class ConfigTest(unittest.TestCase):
     def test_defaults_are_those_of_the_design(self):
         config = effective()
         for name, value in {"host": '"127.0.0.1"', "port": "8080", "enable_batching": "true", "prefix_cache": "true",
-                            "batch_max_batch_size": "32", "batch_block_pool_size": "0", "step_timeout": "60",
+                            "batch_max_batch_size": "0", "batch_block_pool_size": "0", "step_timeout": "60",
                             "aging_rate": "0.1", "max_queue": "1024", "step_tokens": "256", "drain_timeout": "30",
                             "precision": '"default"', "insecure_open": "false", "share_prefixes": "false"}.items():
             self.assertEqual(config[name], (value, "default"), name)

@@ -10,6 +10,7 @@ namespace skein {
 
 struct Answer {
   std::vector<TokenId> tokens;
+  std::vector<TokenLogprob> logprobs;  // as StreamChunk has them
   GenerationEnd end;
 };
 
@@ -19,6 +20,7 @@ inline Answer read(RequestHandle& handle) {
   StreamChunk chunk;
   while (handle.stream().wait(chunk, 60 * kUsPerSecond)) {
     answer.tokens.insert(answer.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+    answer.logprobs.insert(answer.logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
     if (!chunk.end) continue;
     answer.end = *chunk.end;
     return answer;

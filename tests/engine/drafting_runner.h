@@ -12,8 +12,8 @@ namespace skein {
 
 class DraftingRunner final : public StepRunner {
  public:
-  // Guesses what follows the token at a position.
-  using Guess = std::function<std::vector<TokenId>(uint32_t position)>;
+  // Guesses what follows the token at a position of a request.
+  using Guess = std::function<std::vector<TokenId>(RequestId request, uint32_t position)>;
 
   DraftingRunner(std::unique_ptr<StepRunner> real, Guess guess)
       : real_(std::move(real)), guess_(std::move(guess)) {}
@@ -28,7 +28,8 @@ class DraftingRunner final : public StepRunner {
     for (size_t i = 0; i < segments_.size(); ++i) {
       SegmentResult& result = output.results[i];
       const auto sampled = static_cast<uint32_t>(result.tokens.size());
-      if (sampled > 0) result.drafts = guess_(segments_[i].known_end() + sampled - 1);
+      if (sampled == 0) continue;
+      result.drafts = guess_(segments_[i].request, segments_[i].known_end() + sampled - 1);
     }
     return took;
   }

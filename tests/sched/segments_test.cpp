@@ -49,18 +49,105 @@ TEST(Segments, DraftsThatComeTrueAreTokensAndTheRestIsComputedAgain) {
 TEST(Segments, DraftsAreCutAtTheLimitTheBlockTheStepAndTheVocabulary) {
   const std::vector<TokenId> many(100, 5);
   const auto drafts = [&](uint32_t prompt, uint32_t max_new, uint32_t step_drafts,
-                          const std::vector<TokenId>& offered) {
-    Harness h(with_drafts(step_drafts));
+                          const std::vector<TokenId>& offered, uint32_t blocks = 64) {
+    SchedulerConfig c = with_drafts(step_drafts);
+    c.pool_blocks = blocks;
+    Harness h(c);
     h.must_submit(1, text(prompt), max_new);
     first_token(h, offered);
     return h.plan.segments[0].drafts.size();
   };
   EXPECT_EQ(drafts(10, 5, 50, many), 3u) << "a token more is sampled than drafts are right";
-  EXPECT_EQ(drafts(28, 50, 50, many), 3u) << "to the end of the block";
+  EXPECT_EQ(drafts(28, 50, 50, many, 3), 3u) << "to the end of the block where they are few";
+  EXPECT_EQ(drafts(28, 50, 50, many), 48u) << "and on in the next ones where there are plenty";
   EXPECT_EQ(drafts(10, 50, 6, many), 6u);
   EXPECT_EQ(drafts(10, 50, 6, {1, 2, -1, 3}), 2u);
   EXPECT_EQ(drafts(10, 50, 6, {1, 1'000'000}), 1u);
   EXPECT_EQ(drafts(10, 50, 0, many), 0u);
+}
+
+// Commits the plan with one token for each segment, and these guesses and odds for the first one.
+void answer_all(Harness& h, const std::vector<TokenId>& drafts, const std::vector<uint16_t>& odds,
+                TimeUs elapsed_us) {
+  StepResult result;
+  result.reset(h.plan.step);
+  result.elapsed_us = elapsed_us;
+  for (size_t i = 0; i < h.plan.segments.size(); ++i) {
+    const bool samples = h.plan.segments[i].samples > 0;
+    result.add(SegmentOutcome::kOk, samples ? std::vector{kAnswer} : std::vector<TokenId>{},
+               i == 0 ? drafts : std::vector<TokenId>{}, i == 0 ? odds : std::vector<uint16_t>{});
+  }
+  h.commit(result);
+  h.scheduler->plan(h.now, h.plan);
+}
+
+TEST(Segments, DraftsAreNotComputedBesideAPrompt) {
+  Harness h(with_drafts(4));
+  h.must_submit(1, text(10), 20);
+  h.scheduler->plan(h.now, h.plan);
+  h.must_submit(2, text(40, 2), 20);
+  answer_all(h, {8, 9}, {}, 1000);
+  ASSERT_EQ(h.plan.segments.size(), 2u);
+  EXPECT_TRUE(h.plan.segments[0].drafts.empty());
+  answer_all(h, {8, 9}, {}, 1000);
+  EXPECT_EQ(h.plan.segments[0].drafts.size(), 2u);
+}
+
+// A step costs 10 ms and 1 ms for each token more.
+TEST(Segments, DraftsAreComputedAsLongAsTheyPay) {
+  const auto drafts = [](const std::vector<uint16_t>& odds, uint32_t streams, TimeUs target_us) {
+    SchedulerConfig c = with_drafts(8);
+    c.inter_token_target_us = target_us;
+    Harness h(c);
+    for (uint32_t i = 1; i <= streams; ++i) h.must_submit(i, text(10, static_cast<int>(i)), 200);
+    h.scheduler->plan(h.now, h.plan);
+    for (int i = 0; i < 60; ++i) {
+      answer_all(h, {}, {}, 10'000 + 1000 * static_cast<TimeUs>(h.plan.tokens));
+      // Some steps with more tokens, or nothing would tell what one of them costs.
+      if (i % 3 == 0) {
+        answer_all(h, {1, 2, 3, 4}, {}, 10'000 + 1000 * static_cast<TimeUs>(h.plan.tokens));
+      }
+    }
+    answer_all(h, std::vector<TokenId>(odds.size(), 5), odds,
+               10'000 + 1000 * static_cast<TimeUs>(h.plan.tokens));
+    return h.plan.segments[0].drafts.size();
+  };
+  EXPECT_EQ(drafts({900, 800, 700, 600}, 1, 0), 4u);
+  EXPECT_EQ(drafts({900, 400, 30, 20}, 1, 0), 2u);
+  EXPECT_EQ(drafts({50, 40}, 1, 0), 0u) << "off by itself";
+  EXPECT_EQ(drafts({300}, 1, 0), 1u);
+  EXPECT_EQ(drafts({300}, 12, 0), 0u) << "with many streams a token is cheap";
+  EXPECT_EQ(drafts({990, 980}, 1, 5'000), 0u) << "never beyond the target between tokens";
+}
+
+TEST(Segments, TheLikeliestDraftsComeFirst) {
+  Harness h(with_drafts(3));
+  h.must_submit(1, text(10, 1), 50);
+  h.must_submit(2, text(10, 2), 50);
+  h.scheduler->plan(h.now, h.plan);
+  StepResult result;
+  result.reset(h.plan.step);
+  result.add(SegmentOutcome::kOk, std::vector{kAnswer}, std::vector{1, 2, 3},
+             std::vector<uint16_t>{600, 500, 400});
+  result.add(SegmentOutcome::kOk, std::vector{kAnswer}, std::vector{4, 5, 6},
+             std::vector<uint16_t>{900, 550, 100});
+  h.commit(result);
+  h.scheduler->plan(h.now, h.plan);
+  ASSERT_EQ(h.plan.segments.size(), 2u);
+  EXPECT_EQ(h.plan.segments[0].drafts.size(), 1u);
+  EXPECT_EQ(h.plan.segments[1].drafts.size(), 2u);
+  const SchedulerStats stats = h.scheduler->stats();
+  EXPECT_EQ(stats.drafts, 2u);
+  EXPECT_EQ(stats.drafted_tokens, 3u);
+  result.reset(h.plan.step);
+  result.add(SegmentOutcome::kOk, std::vector{1, kAnswer});
+  result.add(SegmentOutcome::kOk, std::vector{kAnswer});
+  h.commit(result);
+  EXPECT_EQ(h.scheduler->stats().accepted_tokens, 1u);
+  EXPECT_EQ(h.explain(1).drafted_tokens, 1u);
+  EXPECT_EQ(h.explain(1).accepted_tokens, 1u);
+  EXPECT_EQ(h.explain(2).drafted_tokens, 2u);
+  EXPECT_EQ(h.explain(2).accepted_tokens, 0u);
 }
 
 TEST(Segments, ResultsThatCannotBeEndTheirRequestAlone) {

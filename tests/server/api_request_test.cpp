@@ -191,7 +191,7 @@ TEST(ChatRequest, EveryFieldArrives) {
       "logprobs":true,"top_logprobs":2,"stream":true,"ignore_eos":true,"min_tokens":2,
       "stream_options":{"include_usage":true,"continuous_usage_stats":true},"timeout":1.5,
       "return_token_ids":true,"chat_template_kwargs":{"enable_thinking":false},"user":null,
-      "reasoning_effort":"low","priority":0,"service_tier":"priority","unknown":[[1]])"));
+      "reasoning_effort":"low","priority":0,"service_tier":"priority","speculation":"ngram","unknown":[[1]])"));
   ASSERT_TRUE(request.ok()) << request.error().param;
   const AnswerOptions& g = request->options;
   EXPECT_EQ(g.model, "m");
@@ -200,6 +200,7 @@ TEST(ChatRequest, EveryFieldArrives) {
   EXPECT_EQ(g.stop, std::vector<std::string>{"END"});
   EXPECT_TRUE(g.stream && g.include_usage && g.continuous_usage && g.return_token_ids);
   EXPECT_EQ(g.timeout_us, 1'500'000);
+  EXPECT_EQ(g.speculation, Speculation::kNgram);
   SamplingParams defaults;
   defaults.stop_ids = {4};
   const SamplingParams params = g.sampling_params(defaults, 0);
@@ -246,6 +247,8 @@ TEST(CompletionRequest, HostileBodies) {
               {join({"{\"prompt\":[", repeated("\"x\"", 129), "]}"}), "prompt"},
               {join({"{\"n\":128,\"prompt\":[", repeated("\"x\"", 5), "]}"}), "n"},
               {completion(R"("logprobs":21)"), "logprobs"},
+              {completion(R"("speculation":"on")"), "speculation"},
+              {completion(R"("speculation":true)"), "speculation"},
               {completion(R"("logprobs":true)"), "logprobs"},
               {completion(R"("echo":1)"), "echo"},
               {completion(R"("min_tokens":17)"), "min_tokens"},

@@ -91,6 +91,7 @@ TEST(Simulation, ARequestsTokensDoNotDependOnTheLoad) {
     SimConfig alone = config;
     alone.target_live = 1;
     alone.scheduler.max_batch = 1;
+    alone.scheduler.sure_batch = 0;
     alone.scheduler.prefix_cache = false;
     // What is computed whole is refused where it is longer than a step.
     if (!alone.scheduler.whole) alone.scheduler.step_tokens = 512;

@@ -42,7 +42,7 @@ Result<InferenceService::Owned<BatchInferenceEngine>> BatchInferenceEngine::crea
 BatchInferenceEngine::BatchInferenceEngine(std::unique_ptr<StepRunner> runner,
                                            std::unique_ptr<ContinuousBatchingScheduler> scheduler,
                                            EngineOptions options, const Clock& clock)
-    : InferenceService(options, options.scheduler.max_batch, 1, clock),
+    : InferenceService(options, options.scheduler.usual_batch(), 1, clock),
       mailbox_(mailbox_capacity(scheduler->config())),
       failover_(std::move(options.hand_over), mailbox_capacity(scheduler->config())),
       scheduler_(std::move(scheduler)),
@@ -123,9 +123,10 @@ void BatchInferenceEngine::apply(Submission& message, TimeUs now) {
     spec.id = id;
     spec.prompt = message.request.prompt;
     spec.deadline = message.deadline;
-    live_.emplace(
-        id, std::make_shared<EngineRequest>(std::move(message), options_.scheduler.vocab_size));
-    spec.plans_ahead = options_.scheduler.step_drafts == 0 && steps_.plans_ahead(*live_.at(id));
+    const bool speculates = options_.speculates(message.request);
+    live_.emplace(id, std::make_shared<EngineRequest>(std::move(message),
+                                                      options_.scheduler.vocab_size, speculates));
+    spec.plans_ahead = !speculates && steps_.plans_ahead(*live_.at(id));
     status = scheduler_->submit(std::move(spec), now);
   } catch (const std::exception&) {
     status = {Code::kResourceExhausted, "out of memory"};
@@ -220,6 +221,7 @@ void BatchInferenceEngine::commit(StepUnderWay& step, TimeUs ended) {
       log_error("request {} failed: {}", segments[i].request.value, status.message());
     }
   }
+  step.guess(draft_memory_);
   scheduler_->commit(step.result, ended, effects_);
   counters_.last_step_us = step.result.elapsed_us;
   counters_.step_us.add(static_cast<uint64_t>(step.result.elapsed_us));
@@ -229,7 +231,7 @@ void BatchInferenceEngine::commit(StepUnderWay& step, TimeUs ended) {
 
 // Tokens and ends to the streams. Both come in the order of the plan's segments.
 void BatchInferenceEngine::deliver(StepUnderWay& step, TimeUs now) {
-  report_progress(step);
+  step.report_progress();
   step.pool();
   const std::vector<Segment>& segments = step.plan.segments;
   size_t i = 0;
@@ -271,20 +273,6 @@ void BatchInferenceEngine::deliver_token(EngineRequest& live, const TokenEvent& 
   }
 }
 
-// The way to a request's first token. What its segments did not have to compute was cached.
-void BatchInferenceEngine::report_progress(const StepUnderWay& step) {
-  for (size_t i = 0; i < step.live.size(); ++i) {
-    const Segment& segment = step.plan.segments[i];
-    EngineRequest& live = *step.live[i];
-    if (live.ended() || live.first_token != kNever) continue;
-    live.computed_tokens += segment.count;
-    ++live.end.prefill_chunks;
-    live.end.cached_tokens =
-        live.end.prompt_tokens - std::min(live.end.prompt_tokens, live.computed_tokens);
-    if (live.request.reports_progress) live.stream->progress(segment.start + segment.count);
-  }
-}
-
 void BatchInferenceEngine::finish(RequestId id, FinishReason reason, TimeUs now, Status status) {
   const auto it = live_.find(id);
   SKEIN_CHECK(it != live_.end(), "request {} ended but is not live", id.value);
@@ -301,6 +289,7 @@ void BatchInferenceEngine::finish(RequestId id, FinishReason reason, TimeUs now,
     end.prefill_us = live.first_token - live.started;
     end.decode_us = now - live.first_token;
   }
+  if (is_completed(reason)) live.remember_answer();
   if (live.started != kNever) note_end(now);
   ++counters_.finished[static_cast<size_t>(reason)];
   ended_.emplace_back(std::move(live.stream), std::move(end));

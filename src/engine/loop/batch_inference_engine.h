@@ -28,6 +28,7 @@
 #include "engine/loop/pending_explanations.h"
 #include "engine/loop/step_ring.h"
 #include "engine/loop/step_runner.h"
+#include "engine/speculation/draft_memory.h"
 #include "sched/scheduler.h"
 
 namespace skein {
@@ -86,7 +87,6 @@ class BatchInferenceEngine final : public InferenceService {
   // `sampled`: with its logprobs, where they were asked for.
   void deliver_token(EngineRequest& live, const TokenEvent& event, const SampledToken* sampled,
                      TimeUs now);
-  void report_progress(const StepUnderWay& step);
   void drop_given_up(TimeUs now);
   void finish(RequestId id, FinishReason reason, TimeUs now, Status status = {});
   void end_unstarted(RequestId id, const std::shared_ptr<TokenStream>& stream, FinishReason reason,
@@ -104,6 +104,7 @@ class BatchInferenceEngine final : public InferenceService {
   // ---- the thread's own ----
   std::unique_ptr<ContinuousBatchingScheduler> scheduler_;
   StepRing steps_;
+  DraftMemory draft_memory_;
   std::unordered_map<RequestId, std::shared_ptr<EngineRequest>> live_;
   std::vector<Message> messages_;
   TimeUs last_finish_ = 0;

@@ -13,6 +13,7 @@
 #include "engine/loop/pooling.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/speculation/speculation.h"
 #include "sched/types.h"
 
 namespace skein {
@@ -36,6 +37,7 @@ struct GenerationRequest {
   std::shared_ptr<const Form> form = {};  // of the model that it goes to; none: nullptr
   // With a form that has thoughts: how many tokens they may have in all.
   std::optional<uint32_t> thought_budget = {};
+  std::optional<Speculation> speculation = {};  // absent: the engine's; it changes no token
 };
 
 // The last thing that a stream says.

@@ -91,6 +91,15 @@ struct ServiceOptions {
   SchedulerConfig scheduler;
   TimeUs step_timeout_us = 60 * kUsPerSecond;
   TimeUs stall_timeout_us = 60 * kUsPerSecond;  // a reader that takes nothing for so long is cut
+  Speculation speculation = Speculation::kOff;  // of requests that do not say
+  bool auto_speculates = true;                  // what kAuto comes to
+
+  // Whether guesses are made for a request.
+  bool speculates(const GenerationRequest& request) const {
+    if (scheduler.step_drafts == 0 || request.pooling != Pooling::kNone) return false;
+    const Speculation how = request.speculation.value_or(speculation);
+    return how == Speculation::kNgram || (how == Speculation::kAuto && auto_speculates);
+  }
 };
 
 // All services have this in common: ids, places in the queue, streams, deadlines, the state and the

@@ -218,7 +218,8 @@ void ModelRunner::sample_segment(size_t index, size_t logit, const HostRows& log
                                         segment.known_end() + n, scratch, segment.drafts.first(n))
                        : sampler.sample_peak(peaks_[logit + n]);
     if (!sampled.ok()) {
-      details.status = sampled.status();
+      // What was drawn before stands, as it would without drafts; the next step fails for itself.
+      if (n == 0) details.status = sampled.status();
       return;
     }
     if (sampled->stop) {

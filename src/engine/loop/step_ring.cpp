@@ -1,6 +1,8 @@
 #include "engine/loop/step_ring.h"
 
+#include <algorithm>
 #include <exception>
+#include <new>
 
 #include "base/log.h"
 
@@ -12,7 +14,11 @@ StepRing::StepRing(std::unique_ptr<StepRunner> runner, uint32_t depth, uint32_t 
     step.live.reserve(batch);
     step.samplers.reserve(batch);
     step.result.reset(0, batch);
-    for (SegmentResult& result : step.result.segments()) result.tokens.reserve(1);
+    for (SegmentResult& result : step.result.segments()) {
+      result.tokens.reserve(1 + Drafter::kMostDrafts);
+      result.drafts.reserve(Drafter::kMostDrafts);
+      result.odds.reserve(Drafter::kMostDrafts);
+    }
     step.details.resize(batch);
   }
 }
@@ -22,6 +28,46 @@ StepOutput StepUnderWay::output() {
   result.reset(plan.step, count);
   for (size_t i = 0; i < count; ++i) details[i].reset();
   return {result.segments(), std::span(details).first(count)};
+}
+
+// Where memory is short it goes on without.
+void EngineRequest::guess(DraftMemory& memory, SegmentResult& result) noexcept try {
+  if (drafter == nullptr) {
+    drafter = std::make_unique<Drafter>(request.prompt, memory.of(request.tenant, request.salt));
+  }
+  drafter->follow(result.tokens, result.drafts, result.odds);
+} catch (const std::bad_alloc&) {
+  drafter = nullptr;
+  speculates = false;
+  result.drafts.clear();
+  result.odds.clear();
+}
+
+void EngineRequest::remember_answer() noexcept try {
+  if (drafter != nullptr) drafter->remember_answer();
+} catch (const std::bad_alloc&) {
+  // Then the next answers are guessed from less.
+}
+
+void StepUnderWay::guess(DraftMemory& memory) noexcept {
+  for (size_t i = 0; i < live.size(); ++i) {
+    SegmentResult& what = result.segments()[i];
+    const bool goes_on = live[i]->speculates && !live[i]->ended() && !what.tokens.empty();
+    if (goes_on && what.drafts.empty()) live[i]->guess(memory, what);
+  }
+}
+
+void StepUnderWay::report_progress() {
+  for (size_t i = 0; i < live.size(); ++i) {
+    const Segment& segment = plan.segments[i];
+    EngineRequest& request = *live[i];
+    GenerationEnd& end = request.end;
+    if (request.ended() || request.first_token != kNever) continue;
+    request.computed_tokens += segment.count;
+    ++end.prefill_chunks;
+    end.cached_tokens = end.prompt_tokens - std::min(end.prompt_tokens, request.computed_tokens);
+    if (request.request.reports_progress) request.stream->progress(segment.start + segment.count);
+  }
 }
 
 void StepUnderWay::pool() {

@@ -13,6 +13,7 @@
 #include "engine/loop/inference_service.h"
 #include "engine/loop/step_runner.h"
 #include "engine/sampling/sampler.h"
+#include "engine/speculation/drafter.h"
 #include "sched/step.h"
 
 namespace skein {
@@ -20,22 +21,27 @@ namespace skein {
 // A request as the engine knows it beside the scheduler. Its `request` is without the
 // sampling, which is the sampler's, and without the prompt once a token was sent.
 struct EngineRequest : Submission {
-  EngineRequest(Submission&& submission, uint32_t vocab)
+  EngineRequest(Submission&& submission, uint32_t vocab, bool makes_guesses = false)
       : Submission(std::move(submission)),
         sampler(std::move(request.sampling), vocab, request.prompt, request.form,
-                request.thought_budget) {
+                request.thought_budget),
+        speculates(makes_guesses) {
     end.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   }
 
   RequestSampler sampler;
+  std::unique_ptr<Drafter> drafter;  // from the first token on, where guesses are made
   Pooler pooler;
   GenerationEnd end;
   TimeUs started = kNever;  // first admitted
   TimeUs first_token = kNever;
   uint32_t computed_tokens = 0;  // by the model, up to the first token
   TokenId last_token = kNoToken;
+  bool speculates;
 
   bool ended() const { return stream == nullptr; }
+  void guess(DraftMemory& memory, SegmentResult& result) noexcept;
+  void remember_answer() noexcept;
 };
 
 // A step from its plan to its delivery. It keeps its requests: one of them may end while the step
@@ -51,6 +57,10 @@ struct StepUnderWay {
 
   // Empty.
   StepOutput output();
+  // Guesses at what follows the tokens that were sampled, where the runner has made none.
+  void guess(DraftMemory& memory) noexcept;
+  // The way to a request's first token. What its segments did not have to compute was cached.
+  void report_progress();
   // Hidden states to the poolers of their requests.
   void pool();
 };

@@ -1,6 +1,7 @@
 #include "engine/manager/direct_inference.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace skein {
@@ -38,6 +39,7 @@ DirectInference::DirectInference(LoadedModel& model, const Clock& clock,
   for (uint32_t i = 0; i < cache_->blocks(); ++i) blocks_.emplace_back(i);
   cached_.reserve(model.decoder().max_context());
   logits_.resize(model.decoder().spec().vocab);
+  drawn_.reserve(1 + Drafter::kMostDrafts);
 }
 
 Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
@@ -63,8 +65,13 @@ Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
   const uint32_t room = model_->decoder().max_context() - outcome.prompt_tokens;
   RequestSampler sampler(request.sampling, model_->vocab(), request.prompt, request.form,
                          request.thought_budget);
-  SKEIN_ASSIGN(outcome.reason, decode(sampler, request.max_tokens.value_or(room), on_token, cancel,
-                                      outcome.generated_tokens));
+  drafter_ = nullptr;
+  if (request.speculates) {
+    drafter_ = std::make_unique<Drafter>(request.prompt, draft_memory_.of(0, request.salt));
+  }
+  SKEIN_ASSIGN(outcome.reason,
+               decode(sampler, request.max_tokens.value_or(room), on_token, cancel, outcome));
+  if (drafter_ != nullptr) drafter_->remember_answer();
   outcome.decode_us = clock_->now() - prefilled;
   return outcome;
 }
@@ -110,7 +117,7 @@ uint32_t DirectInference::reuse(const DirectRequest& request) {
 }
 
 // Computes tokens that follow the cached ones.
-void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits, Pooling pooling,
+void DirectInference::forward(std::span<const TokenId> tokens, uint32_t logit_rows, Pooling pooling,
                               uint32_t second_from) {
   const auto start = static_cast<uint32_t>(cached_.size());
   const auto rows = static_cast<uint32_t>(tokens.size());
@@ -120,21 +127,30 @@ void DirectInference::forward(std::span<const TokenId> tokens, bool wants_logits
                              .writes_kv = true,
                              .blocks = std::span(blocks_).first(blocks_for(uint64_t{start} + rows)),
                              .second_from = second_from};
-  const uint32_t last = rows - 1;
-  const StepMark mark(step_started_, clock_->now());
+  std::array<uint32_t, 1 + Drafter::kMostDrafts> wanted;
+  for (uint32_t i = 0; i < logit_rows; ++i) wanted[i] = rows - logit_rows + i;
+  const TimeUs started = clock_->now();
+  const StepMark mark(step_started_, started);
   const std::lock_guard turn(model_->compute_mutex());
-  const Rows logits =
-      model_->decoder().forward({.tokens = tokens,
-                                 .sequences = std::span(&sequence, 1),
-                                 .logit_rows = std::span(&last, wants_logits ? 1 : 0),
-                                 .wants_hidden = pooling != Pooling::kNone},
-                                *cache_);
+  const Rows logits = model_->decoder().forward({.tokens = tokens,
+                                                 .sequences = std::span(&sequence, 1),
+                                                 .logit_rows = std::span(wanted).first(logit_rows),
+                                                 .wants_hidden = pooling != Pooling::kNone},
+                                                *cache_);
   cached_.insert(cached_.end(), tokens.begin(), tokens.end());
   if (pooling != Pooling::kNone) pool(pooling, start, rows);
-  if (!wants_logits) return;
+  if (logit_rows == 0) return;
   // The next pass over the model, which may be another's, overwrites them.
-  const std::span<const float> row = model_->backend().read(logits).row(0);
-  std::copy(row.begin(), row.end(), logits_.begin());
+  const HostRows read = model_->backend().read(logits);
+  const size_t width = model_->decoder().spec().vocab;
+  if (logits_.size() < logit_rows * width) logits_.resize(logit_rows * width);
+  for (uint32_t i = 0; i < logit_rows; ++i) {
+    const std::span<const float> row = read.row(i);
+    std::copy(row.begin(), row.end(), logits_.begin() + static_cast<ptrdiff_t>(i * width));
+  }
+  StepLoad load;
+  load.add(start, rows);
+  cost_.observe(load, clock_->now() - started);
 }
 
 // Takes the hidden states of the pass that was queued.
@@ -157,7 +173,7 @@ bool DirectInference::prefill(const DirectRequest& request, const std::atomic<bo
     if (is_set(cancel)) return false;
     const size_t count = std::min(chunk, prompt.size());
     const bool wants_logits = count == prompt.size() && pooling == Pooling::kNone;
-    forward(prompt.first(count), wants_logits, pooling, request.second_from);
+    forward(prompt.first(count), wants_logits ? 1 : 0, pooling, request.second_from);
     prompt = prompt.subspan(count);
   }
   return true;
@@ -165,19 +181,67 @@ bool DirectInference::prefill(const DirectRequest& request, const std::atomic<bo
 
 Result<FinishReason> DirectInference::decode(RequestSampler& sampler, uint32_t limit,
                                              const OnToken& on_token,
-                                             const std::atomic<bool>* cancel, uint32_t& generated) {
-  const std::span<const float> row = std::span(logits_).first(model_->vocab());
+                                             const std::atomic<bool>* cancel,
+                                             DirectOutcome& outcome) {
+  drafts_.clear();
   while (true) {
     if (is_set(cancel)) return FinishReason::kClient;
-    SKEIN_ASSIGN(const SampledToken token,
-                 sampler.sample(row, static_cast<uint32_t>(cached_.size()), scratch_));
-    if (token.stop) return FinishReason::kStop;
-    sampler.accept(token.token);
-    ++generated;
-    if (!on_token(token) || token.last) return FinishReason::kStop;
-    if (generated >= limit) return FinishReason::kLength;
-    forward(std::span(&token.token, 1), true, Pooling::kNone);
+    SKEIN_ASSIGN(const std::optional<FinishReason> ended,
+                 draw_tokens(sampler, limit, on_token, outcome));
+    if (ended) return *ended;
+    const auto right = static_cast<uint32_t>(drawn_.size()) - 1;
+    cached_.resize(cached_.size() - (drafts_.size() - right));
+    guess(limit - outcome.generated_tokens - 1);
+    outcome.drafted_tokens += static_cast<uint32_t>(drafts_.size());
+    const TokenId last = drawn_.back();
+    drawn_.assign(1, last);
+    drawn_.insert(drawn_.end(), drafts_.begin(), drafts_.end());
+    forward(drawn_, static_cast<uint32_t>(drawn_.size()), Pooling::kNone);
   }
+}
+
+// One token, and another one after each guess that came true; what is left of the guesses is still
+// in the cache. Nothing: the answer goes on.
+Result<std::optional<FinishReason>> DirectInference::draw_tokens(RequestSampler& sampler,
+                                                                 uint32_t limit,
+                                                                 const OnToken& on_token,
+                                                                 DirectOutcome& outcome) {
+  const auto position = static_cast<uint32_t>(cached_.size() - drafts_.size());
+  const size_t width = model_->decoder().spec().vocab;
+  drawn_.clear();
+  for (uint32_t n = 0; n <= drafts_.size(); ++n) {
+    if (n > 0) ++outcome.accepted_tokens;
+    const std::span<const float> row = std::span(logits_).subspan(n * width, model_->vocab());
+    SKEIN_ASSIGN(const SampledToken token, sampler.sample(row, position + n, scratch_));
+    if (token.stop) return std::optional(FinishReason::kStop);
+    sampler.accept(token.token);
+    ++outcome.generated_tokens;
+    drawn_.push_back(token.token);
+    if (!on_token(token) || token.last) return std::optional(FinishReason::kStop);
+    if (outcome.generated_tokens >= limit) return std::optional(FinishReason::kLength);
+    if (n < drafts_.size() && token.token != drafts_[n]) break;
+  }
+  return std::optional<FinishReason>();
+}
+
+// Leaves the drafts that are worth computing behind the tokens that were drawn.
+void DirectInference::guess(uint32_t most) {
+  drafts_.clear();
+  if (drafter_ == nullptr) return;
+  drafter_->follow(drawn_, drafts_, odds_);
+  const DecoderLimits& limits = model_->decoder().limits();
+  most = std::min({most, limits.rows - 1, limits.logit_rows - 1});
+  const auto start = static_cast<uint32_t>(cached_.size());
+  StepLoad load;
+  load.add(start, 1);
+  DraftValue value(cost_, load, 1);
+  uint32_t count = 0;
+  while (count < std::min<size_t>(most, drafts_.size()) &&
+         value.pays(start + 1 + count, odds_[count])) {
+    value.add(start + 1 + count, odds_[count]);
+    ++count;
+  }
+  drafts_.resize(count);
 }
 
 }  // namespace skein

@@ -25,6 +25,8 @@
 #include "engine/loop/pooling.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/speculation/drafter.h"
+#include "sched/cost_model.h"
 #include "sched/types.h"
 
 namespace skein {
@@ -38,6 +40,7 @@ struct DirectRequest {
   std::optional<uint32_t> thought_budget = {};  // as in GenerationRequest
   Pooling pooling = Pooling::kNone;             // other than kNone: a vector, and no tokens
   uint32_t second_from = 0;                     // as in GenerationRequest
+  bool speculates = false;  // several tokens are computed at once where they can be guessed
 };
 
 struct DirectOutcome {
@@ -45,6 +48,8 @@ struct DirectOutcome {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // of the prompt: they were in the cache
   uint32_t generated_tokens = 0;
+  uint32_t drafted_tokens = 0;     // guesses that were computed
+  uint32_t accepted_tokens = 0;    // of these, came true
   TimeUs prefill_us = 0;           // until the first token's logits
   TimeUs decode_us = 0;            // the rest
   std::vector<float> hidden = {};  // with pooling: the vector
@@ -77,12 +82,16 @@ class DirectInference {
   DirectInference(LoadedModel& model, const Clock& clock, std::unique_ptr<KvCache> cache);
   Status check(const DirectRequest& request) const;
   uint32_t reuse(const DirectRequest& request);
-  void forward(std::span<const TokenId> tokens, bool wants_logits, Pooling pooling,
+  // The logits of the last `logit_rows` tokens are kept.
+  void forward(std::span<const TokenId> tokens, uint32_t logit_rows, Pooling pooling,
                uint32_t second_from = 0);
   bool prefill(const DirectRequest& request, const std::atomic<bool>* cancel);
   void pool(Pooling pooling, uint32_t start, uint32_t rows);
   Result<FinishReason> decode(RequestSampler& sampler, uint32_t limit, const OnToken& on_token,
-                              const std::atomic<bool>* cancel, uint32_t& generated);
+                              const std::atomic<bool>* cancel, DirectOutcome& outcome);
+  Result<std::optional<FinishReason>> draw_tokens(RequestSampler& sampler, uint32_t limit,
+                                                  const OnToken& on_token, DirectOutcome& outcome);
+  void guess(uint32_t most);
 
   LoadedModel* model_;
   const Clock* clock_;
@@ -91,7 +100,13 @@ class DirectInference {
   std::vector<TokenId> cached_;  // the tokens whose keys and values the cache holds
   Hash128 cached_salt_;          // whose they are
   uint32_t cached_tokens_ = 0;
-  std::vector<float> logits_;
+  std::vector<float> logits_;  // rows of the whole vocabulary
+  CostModel cost_;
+  DraftMemory draft_memory_;
+  std::unique_ptr<Drafter> drafter_;  // of the request, where guesses are made
+  std::vector<TokenId> drawn_;        // after the latest pass
+  std::vector<TokenId> drafts_;       // guesses at what follows these, then what was computed
+  std::vector<uint16_t> odds_;
   Pooler pooler_;
   SamplerScratch scratch_;
   std::atomic<TimeUs> step_started_{kNever};

@@ -260,10 +260,10 @@ Result<DirectOutcome> DirectService::generate(const Waiting& waiting, Course& co
   };
   // Whatever goes wrong in one request, the others are served.
   try {
-    return inference_->generate(
-        {request.prompt, request.sampling, request.max_tokens, request.salt, request.form,
-         request.thought_budget, request.pooling, request.second_from},
-        on_token, &stop_flag_);
+    return inference_->generate({request.prompt, request.sampling, request.max_tokens, request.salt,
+                                 request.form, request.thought_budget, request.pooling,
+                                 request.second_from, options_.speculates(request)},
+                                on_token, &stop_flag_);
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "out of memory");
   } catch (const BackendLost& error) {
@@ -291,6 +291,8 @@ bool DirectService::serve_one(const Waiting& request) {
     end.reason = outcome->reason;
     end.cached_tokens = outcome->cached_tokens;
     end.generated_tokens = outcome->generated_tokens;
+    counters_.scheduler.drafted_tokens += outcome->drafted_tokens;
+    counters_.scheduler.accepted_tokens += outcome->accepted_tokens;
     end.prefill_us = outcome->prefill_us;
     end.decode_us = outcome->decode_us;
     end.hidden = std::move(outcome->hidden);

@@ -13,7 +13,7 @@ ModelOptions model_options(const ServingOptions& options) {
   // Decode rows run beside a full prefill budget.
   const SchedulerConfig& scheduler = options.engine.scheduler;
   model.limits.rows = scheduler.step_tokens + scheduler.max_batch;
-  model.limits.logit_rows = scheduler.max_batch;
+  model.limits.logit_rows = scheduler.max_batch + scheduler.step_drafts;
   return model;
 }
 
@@ -49,9 +49,13 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     SchedulerConfig& scheduler = parts.engine.scheduler;
     scheduler.max_context = model->decoder().max_context();
     scheduler.vocab_size = model->vocab();
+    // A GPU's steps are recorded by their shape, and what verifying costs there is not known yet.
+    parts.engine.auto_speculates = model->device() == nullptr;
     if (model->spec().encoder) {
       // Any text fits a step; its blocks are scratch memory of the step, at most one begun a text.
       scheduler.whole = true;
+      scheduler.max_batch = scheduler.usual_batch();
+      scheduler.sure_batch = 0;
       scheduler.step_tokens = std::max(scheduler.step_tokens, scheduler.max_context);
       scheduler.pool_blocks =
           static_cast<uint32_t>(blocks_for(scheduler.step_tokens)) + scheduler.max_batch;
@@ -61,7 +65,7 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
                  make_room(taken + block * std::max(1U, scheduler.pool_blocks)));
     if (scheduler.pool_blocks == 0) {
       scheduler.pool_blocks =
-          default_pool_blocks(room - taken, block, scheduler.max_context, scheduler.max_batch);
+          default_pool_blocks(room - taken, block, scheduler.max_context, scheduler.usual_batch());
     }
     const uint32_t blocks = scheduler.pool_blocks;
     parts.kv_bytes = block * blocks;

@@ -143,6 +143,7 @@ GenerationRequest AnswerJob::request_of(const PromptTokens& prompt, uint32_t ind
   request.follows = ended_ > 0;
   request.form = shape_.form;
   request.thought_budget = shape_.thought_budget;
+  request.speculation = wanted_.speculation;
   request.reports_progress = wanted_.return_progress && wanted_.stream;
   return request;
 }

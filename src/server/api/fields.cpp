@@ -311,6 +311,12 @@ void read_answer_options(const Fields& fields, AnswerOptions& options) {
   options.timings_per_token = fields.boolean("timings_per_token").value_or(false);
   options.return_progress = fields.boolean("return_progress").value_or(false);
   options.timeout_us = read_timeout(fields);
+  if (const auto speculation = fields.string("speculation", kMaxNameBytes)) {
+    options.speculation = speculation_of(*speculation);
+    if (!options.speculation) {
+      fields.fail("speculation", "It must be 'off', 'ngram' or 'auto'.");
+    }
+  }
 }
 
 std::optional<TimeUs> read_timeout(const Fields& fields) {

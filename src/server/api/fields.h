@@ -21,6 +21,7 @@
 #include "base/time.h"
 #include "engine/forms/form_spec.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/speculation/speculation.h"
 #include "server/api/errors.h"
 #include "server/json.h"
 
@@ -109,9 +110,10 @@ struct AnswerOptions {
   bool seal_reasoning = false;    // thoughts come once more, for clients to send back
   // Members of the request that the answer repeats, as JSON; nullptr: it repeats none.
   std::shared_ptr<const std::string> echo;
-  std::shared_ptr<const KeptTurn> kept;  // nullptr: nothing of the answer is kept
-  std::optional<TimeUs> timeout_us;      // for the whole request
-  std::optional<uint64_t> seed;          // without one it is drawn
+  std::shared_ptr<const KeptTurn> kept;    // nullptr: nothing of the answer is kept
+  std::optional<TimeUs> timeout_us;        // for the whole request
+  std::optional<uint64_t> seed;            // without one it is drawn
+  std::optional<Speculation> speculation;  // without a word, the server's
 
   std::optional<AskedForm> form;  // what the answer must look like
 

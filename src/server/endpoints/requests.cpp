@@ -72,6 +72,8 @@ void append_explanation(std::string& out, const Explanation& explanation) {
   append_member(out, "generated_tokens", explanation.generated_tokens);
   append_member(out, "computed_tokens", explanation.computed_tokens);
   append_member(out, "cached_tokens", explanation.cached_tokens);
+  append_member(out, "drafted_tokens", explanation.drafted_tokens);
+  append_member(out, "accepted_tokens", explanation.accepted_tokens);
   append_member(out, "blocks", explanation.blocks);
   append_member(out, "preemptions", explanation.preemptions);
   append_member(out, "wait_reason", name_of(explanation.wait));

@@ -225,6 +225,12 @@ void add_counters(MetricsPage& page) {
                [](const Shown& m) { return m.stats().prefix_hit_tokens; });
   page.counter("vllm:num_preemptions_total", "Requests that gave way and went on later.",
                [](const Shown& m) { return m.stats().preemptions; });
+  page.counter("vllm:spec_decode_num_drafts_total", "Decode rows with guesses behind them.",
+               [](const Shown& m) { return m.stats().drafts; });
+  page.counter("vllm:spec_decode_num_draft_tokens_total", "Guessed tokens that were computed.",
+               [](const Shown& m) { return m.stats().drafted_tokens; });
+  page.counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that came true.",
+               [](const Shown& m) { return m.stats().accepted_tokens; });
   page.counter("skein:computed_tokens_total", "Tokens that went through the model.",
                [](const Shown& m) { return m.stats().computed_tokens; });
   page.counter("skein:wasted_tokens_total", "Tokens sampled for requests that had ended by then.",

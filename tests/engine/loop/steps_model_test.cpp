@@ -23,8 +23,8 @@ TEST_F(ManagerTest, DraftsSaveStepsAndChangeNoTokenOfARealModel) {
     parts.make_runner = [real = parts.make_runner,
                          expected]() -> Result<std::unique_ptr<StepRunner>> {
       SKEIN_ASSIGN(auto runner, real());
-      return std::unique_ptr<StepRunner>(
-          std::make_unique<DraftingRunner>(std::move(runner), [expected](uint32_t position) {
+      return std::unique_ptr<StepRunner>(std::make_unique<DraftingRunner>(
+          std::move(runner), [expected](RequestId, uint32_t position) {
             std::vector<TokenId> drafts;
             for (size_t i = position - 20 + 1; i < 40; ++i) {
               drafts.push_back(i % 4 == 0 ? 7 : expected[i]);

@@ -187,6 +187,7 @@ TEST_F(StepsTest, DraftsSaveStepsAndChangeNoToken) {
       return drafts;
     };
     options_.scheduler.step_drafts = 16;
+    options_.speculation = Speculation::kNgram;  // what the runner guesses goes before
     start();
     hang(true);
     std::vector<RequestHandle> handles = submit(4, 5, 40);

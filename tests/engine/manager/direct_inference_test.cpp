@@ -50,13 +50,16 @@ class DirectInferenceTest : public ::testing::Test {
     DirectOutcome outcome;
   };
   Run generate(DirectInference& direct, const Tokens& prompt, const SamplingParams& params,
-               std::optional<uint32_t> max_tokens, const Hash128& salt = {}) {
+               std::optional<uint32_t> max_tokens, const Hash128& salt = {},
+               bool speculates = false) {
     Run run;
     const auto on_token = [&](const SampledToken& t) {
       run.tokens.push_back(t.token);
       return true;
     };
-    const auto outcome = direct.generate({prompt, params, max_tokens, salt}, on_token);
+    DirectRequest request{prompt, params, max_tokens, salt};
+    request.speculates = speculates;
+    const auto outcome = direct.generate(request, on_token);
     EXPECT_TRUE(outcome.ok()) << outcome.message();
     if (outcome.ok()) run.outcome = *outcome;
     return run;
@@ -90,6 +93,40 @@ TEST_F(DirectInferenceTest, ChunksOfThePromptChangeNothing) {
     if (expected.empty()) expected = run.tokens;
     EXPECT_EQ(run.tokens, expected) << rows << " rows a step";
   }
+}
+
+TEST_F(DirectInferenceTest, GuessesChangeNothing) {
+  uint32_t accepted = 0;
+  for (const uint32_t rows : {256u, 5u, 1u}) {
+    const auto plain = make({.rows = rows, .logit_rows = std::min(rows, 32u)});
+    const auto guessing = make({.rows = rows, .logit_rows = std::min(rows, 32u)});
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+      SamplingParams params = greedy();
+      if (seed % 2 == 1) params.temperature = 0.3F;
+      params.seed = seed;
+      params.repetition_penalty = seed % 3 == 2 ? 1.05F : 1;
+      params.stop_ids = {static_cast<TokenId>(seed)};
+      Tokens prompt = numbers(10, static_cast<TokenId>(seed));
+      for (int i = 0; i < 2; ++i) {
+        const Tokens half = prompt;
+        prompt.insert(prompt.end(), half.begin(), half.end());
+      }
+      const Run expected = generate(*plain, prompt, params, 120);
+      // Twice: the second time the whole answer has been said before.
+      for (int i = 0; i < 2; ++i) {
+        const Run run = generate(*guessing, prompt, params, 120, {}, true);
+        EXPECT_EQ(run.tokens, expected.tokens) << "seed " << seed;
+        EXPECT_EQ(run.outcome.reason, expected.outcome.reason);
+        EXPECT_LE(run.outcome.accepted_tokens, run.outcome.drafted_tokens);
+        accepted += run.outcome.accepted_tokens;
+        if (rows == 1) {
+          EXPECT_EQ(run.outcome.drafted_tokens, 0u);
+        }
+      }
+      EXPECT_EQ(expected.outcome.drafted_tokens, 0u);
+    }
+  }
+  EXPECT_GT(accepted, 500u);
 }
 
 TEST_F(DirectInferenceTest, WhatIsCachedIsUsedAgainAndChangesNothing) {
