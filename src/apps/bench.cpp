@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/bench_setup.h"
+#include "apps/bench_speculation.h"
 #include "apps/commands.h"
 #include "apps/files.h"
 #include "apps/terminal.h"
@@ -28,6 +29,7 @@ struct CompareModesOptions {
   double max_slowdown = 2.5;
   bool no_limits = false;
   bool no_single = false;
+  std::string speculation;  // empty: the modes are compared
 };
 
 constexpr const char* kBenchManual =
@@ -42,6 +44,7 @@ constexpr const char* kBenchManual =
     "  skein bench --model m.gguf --concurrency 1,8,32 --rounds 3 --plot m.svg --save m.json\n"
     "  skein bench --prompt-tokens 128 -n 128 --prompts 32 --concurrency 32\n"
     "  skein bench --dummy-weights config.json --dummy-quant Q4_0\n"
+    "  skein bench --speculation --concurrency 1,32 --rounds 5\n"
     "  skein bench serve --url http://127.0.0.1:8080\n"
     "  skein bench compare a.json b.json\n"
     "  skein bench sim --rate 3 --requests 2000\n"
@@ -288,6 +291,13 @@ void add_bench(CLI::App& app, CommandResult& result) {
       ->add_option("--batch-block-pool-size", options->pool_blocks,
                    "KV blocks of 32 tokens; as many as a batch needs if absent")
       ->check(CLI::Range(1U, 1U << 24));
+  command
+      ->add_option("--speculation", options->speculation,
+                   "Measure guessed tokens instead, with (ngram, or auto if nothing is said) and "
+                   "without in turns: chat, an edit of code, a quoted document")
+      ->expected(0, 1)
+      ->default_str("auto")
+      ->check(CLI::IsMember({"ngram", "auto"}));
   command->add_flag("--no-single", options->no_single, "Leave out one at a time");
   command->add_flag("--no-limits", options->no_limits, "Leave out the hardware's limits");
   add_output_options(*command, options->output);
@@ -297,6 +307,12 @@ void add_bench(CLI::App& app, CommandResult& result) {
   add_roofline(*command, result);
   command->callback([options, command, &result] {
     if (!command->get_subcommands().empty()) return;
+    if (command->count("--speculation") > 0) {
+      result = compare_speculation({options->model, options->speculation, options->concurrencies,
+                                    options->rounds, options->workload.max_tokens,
+                                    options->output.markdown});
+      return;
+    }
     result = compare_modes(*options);
   });
 }

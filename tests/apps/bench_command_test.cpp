@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/run_skein.h"
+#include "engine/tiny_model.h"
 #include "format/test_folder.h"
 
 namespace skein::testing {
@@ -51,6 +52,17 @@ TEST_F(BenchCommand, JsonHasMachineModelAndResults) {
   EXPECT_EQ(compared.status, 0) << compared.output;
   EXPECT_THAT(compared.output, HasSubstr("| 4 at once"));
   EXPECT_THAT(compared.output, HasSubstr("1.00x"));
+}
+
+TEST_F(BenchCommand, SpeculationIsMeasuredByWorkload) {
+  const std::string model = write_tiny_model(folder_, "long", true, 4096);
+  const auto run = run_skein_quietly("bench --threads 1 --model " + model +
+                                     " --speculation --concurrency 1,2 -n 12 --markdown");
+  ASSERT_EQ(run.status, 0) << run.output;
+  for (const char* line : {"| chat | 1 |", "| edit | 1 |", "| quote | 2 |"}) {
+    EXPECT_THAT(run.output, HasSubstr(line));
+  }
+  EXPECT_EQ(run_skein("bench --speculation off").status, 2);
 }
 
 TEST_F(BenchCommand, PromptsOfALengthAreThatLong) {
