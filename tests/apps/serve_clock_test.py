@@ -2,18 +2,18 @@
 import json
 import pathlib
 import tempfile
+import time
 import unittest
 
 import serving
-from serving import Server
+from serving import Server, in_parallel, needs_model
 from serve_disk_test import create_batch, upload
 
 FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 YEAR_S = 365 * 24 * 3600
 
 
-@serving.needs(FAKETIME.exists(), f"{FAKETIME} is not there (Debian's faketime)")
-class ClockJumpTest(unittest.TestCase):
+class ClockTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -26,6 +26,9 @@ class ClockJumpTest(unittest.TestCase):
         whole.write_text(to)
         whole.replace(self.offset)
 
+
+@serving.needs(FAKETIME.exists(), f"{FAKETIME} is not there (Debian's faketime)")
+class ClockJumpTest(ClockTest):
     def complete(self, server, key=None):
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         return server.post("/v1/completions", {"prompt": "x", "max_tokens": 2}, headers)
@@ -63,5 +66,61 @@ class ClockJumpTest(unittest.TestCase):
             self.assertEqual(self.complete(server).status, 200)
 
 
+@needs_model
+@serving.needs(FAKETIME.exists(), f"{FAKETIME} is not there (Debian's faketime)")
+class QueueTest(ClockTest):
+    """The clock jumps by an hour; nothing that waits, ages or times out notices."""
+
+    WAITING = 6
+
+    def jumps(self):
+        for to in ("+3600", "-3600", "+3600", "+0") * 3:
+            self.jump(to)
+            time.sleep(0.1)
+
+    def wait_in_line(self, server, i, path="/v1/completions"):
+        """Sends the i-th request when those before it are there; its id."""
+        names = ("num_requests_waiting", "num_requests_running", "e2e_request_latency_seconds_count")
+        samples = [f'vllm:{name}{{model_name="{serving.MODEL.stem}"}}' for name in names]
+        until = time.monotonic() + serving.PATIENCE_S
+        while sum(map(server.metrics().get, samples)) <= i:
+            self.assertLess(time.monotonic(), until, "the one before has not arrived")
+            time.sleep(0.01)
+        answer = server.post(path, {"prompt": "x", "max_tokens": 4, "ignore_eos": True},
+                             {"X-Request-Timeout-Ms": "110000"})
+        self.assertEqual(answer.status, 200)
+        return answer.json()["id"]
+
+    def check_order(self, server, ids):
+        """The log has a line for each request, as they ended; one ran at a time."""
+        until = time.monotonic() + 10
+        while not all(id in server.messages() for id in ids) and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertEqual(ids, sorted(ids, key=server.messages().index))
+
+    def test_jumps_change_neither_order_nor_timeouts(self):
+        env = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self.offset), "FAKETIME_NO_CACHE": "1",
+               "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        # A class is worth 1,000 s: an hour that is not one must not let LOW pass.
+        # The library reads its file whenever the time is asked for, which a sandbox would not let it.
+        with Server("--batch-max-batch-size", "1", "--aging-rate", "0.001", "--no-sandbox", env=env) as server:
+            before = server.complete(max_tokens=1).json()["created"]
+            self.jump("+3600")
+            self.assertGreater(server.complete(max_tokens=1).json()["created"], before + 3000)
+            running = server.stream(max_tokens=150).read(until_first=True)
+            work = [lambda: self.wait_in_line(server, 2, "/v1/batch/completions"), self.jumps]
+            work += [lambda i=i: self.wait_in_line(server, i) for i in range(3, self.WAITING + 2)]
+            low, _, *normal = in_parallel(len(work), lambda i: work[i]())
+            self.check_order(server, [*normal, low])
+            self.assertTrue(running.read().ended)
+            # A deadline still is one.
+            self.jump("-3600")
+            running = server.stream(max_tokens=400).read(until_first=True)
+            late = server.complete(max_tokens=4, headers={"X-Request-Timeout-Ms": "200"})
+            self.assertEqual(late.status, 408)
+            self.assertLess(max(v for k, v in server.metrics().items() if k.startswith("skein:queue_age")), 600)
+            running.close()
+
+
 if __name__ == "__main__":
-    unittest.main()
+    serving.main()
