@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/check.h"
 #include "engine/loading/load_text.h"
+#include "engine/loading/sampling_defaults.h"
 #include "memory_file.h"
 #include "text/utf8.h"
 
@@ -46,7 +46,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   SKEIN_CHECK(loaded.ok() || !loaded.message().empty(), "a fault without a reason");
   if (loaded.ok()) use(*loaded);
   (void)load_chat_template(*source).ok();
-  std::vector<std::string> ignored;
-  SKEIN_CHECK(read_sampling_defaults(*source, ignored).validate(UINT32_MAX).ok(), "bad defaults");
+  SKEIN_CHECK(find_sampling_defaults(*source, {}).params.validate(UINT32_MAX).ok(), "bad defaults");
   return 0;
 }

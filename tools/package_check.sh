@@ -13,8 +13,8 @@ model=$(tools/get_model.sh)
 
 # Runs a script in $root, with processes of its own that end with it.
 inside() {
-  unshare --mount --pid --fork --kill-child chroot "$root" /bin/bash -euo pipefail -c "
-    mount -t proc proc /proc
+  mkdir -p "$root/proc" "$root/dev"
+  unshare --mount --pid --fork --kill-child --mount-proc="$root/proc" chroot "$root" /bin/bash -euo pipefail -c "
     for device in 'null c 1 3' 'zero c 1 5' 'urandom c 1 9' 'random c 1 8'; do
       set -- \$device
       [ -c /dev/\$1 ] || { rm -f /dev/\$1; mknod -m 666 /dev/\$1 \$2 \$3 \$4; }

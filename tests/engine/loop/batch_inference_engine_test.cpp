@@ -111,7 +111,7 @@ TEST_F(EngineTest, TenantThatFloodsTheQueueShutsNobodyOut) {
   wait_for_step(1);
   for (int i = 0; i < 70; ++i) handles.push_back(engine_->submit(flood, {}).value());
   EXPECT_EQ(engine_->submit(flood, {}).status().code(), Code::kResourceExhausted);
-  EXPECT_FALSE(engine_->share_retry_us(1, 1)) << "nobody else asks";
+  EXPECT_FALSE(engine_->share_retry_us(1)) << "nobody else asks";
   GenerationRequest other = request(3, 2);
   other.tenant = 2;
   for (int i = 0; i < 7; ++i) {
@@ -122,8 +122,8 @@ TEST_F(EngineTest, TenantThatFloodsTheQueueShutsNobodyOut) {
   const auto refused = engine_->submit(flood, {});
   EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(refused.message(), ::testing::HasSubstr("71 requests of this key would wait"));
-  EXPECT_GE(engine_->share_retry_us(1, 1).value_or(0), 1);
-  EXPECT_FALSE(engine_->share_retry_us(2, 1));
+  EXPECT_GE(engine_->share_retry_us(1).value_or(0), 1);
+  EXPECT_FALSE(engine_->share_retry_us(2));
   hang(false);
   for (RequestHandle& handle : handles) EXPECT_EQ(read(handle).end.reason, FinishReason::kLength);
   // Its places are free again, and the batch is open.
