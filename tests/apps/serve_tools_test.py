@@ -230,7 +230,7 @@ class CallingTest(ToolServer):
                 self.assertRegex(call["custom"]["input"], '^<<([ab"]{1,3}\n)+>>$', model)
         broken = {"type": "custom", "custom": {"name": "p", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "x"}}}}
         error = self.chat(tools=[PING, broken]).json()["error"]
-        self.assertEqual((error["code"], error["param"]), ("invalid_grammar", "tools/1"))
+        self.assertEqual((error["code"], error["param"]), ("invalid_grammar", "tools[1].custom.format.grammar.definition"))
 
     def test_old_functions(self):
         fields = {"tools": None, "functions": [WEATHER["function"]], "function_call": {"name": "get_weather"}, **QUIET}

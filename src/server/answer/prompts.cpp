@@ -151,9 +151,9 @@ std::string grammar_field(const api::ChatRequest& request, const std::string& wh
 }
 
 std::optional<api::Error> compile_form(const ServedModel& served, const AnswerPlan& plan,
-                                       const api::ChatRequest& request, uint64_t tenant,
+                                       const api::ChatRequest& request,
+                                       const std::optional<api::AskedForm>& asked, uint64_t tenant,
                                        AnswerShape& shape) {
-  const std::optional<api::AskedForm>& asked = request.options.form;
   shape.form_field = plan.calls() ? "tools" : asked ? asked->field : "thinking";
   if (auto error = prepare_forms(served, shape.form_field, tenant)) {
     return plan.form_is_optional() ? std::nullopt : std::move(error);
@@ -189,7 +189,8 @@ api::Parsed<AnswerShape> make_shape(const ServedModel& served, const AnswerReque
   const dialog::ChatFormat& format = *served.model().chat_format();
   const AnswerPlan plan(served.model(), terms_of(*chat, wanted), prompt.opens_thought);
   if (plan.has_form()) {
-    if (auto error = compile_form(served, plan, *chat, tenant, shape)) return std::move(*error);
+    auto error = compile_form(served, plan, *chat, wanted.form, tenant, shape);
+    if (error) return std::move(*error);
   }
   shape.thought_budget = chat->reasoning_budget;
   if (const TokenId token = plan.barred(); token != kNoToken) shape.banned.push_back(token);
