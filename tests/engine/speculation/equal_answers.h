@@ -28,7 +28,7 @@ struct EqualReport {
 };
 
 // Greedy and drawn, with penalties, biases, log-probabilities, minimal lengths and forms; prompts
-// share beginnings or repeat themselves; three tenants; a pool that is too small for the batch.
+// share beginnings or repeat themselves; two tenants; a pool that is too small for the batch.
 class EqualAnswers {
  public:
   EqualAnswers(const std::string& model_path, std::optional<std::string> isa, uint32_t requests,
@@ -44,7 +44,7 @@ class EqualAnswers {
   std::vector<TokenId> guess(Guesser guesser, RequestId id, uint32_t position) const;
 
   static constexpr uint32_t kBatch = 12;
-  static constexpr uint32_t kBlocks = 16;
+  static constexpr uint32_t kBlocks = 10;
   static constexpr uint32_t kStepTokens = 48;
 
   ComputePool pool_{1};
