@@ -61,6 +61,12 @@ struct [[gnu::packed]] BelowPathAttributes {
 
 constexpr unsigned int kAskVersion = 1;
 constexpr int kBelowPath = 1;
+constexpr int kOfPort = 2;  // from ABI 4
+
+struct PortAttributes {
+  uint64_t allowed = 0;
+  uint64_t port = 0;
+};
 
 // 0 where there is none.
 int landlock_abi() {
@@ -127,6 +133,13 @@ Status restrict_files(const SandboxRules& rules, int abi) {
   }
   for (const std::string& path : rules.devices) {
     SKEIN_TRY(allow(ruleset.get(), path, kControlling & attributes.files));
+  }
+  for (const uint16_t port :
+       attributes.network == 0 ? std::vector<uint16_t>() : rules.connect_ports) {
+    const PortAttributes rule{kConnectTcp, port};
+    if (::syscall(SYS_landlock_add_rule, ruleset.get(), kOfPort, &rule, 0) == 0) continue;
+    return internal_error("sandbox: Landlock refused the rule for port {}: {}", port,
+                          std::strerror(errno));
   }
   if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0) return {};
   return internal_error("sandbox: Landlock refused to begin: {}", std::strerror(errno));
@@ -267,9 +280,12 @@ bool is_hidden_by_sandbox(const std::string& path) {
   return file.get() < 0 && errno == EACCES && ::access(path.c_str(), R_OK) == 0;
 }
 
-Status forbid_new_sockets() {
+Status forbid_new_sockets(Sockets left) {
   FilterBuilder filter;
-  for (const long call : {SYS_socket, SYS_connect, SYS_bind, SYS_listen}) filter.fail(call, EPERM);
+  for (const long call : {SYS_bind, SYS_listen}) filter.fail(call, EPERM);
+  if (left == Sockets::kNone) {
+    for (const long call : {SYS_socket, SYS_connect}) filter.fail(call, EPERM);
+  }
   return install(std::move(filter).done(), SECCOMP_FILTER_FLAG_TSYNC).status();
 }
 

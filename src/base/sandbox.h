@@ -10,6 +10,7 @@
 // kernel lacks one of the two, the other is still in force, and the report says so.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ namespace skein {
 // A path that does not exist then is left out.
 struct SandboxRules {
   std::vector<std::string> read = {};
-  std::vector<std::string> write = {};    // also to read, create, rename and delete
-  std::vector<std::string> devices = {};  // to read, write and control
+  std::vector<std::string> write = {};       // also to read, create, rename and delete
+  std::vector<std::string> devices = {};     // to read, write and control
+  std::vector<uint16_t> connect_ports = {};  // of TCP connections that may be made
 };
 
 struct SandboxReport {
@@ -38,9 +40,11 @@ struct SandboxReport {
 // refuses them; some of them may be in force then.
 Result<SandboxReport> enter_sandbox(const SandboxRules& rules);
 
-// On all threads: no more socket(), connect(), bind() or listen(); what listens goes on accepting.
-// Fine where the kernel has no seccomp.
-Status forbid_new_sockets();
+// On all threads: no more socket(), connect(), bind() or listen(); with kConnect, which is for
+// those that must connect anew, no more bind() or listen(). What listens goes on accepting. Fine
+// where the kernel has no seccomp.
+enum class Sockets : uint8_t { kNone, kConnect };
+Status forbid_new_sockets(Sockets left = Sockets::kNone);
 
 // Whether it is a sandbox, and not the file's mode, that keeps this process from reading `path`.
 bool is_hidden_by_sandbox(const std::string& path);

@@ -126,13 +126,15 @@ TEST_F(SandboxKernelTest, ConnectsToNobody) {
   socklen_t bytes = sizeof(address);
   auto* const raw = reinterpret_cast<sockaddr*>(&address);
   ASSERT_EQ(::bind(listener, raw, bytes), 0);
-  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::listen(listener, 4), 0);
   ASSERT_EQ(::getsockname(listener, raw, &bytes), 0);
   const auto connect_to_it = [&] {
     return ::connect(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), raw, bytes);
   };
   EXPECT_EQ(try_it(connect_to_it), EACCES);
   EXPECT_EQ(error_of(connect_to_it()), 0) << "without a sandbox it works";
+  rules_.connect_ports = {ntohs(address.sin_port)};
+  EXPECT_EQ(try_it(connect_to_it), 0) << "a rule allows its port";
   ::close(listener);
 }
 
@@ -200,6 +202,17 @@ TEST_F(SandboxKernelTest, NoThreadOpensSocketsOnceTheyAreForbidden) {
               if (::write(gate[1], "x", 1) != 1) return kNoSandbox;
               other.join();
               return error;
+            }),
+            EPERM);
+}
+
+// A server whose store is elsewhere connects to it anew, and listens nowhere else.
+TEST_F(SandboxTest, WhoMayStillConnectDoesNotListen) {
+  if (!has_seccomp_) GTEST_SKIP() << "this kernel has no seccomp";
+  EXPECT_EQ(in_child([](const SandboxReport&) {
+              if (!forbid_new_sockets(Sockets::kConnect).ok()) return kNoSandbox;
+              const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+              return fd < 0 ? errno : error_of(::listen(fd, 1));
             }),
             EPERM);
 }
