@@ -15,24 +15,25 @@ LARGE  ?=
 ROUNDS ?= 3
 JOBS   ?= $(shell nproc)
 CUDA   ?=
+FLEET  ?=
 
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build test serve console model install deb tarball image simulate pressure speculation figures overhead goldens kill faults storm soak forms hostile-forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
+.PHONY: help build fleet fleet-batch test serve console model install deb tarball image simulate pressure speculation figures overhead goldens kill faults storm soak forms hostile-forms overload fairness limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-build: ## install what is missing and leave the release binary at build/skein (CUDA=1: with the GPU's part, CUDA=0: without)
-	@tools/setup.sh build
-	@$(cuda)cmake --preset release -DSKEIN_TESTS=OFF $(cuda_option) >$(call log,configure) || { cat $(call log,configure); exit 1; }
+build: ## install what is missing and leave the release binary at build/skein (CUDA=1: with the GPU's part, CUDA=0: without; FLEET=1: with PostgreSQL as a store)
+	@tools/setup.sh build $(fleet)
+	@$(cuda)cmake --preset release -DSKEIN_TESTS=OFF $(cuda_option) $(fleet_option) >$(call log,configure) || { cat $(call log,configure); exit 1; }
 	@cmake --build --preset release --target skein -j $(JOBS)
 
 test: ## install what is missing, build everything and run every test
-	@tools/setup.sh build test
+	@tools/setup.sh build test $(fleet)
 	@tools/python_env.sh
-	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
+	@cmake --preset release -DSKEIN_TESTS=ON $(fleet_option) >$(call log,configure) || { cat $(call log,configure); exit 1; }
 	@cmake --build --preset release -j $(JOBS)
 	@tools/get_model.sh >/dev/null || echo "test: the tests that need the default model will be skipped, or fail with SKEIN_REQUIRE=all"
 	@ctest --preset release -j $(JOBS)
@@ -96,6 +97,14 @@ console: build goldens ## every view of the console in a browser, and its pictur
 kill: build goldens ## a batch of 500 lines on a server that is killed 20 times
 	@python3 tests/server/batch/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20
 
+fleet: goldens ## PostgreSQL, three nodes and HAProxy on this machine, and what they do together; the last line is the figure
+	@$(MAKE) --no-print-directory build FLEET=1
+	@tests/fleet/with_postgres.sh python3 -B tests/fleet/fleet_test.py build/skein --chats 30 --lines 300
+
+fleet-batch: goldens ## a batch of 2,000 lines on three nodes with a kill and a freeze, ROUNDS=3 times; the last line is the figure
+	@$(MAKE) --no-print-directory build FLEET=1
+	@tests/fleet/with_postgres.sh python3 -B tests/fleet/fleet_batch_test.py build/skein --lines 2000 --seeds $(ROUNDS)
+
 faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real server; the last line is the figure
 	@tools/setup.sh build test
 	@cmake --preset release -DSKEIN_TESTS=ON >$(call log,configure) || { cat $(call log,configure); exit 1; }
@@ -144,7 +153,7 @@ bench: ## microbenchmarks of the control plane
 	@$(RELEASE)/microbench/skein_microbench --benchmark_counters_tabular=true
 
 check: ## format, layers, sizes, clang-tidy, sanitizers, libFuzzer, faults and a bare Debian in a short form (PARTS="format tidy")
-	@tools/setup.sh build test lint fuzz bare
+	@tools/setup.sh build test lint fuzz bare fleet
 	@tools/get_model.sh >/dev/null
 	@JOBS=$(JOBS) python3 -B tools/check.py $(PARTS)
 
@@ -183,6 +192,9 @@ clean: ## remove the build tree
 serve_test = tools/get_model.sh >/dev/null && \
 	SKEIN_TEST_FULL=1 SKEIN_TEST_BINARY=build/skein python3 -B tests/apps/serve_$(1)_test.py $(2)
 # The GPU's part is built where nvcc is, unless somebody insists: then nvcc is fetched.
+# FLEET=1: with what servers that share a store need; 0: without it; else as the tree was configured last.
+fleet = $(if $(filter-out 0,$(FLEET)),fleet)
+fleet_option = $(if $(FLEET),-DSKEIN_FLEET=$(if $(fleet),ON,OFF))
 cuda_option = $(if $(CUDA),-DSKEIN_CUDA=$(if $(filter 0,$(CUDA)),OFF,ON))
 cuda = $(if $(filter-out 0,$(CUDA)),nvcc=$$(tools/cuda_toolkit.sh) && export CUDACXX=$$nvcc && )
 log = $(shell mkdir -p build && echo build/$(1).log)

@@ -197,6 +197,14 @@ def check_console():
     run("make", "console")
 
 
+def check_fleet():
+    """Servers that share a PostgreSQL: the stores' own tests on it, and a batch on three nodes in a short form."""
+    run("cmake", "--preset", "release", "-DSKEIN_TESTS=ON", "-DSKEIN_FLEET=ON")
+    run("cmake", "--build", "--preset", "release", "-j", JOBS, "--target", "skein", "store_test", "auth_test", "server_batch_test",
+        "postgres_test", "batch_nodes_test")
+    run("ctest", "--preset", "release", "-R", r"\.postgres$|^fleet_")
+
+
 PARTS = {
     "format": check_format,
     "layers": check_layers,
@@ -211,6 +219,7 @@ PARTS = {
     "tsan-servers": lambda: sanitized_servers("tsan", TSAN_SERVERS),
     "faults": check_faults,
     "console": check_console,
+    "fleet": check_fleet,
     "bare": check_bare,
 }
 

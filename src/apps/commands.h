@@ -44,6 +44,7 @@ void add_grammar(CLI::App& app, CommandResult& result);
 void add_inspect(CLI::App& app, CommandResult& result);
 void add_keys(CLI::App& app, CommandResult& result);
 void add_manual(CLI::App& app, CommandResult& result);
+void add_migrate_store(CLI::App& app, CommandResult& result);
 void add_render(CLI::App& app, CommandResult& result);
 void add_run(CLI::App& app, CommandResult& result);
 void add_serve(CLI::App& app, CommandResult& result);

@@ -17,6 +17,7 @@ namespace {
 
 struct KeyOptions {
   std::string state_dir = default_state_dir();
+  std::string store;  // a URL; empty: the folder
   std::string name;
   std::string tier = "normal";
   std::vector<std::string> models;
@@ -31,6 +32,9 @@ enum class Missing : uint8_t { kCreate, kRefuse };
 
 // A folder without a database is one that no key was ever made in: likely a mistyped name.
 Result<std::unique_ptr<Store>> open_store(const KeyOptions& options, Missing missing) {
+  if (!options.store.empty()) {
+    return Store::open({.url = options.store, .is_server = false, .group_window_us = 0});
+  }
   if (options.state_dir.empty()) {
     return invalid_argument("neither XDG_STATE_HOME nor HOME is set: give --state-dir");
   }
@@ -184,6 +188,8 @@ CLI::App* add_command(CLI::App& keys, const char* name, const char* description,
   CLI::App* command = keys.add_subcommand(name, description);
   command->add_option("--state-dir", options->state_dir, "The server's state folder")
       ->capture_default_str();
+  command->add_option("--store", options->store,
+                      "postgresql://host/database that servers share, instead of a folder");
   command->callback([options, &result, run] { result = run(*options); });
   return command;
 }

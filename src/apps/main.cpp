@@ -46,6 +46,7 @@ int run(int argc, char** argv) {
   skein::apps::add_keys(app, result);
   skein::apps::add_backup(app, result);
   skein::apps::add_manual(app, result);
+  skein::apps::add_migrate_store(app, result);
 
   try {
     app.parse(argc, argv);

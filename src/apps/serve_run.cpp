@@ -99,7 +99,7 @@ Result<ServeFiles> find_files(const ServeOptions& options) {
   SKEIN_ASSIGN(files.sampling, parse_sampling_wishes(options.model_sampling));
   SKEIN_TRY(set_sampling(files.sampling, files.known));
   files.state_dir = options.state_dir.empty() ? default_state_dir() : options.state_dir;
-  if (files.state_dir.empty()) {
+  if (files.state_dir.empty() && options.store.empty()) {
     return invalid_argument("neither XDG_STATE_HOME nor HOME is set: give --state-dir");
   }
   return files;
@@ -109,10 +109,11 @@ Result<ServeFiles> find_files(const ServeOptions& options) {
 // model files before the server does, with fewer rights still. The log says what is in force.
 Result<std::unique_ptr<SideProcess>> enter_serve_sandbox(const ServeOptions& options,
                                                          const ServeFiles& files) {
-  SKEIN_TRY(make_state_dir(files.state_dir));
+  if (options.store.empty()) SKEIN_TRY(make_state_dir(files.state_dir));
   std::vector<std::string> paths;
   for (const ModelConfig& config : files.known) paths.push_back(config.path);
-  const SandboxRules rules = serve_sandbox(options, files.folders, paths, files.state_dir);
+  SandboxRules rules = serve_sandbox(options, files.folders, paths, files.state_dir);
+  if (!options.store.empty()) SKEIN_TRY(add_store(options.store, rules));
   const auto max_context = static_cast<uint32_t>(options.max_context);
   SKEIN_ASSIGN(std::unique_ptr<SideProcess> checker, start_model_checker(rules, max_context));
   SKEIN_ASSIGN(const SandboxReport report, enter_sandbox(rules));
@@ -181,7 +182,9 @@ Status ServeRun::start() {
   manager_ = std::make_unique<SchedulerManager>(manager, model_loader(), clock_);
   for (const ModelConfig& config : files_.known) SKEIN_TRY(manager_->add(config));
   SKEIN_TRY(start_server());
-  return checker_ ? forbid_new_sockets() : ok_status();
+  // A shared store that comes back is connected to anew.
+  return checker_ ? forbid_new_sockets(options_.store.empty() ? Sockets::kNone : Sockets::kConnect)
+                  : ok_status();
 }
 
 // Who let the server choose is told why it is the CPU.

@@ -1,10 +1,12 @@
 #include "apps/serve_sandbox.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
 #include "base/folder.h"
+#include "server/store/store.h"
 
 namespace skein::apps {
 namespace {
@@ -123,6 +125,23 @@ SandboxRules serve_sandbox(const ServeOptions& options, const ModelFolders& fold
   keep_each_once(rules.read);
   rules.write.push_back(state_dir);
   return rules;
+}
+
+Status add_store(const std::string& url, SandboxRules& rules) {
+  SKEIN_ASSIGN(const StoreAccess access, store_access(url));
+  rules.connect_ports = access.ports;
+  for (const std::string& file : access.files) add_folders_of_file(file, rules.read);
+  // Where libpq looks for what the URL does not say: users, passwords, certificates.
+  for (const char* path : {"/etc/passwd", "/etc/ssl/certs", "/etc/postgresql-common"}) {
+    rules.read.emplace_back(path);
+  }
+  if (const char* file = std::getenv("PGPASSFILE")) rules.read.emplace_back(file);
+  if (const char* home = std::getenv("HOME")) {
+    for (const char* name : {"/.pgpass", "/.pg_service.conf", "/.postgresql"}) {
+      rules.read.push_back(std::string(home) + name);
+    }
+  }
+  return {};
 }
 
 Status check_within_sandbox(const std::string& path) {

@@ -20,6 +20,9 @@ std::vector<std::string> folders_of_model(const std::string& path);
 
 // The rules for a server of these options, which knows the models at `paths`. Files that come into
 // the folders later can be read, too; links out of them that come later cannot.
+// What connections to a shared store need beside that. As Store::open() where the URL is none.
+Status add_store(const std::string& url, SandboxRules& rules);
+
 SandboxRules serve_sandbox(const ServeOptions& options, const ModelFolders& folders,
                            const std::vector<std::string>& paths, const std::string& state_dir);
 

@@ -131,6 +131,29 @@ Status complete_http(const ServeOptions& options, http::ServerOptions& http) {
   return {};
 }
 
+// What goes into ids and headers.
+bool is_node_name(std::string_view name) {
+  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+Status complete_node(const ServeOptions& options, StoreOptions& store) {
+  if (!store.node.empty() && !is_node_name(store.node)) {
+    return invalid_argument("--node '{}': it must have 1 to 64 letters, digits and any of '._-'",
+                            store.node);
+  }
+  if (!store.node.empty() || store.url.empty()) return {};
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
+  const std::string whole = host.data();
+  store.node = fmt::format("{}-{}", whole.substr(0, whole.find('.')),
+                           options.port == 0 ? static_cast<uint64_t>(::getpid()) : options.port);
+  if (is_node_name(store.node)) return {};
+  return invalid_argument("the name of this machine cannot be that of a node; give --node");
+}
+
 // The names by which clients may call a server without keys, beside localhost and the bound one.
 Status complete_hosts(std::vector<std::string>& hosts, bool insecure_open) {
   for (const std::string& host : hosts) {
@@ -249,6 +272,10 @@ Result<ServeSettings> serve_settings(const ServeOptions& options) {
   server.workers.us_per_class = scheduler.us_per_class;
   server.workers.gives_way = true;
   server.version = SKEIN_VERSION;
+  SKEIN_TRY(complete_node(options, store));
+  http.node = store.node;
+  store.lease_ms = static_cast<int64_t>(options.store_lease) * 1000;
+  server.store_grace_s = static_cast<int64_t>(options.store_grace);
   if (server.request_memory_bytes == 0) {
     server.request_memory_bytes =
         std::clamp(available_memory() / 16, uint64_t{128} << 20, uint64_t{1} << 30);

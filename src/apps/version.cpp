@@ -6,6 +6,7 @@
 #include "apps/commit.h"
 #include "backend/registry.h"
 #include "base/compute_pool.h"
+#include "server/store/store.h"
 
 namespace skein::apps {
 namespace {
@@ -34,9 +35,10 @@ std::string verbose_version() {
       "compiler   {}\n"
       "processor  {}\n"
       "backends   {}\n"
+      "stores     {}\n"
       "libraries  {}",
       SKEIN_VERSION, kCommit, kCompiler, best_processor(), on_one_line(describe_backends()),
-      kLibraries);
+      has_shared_stores() ? "folder, PostgreSQL" : "folder; PostgreSQL: not built in", kLibraries);
 }
 
 }  // namespace skein::apps

@@ -47,7 +47,7 @@ class Server::Impl {
       : settings_(std::move(settings)),
         store_(std::move(store)),
         keys_(store_->salt_key()),
-        limiter_(clock),
+        limiter_(clock, store_->is_shared() ? store_.get() : nullptr),
         memory_(settings_.request_memory_bytes),
         metrics_(clock),
         context_{.settings = settings_,
@@ -103,6 +103,7 @@ class Server::Impl {
     using std::chrono::steady_clock;
     drain();
     executor_.stop();
+    store_->end_epoch();
     store_->quarantine().end_all_loads();  // the process may end in the middle of one
     // The port stays open as long as anything runs, so that new work is refused aloud.
     const auto until = steady_clock::now() + grace;

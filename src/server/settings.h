@@ -19,6 +19,8 @@ struct ServerSettings {
   http::Workers::Options workers;
   uint64_t request_memory_bytes = ByteBudget::kDefaultBytes;  // held by all requests together
   StoreOptions store;
+  // For how long keys are taken as they were last, while a shared store does not answer.
+  int64_t store_grace_s = 600;
   std::string default_model;  // what an absent or empty `model` means
   std::string version;
   bool share_prefixes = false;  // all tenants use one prefix cache

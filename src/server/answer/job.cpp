@@ -23,6 +23,11 @@ FinishedRequest describe_call(FinishedRequest about, const Call& call, const std
   return about;
 }
 
+// With the server's name, by which a router finds the one that runs it.
+std::string make_id(const ServerContext& context, std::string_view prefix) {
+  return fmt::format("{}{}{}", prefix, context.settings.http.id_prefix(), random_hex(16));
+}
+
 }  // namespace
 
 Job::Job(ServerContext& context, Call call, std::string_view id_prefix, bool is_background,
@@ -31,8 +36,7 @@ Job::Job(ServerContext& context, Call call, std::string_view id_prefix, bool is_
       call_(std::move(call)),
       is_background_(is_background),
       memory_(std::move(call_.request.memory)),
-      identity_{
-          std::string(id_prefix) + random_hex(16), static_cast<int64_t>(std::time(nullptr)), {}},
+      identity_{make_id(context, id_prefix), static_cast<int64_t>(std::time(nullptr)), {}},
       arrived_us_(context.clock.now()),
       account_({context.clock, context.limiter, context.metrics, context.store.usage(),
                 context.settings.log_request, context.recent},
@@ -149,7 +153,10 @@ api::Error Job::engine_error(const Status& status) {
     account_.reject(Rejection::kQueueFull);
     uint32_t waiting = 0;
     for (const uint32_t of_class : served.snapshot().scheduler.waiting) waiting += of_class;
-    return api::queue_full(context_.metrics.retry_after_s(served.id(), waiting));
+    api::Error full = api::queue_full(context_.metrics.retry_after_s(served.id(), waiting));
+    // 429 is what every server would say; this one is full, and another may not be.
+    if (context_.store.is_shared()) full.status = 503;
+    return full;
   }
   if (status.code() == Code::kUnavailable) {
     account_.reject(Rejection::kUnavailable);

@@ -11,6 +11,9 @@ constexpr uint64_t kMaxTokens = uint64_t{1} << 30;
 // Debts are kept, as far as 64 bits go: 76 thousand million tokens.
 constexpr int64_t kLeastLevel = -(int64_t{1} << 62);
 
+// For so long nobody is asked again about a key that was refused.
+constexpr TimeUs kRememberedUs = 250 * kUsPerMs;
+
 int64_t units(uint64_t tokens) {
   return static_cast<int64_t>(std::min(tokens, kMaxTokens)) * kUnitsPerToken;
 }
@@ -62,13 +65,22 @@ void TokenBucket::refill(uint64_t per_minute, TimeUs now_us) {
   level_ = full ? capacity() : std::min(capacity(), level_ + elapsed_us * rate);
 }
 
+KeyLimits RateLimiter::limits_of(const Principal& who) const {
+  const auto nodes = static_cast<uint64_t>(shared_ == nullptr ? 1 : shared_->nodes());
+  const auto part = [nodes](uint64_t limit) {
+    return limit == 0 ? 0 : std::max<uint64_t>(1, limit / nodes);
+  };
+  return {part(who.requests_per_minute), part(who.tokens_per_minute)};
+}
+
 RateLimiter::Buckets& RateLimiter::refilled(const Principal& who) {
   const TimeUs now_us = clock_.now();
+  const KeyLimits limits = limits_of(who);
   const auto [entry, added] =
-      buckets_.try_emplace(who.key_id, Buckets{TokenBucket(who.requests_per_minute, now_us),
-                                               TokenBucket(who.tokens_per_minute, now_us)});
-  entry->second.requests.refill(who.requests_per_minute, now_us);
-  entry->second.tokens.refill(who.tokens_per_minute, now_us);
+      buckets_.try_emplace(who.key_id, Buckets{TokenBucket(limits.requests_per_minute, now_us),
+                                               TokenBucket(limits.tokens_per_minute, now_us)});
+  entry->second.requests.refill(limits.requests_per_minute, now_us);
+  entry->second.tokens.refill(limits.tokens_per_minute, now_us);
   return entry->second;
 }
 
@@ -79,6 +91,41 @@ Admission RateLimiter::admit(const Principal& who, uint64_t tokens, Take take, u
             .wanted = tokens,
             .per_minute = who.tokens_per_minute};
   }
+  if (who.requests_per_minute == 0 && who.tokens_per_minute == 0) return {};
+  if (shared_ != nullptr && shared_->away_s() == 0) {
+    if (const auto admission = admit_shared(who, tokens, take); admission.ok()) return *admission;
+  }
+  return admit_here(who, tokens, take);
+}
+
+Result<Admission> RateLimiter::admit_shared(const Principal& who, uint64_t tokens, Take take) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = refusals_.find(who.key_id);
+    const TimeUs now_us = clock_.now();
+    if (found != refusals_.end() && now_us < found->second.until_us &&
+        (found->second.exceeded == RateLimit::kRequests || tokens >= found->second.tokens)) {
+      return Admission{.exceeded = found->second.exceeded,
+                       .retry_after_us = std::max<TimeUs>(1, found->second.retry_us - now_us)};
+    }
+  }
+  SKEIN_ASSIGN(
+      const BucketAnswer answer,
+      shared_->limits().admit(
+          who.key_id, {who.requests_per_minute, std::min(who.tokens_per_minute, kMaxTokens)},
+          tokens, take == Take::kAll));
+  const TimeUs wait_us = std::max(answer.requests_wait_us, answer.tokens_wait_us);
+  if (wait_us == 0) return Admission{.reserved = answer.reserved};
+  const RateLimit exceeded =
+      answer.requests_wait_us >= answer.tokens_wait_us ? RateLimit::kRequests : RateLimit::kTokens;
+  const std::lock_guard lock(mutex_);
+  const TimeUs now_us = clock_.now();
+  refusals_[who.key_id] = {now_us + std::min(wait_us, kRememberedUs), now_us + wait_us, tokens,
+                           exceeded};
+  return Admission{.exceeded = exceeded, .retry_after_us = wait_us};
+}
+
+Admission RateLimiter::admit_here(const Principal& who, uint64_t tokens, Take take) {
   const std::lock_guard lock(mutex_);
   Buckets& buckets = refilled(who);
   const TimeUs requests_us = requests == 0 ? 0 : buckets.requests.wait_us(requests);
@@ -95,7 +142,12 @@ Admission RateLimiter::admit(const Principal& who, uint64_t tokens, Take take, u
 }
 
 void RateLimiter::settle(const Principal& who, uint64_t reserved, uint64_t used) {
-  if (who.tokens_per_minute == 0) return;
+  if (who.tokens_per_minute == 0 || used == reserved) return;
+  if (shared_ != nullptr && shared_->away_s() == 0) {
+    return shared_->limits().settle(
+        who.key_id, {who.requests_per_minute, std::min(who.tokens_per_minute, kMaxTokens)},
+        static_cast<int64_t>(used) - static_cast<int64_t>(reserved));
+  }
   const std::lock_guard lock(mutex_);
   TokenBucket& tokens = refilled(who).tokens;
   if (used > reserved) {

@@ -10,6 +10,11 @@
 // difference: a bucket may go below zero, and later requests wait until the debt is paid. A request
 // that needs more than a whole minute's tokens is refused for good.
 //
+// Where servers share a store, the buckets are there (store/limit_store.h), one pair for all of
+// them; admit() then waits for the store, so it is for workers. A refusal is remembered for a
+// moment, so that a flood ends here. While the store does not answer, each server admits its part
+// of the limit by itself.
+//
 // Thread-safety: any thread. Limits are read from the principal each time, so changes of a key
 // count at once; the buckets are those of the key's id, so a new secret does not refill them.
 #pragma once
@@ -21,6 +26,7 @@
 
 #include "base/clock.h"
 #include "server/auth/principal.h"
+#include "server/store/store.h"
 
 namespace skein {
 
@@ -60,7 +66,9 @@ struct Admission {
 
 class RateLimiter {
  public:
-  explicit RateLimiter(const Clock& clock) : clock_(clock) {}
+  // `shared` outlives it; null: the buckets are this server's own.
+  explicit RateLimiter(const Clock& clock, Store* shared = nullptr)
+      : clock_(clock), shared_(shared) {}
 
   // kAll: `tokens` are the least that it needs, and it takes all that are left.
   enum class Take : uint8_t { kExactly, kAll };
@@ -75,11 +83,22 @@ class RateLimiter {
     TokenBucket requests;
     TokenBucket tokens;
   };
-  Buckets& refilled(const Principal& who);  // mutex_ held
+  struct Refusal {
+    TimeUs until_us = 0;  // remembered
+    TimeUs retry_us = 0;  // when it may come again
+    uint64_t tokens = 0;  // that it asked for
+    RateLimit exceeded = RateLimit::kNone;
+  };
+  KeyLimits limits_of(const Principal& who) const;  // that this server may give by itself
+  Buckets& refilled(const Principal& who);          // mutex_ held
+  Admission admit_here(const Principal& who, uint64_t tokens, Take take);
+  Result<Admission> admit_shared(const Principal& who, uint64_t tokens, Take take);
 
   const Clock& clock_;
+  Store* const shared_;
   std::mutex mutex_;
-  std::unordered_map<std::string, Buckets> buckets_;  // mutex_; as many as there are keys
+  std::unordered_map<std::string, Refusal> refusals_;  // mutex_; the latest of a key
+  std::unordered_map<std::string, Buckets> buckets_;   // mutex_; as many as there are keys
 };
 
 }  // namespace skein

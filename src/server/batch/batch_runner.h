@@ -14,8 +14,9 @@
 // due: the end of a rest, a retry, the end of a batch's lifetime. Where there is no batch, nothing
 // is due.
 //
-// A server whose epoch has ended (batch_store.h) has been replaced by another one: its runner
-// cancels what runs, without a result, and does nothing any more.
+// A server whose epoch has ended (batch_store.h) has been replaced by others: its runner cancels
+// what runs, without a result, and does nothing any more. Where servers share the store, it begins
+// a new epoch and goes on with what is nobody's.
 //
 // Invariants: (1) a line is handed out once in the life of a runner unless return_line() gave it
 // back or its result could not be stored; (2) a line has at most one result, ever; (3) lines come
@@ -30,6 +31,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,6 +45,9 @@
 #include "server/store/store.h"
 
 namespace skein {
+
+// How long a batch (or, when the store fails, all of them) waits after a fault.
+inline constexpr TimeUs kBatchRetryAfterUs = 2 * kUsPerSecond;
 
 // A line to run.
 struct BatchLine {
@@ -92,17 +97,21 @@ class BatchRunner {
  private:
   struct InProgress {
     OpenBatch batch;
-    OwnedFd input;
+    std::unique_ptr<FileReader> input;
     bool exhausted = false;     // nobody's lines are left in it
     TimeUs rests_until_us = 0;  // hands out nothing before
   };
   struct RunningLine {
+    int64_t epoch = 0;  // under which it was claimed
     std::shared_ptr<LiveRequest> request;
     bool has_ended = false;  // its result is being stored
   };
 
   void look_again_at(TimeUs at_us) { due_us_ = std::min(due_us_, at_us); }
   bool has_lost_epoch(const Status& status);  // whether that is why a step failed
+  bool begin_new_epoch();
+  void look_at_others();
+  Status take_on(const OpenBatch& batch);
   void ask_models();
   void forget_ended(const std::vector<OpenBatch>& open);
   void advance(const OpenBatch& batch);
@@ -115,12 +124,11 @@ class BatchRunner {
   std::vector<LineShare> share(size_t n);
   bool is_resting(const InProgress& batch);
   void run_line(const InProgress& batch, const LinePlace& place, std::vector<BatchLine>& lines);
-  template <class Which>
-  void cancel_running(const Which& which);
+  void cancel_running(const std::function<bool(const LineId&)>& which);
 
   Store& store_;
   const Clock& clock_;
-  const int64_t epoch_;
+  int64_t epoch_;
   const BatchValidator::Models models_;
   std::vector<std::string> known_models_;
   bool lost_ = false;  // the epoch has ended
@@ -130,6 +138,7 @@ class BatchRunner {
   bool has_suspects_ = true;                   // there may be lines that were there at a death
   TimeUs not_before_us_ = 0;                   // no line is handed out: the store had a fault
   TimeUs due_us_ = 0;
+  TimeUs look_at_others_us_ = 0;  // what they have given back may be had from then on
   std::string last_owner_;
 
   mutable std::mutex mutex_;

@@ -134,13 +134,13 @@ constexpr int64_t kPieceLines = 512;
 
 }  // namespace
 
-Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoint,
+Result<BatchInput> read_batch_input(const FileReader& file, std::string_view endpoint,
                                     const std::function<bool()>& stop) {
   InputReader reader(endpoint);
   LineSplitter splitter(reader);
   for (uint64_t offset = 0;;) {
     if (stop && stop()) return unavailable("the server stops");
-    SKEIN_ASSIGN(const std::string piece, read_part(file, offset, kReadBytes));
+    SKEIN_ASSIGN(const std::string piece, file.read(offset, kReadBytes));
     if (piece.empty()) break;
     splitter.feed(piece);
     offset += piece.size();
@@ -201,14 +201,14 @@ void BatchValidator::run() {
 }
 
 Status BatchValidator::validate(const OpenBatch& batch) {
-  const auto file = store_.file_folder().open(batch.record.input_file);
+  const auto file = store_.contents().open(batch.record.input_file);
   if (file.status().code() == Code::kDataLoss) {
     return store_.batches().fail(store_.epoch(), batch.seq,
                                  {{"input_file_missing", "The input file is gone.", 0}});
   }
   SKEIN_TRY(file.status());
   SKEIN_ASSIGN(BatchInput input,
-               read_batch_input(*file, batch.record.endpoint, [this] { return stopping(); }));
+               read_batch_input(**file, batch.record.endpoint, [this] { return stopping(); }));
   if (!input.errors.empty()) {
     return store_.batches().fail(store_.epoch(), batch.seq, input.errors);
   }

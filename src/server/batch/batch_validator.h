@@ -24,7 +24,7 @@
 
 #include "base/status.h"
 #include "server/store/batch_store.h"
-#include "server/store/file_folder.h"
+#include "server/store/file_contents.h"
 #include "server/store/store.h"
 
 namespace skein {
@@ -45,7 +45,7 @@ struct BatchInput {
 
 // Reads the file once, a piece at a time. Fails only when it cannot be read, and with kUnavailable
 // when `stop` says true, which is asked before every piece.
-Result<BatchInput> read_batch_input(const OwnedFd& file, std::string_view endpoint,
+Result<BatchInput> read_batch_input(const FileReader& file, std::string_view endpoint,
                                     const std::function<bool()>& stop = {});
 
 class BatchValidator {

@@ -72,7 +72,7 @@ class ContentStream : public std::enable_shared_from_this<ContentStream> {
   }
 
   bool read() {
-    auto piece = read_part(file_.fd, sent_, kReadBytes);
+    auto piece = file_.content->read(sent_, kReadBytes);
     if (!piece.ok() || piece->empty()) {
       log_error("file {} ends at byte {} of {}", file_.record.id, sent_, file_.record.bytes);
       return false;

@@ -52,8 +52,9 @@ api::Error busy() {
 
 void health(ServerContext& context, Call&, const http::Responder& responder) {
   const char* why = why_not_ready(context);
-  // A full disk stops uploads and batches; answers go on.
-  const char* well = context.store.space().is_low() ? "degraded" : "ok";
+  // A full disk, or a shared store that is away, stops uploads and batches; answers go on.
+  const bool is_degraded = context.store.space().is_low() || context.store.away_s() > 0;
+  const char* well = is_degraded ? "degraded" : "ok";
   http::Response response = why == nullptr ? status_response(200, well) : status_response(503, why);
   if (why != nullptr) response.headers.push_back({"Retry-After", std::to_string(kRetryS)});
   responder.send(std::move(response));

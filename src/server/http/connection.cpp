@@ -172,8 +172,8 @@ void Connection::begin_request(const RequestHead& head) {
   if (id != nullptr && !id->empty() && id->size() <= kMaxClientRequestId && is_visible(*id)) {
     current_.request_id = *id;
   } else {
-    const uint64_t number = random_at(shared_.id_salt, shared_.requests.fetch_add(1));
-    current_.request_id = fmt::format("req-{:016x}", number);
+    current_.request_id = fmt::format("{}req-{:016x}", shared_.options.id_prefix(),
+                                      random_at(shared_.id_salt, shared_.requests.fetch_add(1)));
   }
 }
 
@@ -537,15 +537,14 @@ void Connection::append_head(int status, std::string_view content_type,
   append_date(wire_);
   if (status != 204 && status != 304) append_field(wire_, "Content-Type", content_type);
   if (length && status != 204 && status != 304) {
-    wire_.append("Content-Length: ");
-    append_number(wire_, *length, 10);
-    wire_.append("\r\n");
+    append_field(wire_, "Content-Length", std::to_string(*length));
   } else if (status != 204 && chunked_) {
     append_field(wire_, "Transfer-Encoding", "chunked");
   }
   if (!current_.keep_alive) append_field(wire_, "Connection", "close");
   if (current_.keep_alive && current_.http10) append_field(wire_, "Connection", "keep-alive");
   append_field(wire_, "X-Request-Id", current_.request_id);
+  if (!shared_.options.node.empty()) append_field(wire_, "X-Skein-Node", shared_.options.node);
   for (const Header& header : headers) append_field(wire_, header.name, header.value);
   for (const Header& header : current_.headers) append_field(wire_, header.name, header.value);
   for (const Header& header : cors_headers(shared_.options.cors_origins, current_.origin)) {

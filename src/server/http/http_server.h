@@ -75,6 +75,9 @@ struct ServerOptions {
 
   std::optional<TlsFiles> tls;
   std::vector<std::string> cors_origins;  // "*", or exact origins; empty: no CORS
+  // Of this server among several: in X-Skein-Node and in the ids of requests. Empty: neither.
+  std::string node;
+  std::string id_prefix() const { return node.empty() ? node : node + "-"; }
 };
 
 // Where a large body goes instead of into memory. Called on worker threads, one call at a time; it

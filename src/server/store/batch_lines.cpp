@@ -42,11 +42,26 @@ UPDATE batch_lines SET status_code = $1, request_id = $2, body = $3, epoch = NUL
 WHERE batch = $4 AND line = $5 AND epoch = $6 AND status_code IS NULL
 )sql";
 
-Status check_validating(Database& db, int64_t batch) {
-  SKEIN_ASSIGN(
-      const int64_t count,
-      db.integer("SELECT count(*) FROM batches WHERE seq = $1 AND status = 'validating'", {batch}));
-  return count == 1 ? Status{} : not_found("the batch is no longer being validated");
+constexpr std::string_view kValidatingName = name_of(BatchStatus::kValidating);
+
+constexpr const char* kCountLine = R"sql(
+INSERT INTO batch_counts VALUES ($1, $2, $3, $4)
+ON CONFLICT (batch, epoch) DO UPDATE
+SET completed = batch_counts.completed + excluded.completed,
+    failed = batch_counts.failed + excluded.failed
+)sql";
+
+// Lines that a server has whose epoch has ended.
+#define SKEIN_LEFT_LINES                                                                   \
+  "batch_lines.epoch IS NOT NULL AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.epoch = " \
+  "batch_lines.epoch)"
+
+// Whether there is such a row, which stays as it is until the transaction ends.
+Result<bool> holds(Database& db, std::string_view sql, SqlValues values) {
+  SKEIN_ASSIGN(const std::vector<int64_t> rows,
+               db.list<int64_t>(fmt::format("{}{}", sql, db.dialect().hold), values,
+                                [](const Cursor& row) { return row.integer(0); }));
+  return !rows.empty();
 }
 
 Status insert_line(Database& db, int64_t batch, const InputLine& line) {
@@ -94,10 +109,10 @@ Result<std::vector<LinePlace>> claim_share(Database& db, int64_t epoch, const Li
 }
 
 Status finish(Database& db, int64_t epoch, const LineId& id, const LineResult& result) {
-  SKEIN_ASSIGN(const int64_t in_progress,
-               db.integer("SELECT count(*) FROM batches WHERE seq = $1 AND status = 'in_progress'",
-                          {id.batch}));
-  if (in_progress == 0) return not_found("the batch of line {} is not in progress", id.line);
+  SKEIN_ASSIGN(
+      const bool in_progress,
+      holds(db, "SELECT seq FROM batches WHERE seq = $1 AND status = 'in_progress'", {id.batch}));
+  if (!in_progress) return not_found("the batch of line {} is not in progress", id.line);
   SKEIN_ASSIGN(const int64_t changed,
                db.run(kFinishLine, {static_cast<int64_t>(result.status_code), result.request_id,
                                     result.body, id.batch, id.line, epoch}));
@@ -109,10 +124,8 @@ Status finish(Database& db, int64_t epoch, const LineId& id, const LineResult& r
     if (finished != 0) return already_exists("line {} has its result", id.line);
     return not_found("epoch {} has no line {} of this batch", epoch, id.line);
   }
-  const bool success = result.status_code >= 200 && result.status_code < 300;
-  return db.exec(success ? "UPDATE batches SET completed = completed + 1 WHERE seq = $1"
-                         : "UPDATE batches SET failed = failed + 1 WHERE seq = $1",
-                 {id.batch});
+  const int64_t completed = result.status_code >= 200 && result.status_code < 300 ? 1 : 0;
+  return db.exec(kCountLine, {id.batch, epoch, completed, 1 - completed});
 }
 
 struct Crashed {
@@ -135,13 +148,13 @@ LineResult crash_result(const Crashed& line) {
 Status count_deaths(Database& db) {
   SKEIN_TRY(
       db.exec("UPDATE batch_lines SET deaths = deaths + 1, alone_deaths = alone_deaths + alone "
-              "WHERE epoch IS NOT NULL AND status_code IS NULL"));
+              "WHERE status_code IS NULL AND " SKEIN_LEFT_LINES));
   SKEIN_ASSIGN(
       const std::vector<Crashed> crashed,
       db.list<Crashed>(
-          "SELECT l.batch, l.line, b.id, l.epoch, l.deaths, l.alone_deaths FROM batch_lines l JOIN "
-          "batches b ON b.seq = l.batch WHERE l.epoch IS NOT NULL AND l.status_code IS NULL AND "
-          "b.status = 'in_progress' AND (l.deaths >= $1 OR l.alone_deaths >= $2)",
+          "SELECT batch_lines.batch, line, b.id, batch_lines.epoch, deaths, alone_deaths FROM "
+          "batch_lines JOIN batches b ON b.seq = batch_lines.batch WHERE status_code IS NULL AND "
+          "b.status = 'in_progress' AND (deaths >= $1 OR alone_deaths >= $2) AND " SKEIN_LEFT_LINES,
           {kMaxDeaths, kMaxDeathsAlone}, [](const Cursor& row) {
             return Crashed{{row.integer(0), row.integer(1)},
                            row.text(2),
@@ -157,33 +170,95 @@ Status count_deaths(Database& db) {
   return {};
 }
 
+// What servers have whose epochs have ended is nobody's again; how many lines that were.
+Result<int64_t> give_back_left_lines(Database& db, bool died) {
+  if (died) SKEIN_TRY(count_deaths(db));
+  return db.run("UPDATE batch_lines SET epoch = NULL, alone = 0 WHERE " SKEIN_LEFT_LINES);
+}
+
 }  // namespace
 
-Result<int64_t> begin_epoch(Database& db, bool died, int64_t now_s) {
-  if (died) SKEIN_TRY(count_deaths(db));
-  SKEIN_TRY(db.exec("UPDATE batch_lines SET epoch = NULL, alone = 0 WHERE epoch IS NOT NULL"));
-  SKEIN_TRY(db.exec("DELETE FROM nodes"));
-  return db.integer("INSERT INTO nodes (renewed_at) VALUES ($1) RETURNING epoch", {now_s});
+Result<int64_t> begin_epoch(Database& db, const NodeInfo& node, bool died) {
+  const std::string& lives = db.dialect().lives;
+  SKEIN_TRY(
+      db.exec(fmt::format("DELETE FROM nodes WHERE name = $1 OR NOT ({})", lives), {node.name}));
+  SKEIN_TRY(give_back_left_lines(db, died).status());
+  return insert_node(db, node);
+}
+
+Result<int64_t> insert_node(Database& db, const NodeInfo& node) {
+  return db.integer(
+      fmt::format("INSERT INTO nodes (name, renewed_at, lease_until) VALUES ($1, $2, {}) RETURNING "
+                  "epoch",
+                  fmt::format(fmt::runtime(db.dialect().lease_end), "$3")),
+      {node.name, node.now_s, node.lease_ms});
+}
+
+Result<int64_t> end_dead_nodes(Database& db) {
+  // One that holds its row is in the middle of a transaction, and has a few seconds to end it.
+  SKEIN_ASSIGN(const int64_t ended,
+               db.run(fmt::format("DELETE FROM nodes WHERE epoch IN (SELECT epoch FROM nodes WHERE "
+                                  "NOT ({}){})",
+                                  db.dialect().lives, db.dialect().skip_locked)));
+  if (ended == 0) return 0;
+  SKEIN_ASSIGN(const int64_t lines, give_back_left_lines(db, true));
+  log_warning("batches: {} servers let their leases end; {} of their lines are given to others",
+              ended, lines);
+  return ended;
 }
 
 Status check_epoch(Database& db, int64_t epoch) {
-  SKEIN_ASSIGN(const int64_t lives,
-               db.integer("SELECT count(*) FROM nodes WHERE epoch = $1", {epoch}));
-  return lives == 1 ? Status{} : not_found("the epoch {} has ended", epoch);
+  SKEIN_ASSIGN(
+      const bool lives,
+      holds(db, fmt::format("SELECT epoch FROM nodes WHERE epoch = $1 AND {}", db.dialect().lives),
+            {epoch}));
+  return lives ? Status{} : not_found("the epoch {} has ended", epoch);
+}
+
+Status renew_node(Database& db, int64_t epoch, const NodeInfo& node) {
+  SKEIN_ASSIGN(
+      const int64_t renewed,
+      db.run(
+          fmt::format("UPDATE nodes SET renewed_at = $1, lease_until = {} WHERE epoch = "
+                      "$3 AND {}",
+                      fmt::format(fmt::runtime(db.dialect().lease_end), "$2"), db.dialect().lives),
+          {node.now_s, node.lease_ms, epoch}));
+  return renewed == 1 ? Status{} : not_found("the epoch {} has ended", epoch);
+}
+
+Status take_batch(Database& db, int64_t epoch, int64_t batch, std::string_view status) {
+  SKEIN_TRY(check_epoch(db, epoch));
+  SKEIN_ASSIGN(const bool has_it,
+               holds(db, "SELECT seq FROM batches WHERE seq = $1 AND epoch = $2 AND status = $3",
+                     {batch, epoch, status}));
+  if (has_it) return {};
+  SKEIN_ASSIGN(const int64_t taken,
+               db.run("UPDATE batches SET epoch = $1 WHERE seq = $2 AND status = $3 AND (epoch IS "
+                      "NULL OR NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.epoch = batches.epoch))",
+                      {epoch, batch, status}));
+  return taken == 1 ? Status{} : not_found("the batch is not {}, or another server has it", status);
+}
+
+Result<bool> BatchStore::take(int64_t epoch, const OpenBatch& batch) {
+  const Status taken =
+      thread_.write_and_wait(job_of(take_batch, epoch, batch.seq, name_of(batch.record.status)));
+  if (taken.ok()) return true;
+  if (taken.code() != Code::kNotFound) return taken;
+  // Whether it is the batch or the epoch that is gone.
+  SKEIN_TRY(renew(epoch, {}));
+  return false;
 }
 
 Result<int64_t> BatchStore::discard_lines(int64_t epoch, int64_t batch, int64_t limit) {
   return thread_.write_and_wait<int64_t>([=](Database& db) -> Result<int64_t> {
-    SKEIN_TRY(check_epoch(db, epoch));
-    SKEIN_TRY(check_validating(db, batch));
+    SKEIN_TRY(take_batch(db, epoch, batch, kValidatingName));
     return db.run(kDeleteLines, {batch, limit});
   });
 }
 
 Status BatchStore::insert_lines(int64_t epoch, int64_t batch, std::span<const InputLine> lines) {
   return thread_.write_and_wait([=](Database& db) -> Status {
-    SKEIN_TRY(check_epoch(db, epoch));
-    SKEIN_TRY(check_validating(db, batch));
+    SKEIN_TRY(take_batch(db, epoch, batch, kValidatingName));
     for (const InputLine& line : lines) SKEIN_TRY(insert_line(db, batch, line));
     return {};
   });
@@ -256,12 +331,14 @@ Status BatchStore::return_all_lines(int64_t epoch) {
 }
 
 Status BatchStore::renew(int64_t epoch, const std::map<int64_t, int64_t>& served_s) {
-  return thread_.write_and_wait([&, epoch, now_s = now_s_()](Database& db) -> Status {
+  return thread_.write_and_wait([&, epoch](Database& db) -> Status {
     SKEIN_TRY(check_epoch(db, epoch));
-    SKEIN_TRY(db.exec("UPDATE nodes SET renewed_at = $1 WHERE epoch = $2", {now_s, epoch}));
     for (const auto& [batch, seconds] : served_s) {
       SKEIN_TRY(
-          db.exec("UPDATE batches SET served_s = served_s + $1 WHERE seq = $2", {seconds, batch}));
+          db.exec(fmt::format("UPDATE batches SET served_s = served_s + $1 WHERE seq = $2 AND $3 = "
+                              "(SELECT min(epoch) FROM nodes WHERE {})",
+                              db.dialect().lives),
+                  {seconds, batch, epoch}));
     }
     return {};
   });

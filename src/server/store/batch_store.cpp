@@ -20,7 +20,11 @@ std::optional<BatchStatus> batch_status_named(std::string_view name) {
 
 constexpr const char* kBatchColumns =
     "id, owner, endpoint, input_file, output_file, error_file, metadata, status, expires_at, "
-    "total, completed, failed, validating_at, in_progress_at, finalizing_at, completed_at, "
+    "total, completed + coalesce((SELECT CAST(sum(c.completed) AS BIGINT) FROM batch_counts c "
+    "WHERE "
+    "c.batch = batches.seq), 0), failed + coalesce((SELECT CAST(sum(c.failed) AS BIGINT) FROM "
+    "batch_counts c WHERE c.batch = batches.seq), 0), validating_at, in_progress_at, "
+    "finalizing_at, completed_at, "
     "failed_at, expired_at, cancelling_at, cancelled_at";
 constexpr int kFirstTime = 12;  // the columns of times stand in the order of BatchStatus
 constexpr int kColumnCount = 20;
@@ -69,6 +73,18 @@ Result<bool> move_batch(Database& db, int64_t seq, const char* from, BatchStatus
   return changed == 1;
 }
 
+// As move_batch(), by the server that validates it; false where the batch has left that status.
+Result<bool> end_validation(Database& db, int64_t epoch, int64_t seq, BatchStatus to,
+                            int64_t now_s) {
+  const Status taken = take_batch(db, epoch, seq, name_of(BatchStatus::kValidating));
+  if (taken.code() == Code::kNotFound) {
+    SKEIN_TRY(check_epoch(db, epoch));
+    return false;
+  }
+  SKEIN_TRY(taken);
+  return move_batch(db, seq, "'validating'", to, now_s);
+}
+
 SqlValue text_or_null(const std::string& text) {
   if (text.empty()) return std::monostate{};
   return std::string_view(text);
@@ -102,6 +118,7 @@ Result<BatchRecord> find_batch(Database& db, const std::string& id, const Scope&
 }
 
 Result<BatchRecord> create_batch(Database& db, const NewBatch& batch, int64_t now_s) {
+  SKEIN_TRY(db.be_alone());
   SKEIN_TRY(check_input_file(db, batch));
   SKEIN_ASSIGN(
       const int64_t live,
@@ -195,22 +212,19 @@ Result<std::vector<OpenBatch>> BatchStore::open_batches() {
 
 Status BatchStore::begin(int64_t epoch, int64_t batch) {
   return thread_.write_and_wait([epoch, batch, now_s = now_s_()](Database& db) -> Status {
-    SKEIN_TRY(check_epoch(db, epoch));
     SKEIN_ASSIGN(const bool moved,
-                 move_batch(db, batch, "'validating'", BatchStatus::kInProgress, now_s));
+                 end_validation(db, epoch, batch, BatchStatus::kInProgress, now_s));
     if (!moved) return {};
     return db.exec(
         "UPDATE batches SET (total, failed) = (SELECT count(*), count(status_code) FROM "
-        "batch_lines WHERE batch = $1) WHERE seq = $1",
+        "batch_lines WHERE batch = $1), epoch = NULL WHERE seq = $1",
         {batch});
   });
 }
 
 Status BatchStore::fail(int64_t epoch, int64_t batch, const std::vector<BatchError>& errors) {
   return thread_.write_and_wait([epoch, batch, &errors, now_s = now_s_()](Database& db) -> Status {
-    SKEIN_TRY(check_epoch(db, epoch));
-    SKEIN_ASSIGN(const bool moved,
-                 move_batch(db, batch, "'validating'", BatchStatus::kFailed, now_s));
+    SKEIN_ASSIGN(const bool moved, end_validation(db, epoch, batch, BatchStatus::kFailed, now_s));
     if (!moved) return {};
     int64_t ordinal = 0;
     for (const BatchError& error : errors) {
@@ -228,7 +242,8 @@ Status BatchStore::finalize(int64_t epoch, int64_t batch, BatchStatus outcome) {
     SKEIN_ASSIGN(const bool moved, move_batch(db, batch, "'validating', 'in_progress'",
                                               BatchStatus::kFinalizing, now_s));
     if (!moved) return {};
-    return db.exec("UPDATE batches SET outcome = $1 WHERE seq = $2", {name_of(outcome), batch});
+    return db.exec("UPDATE batches SET outcome = $1, epoch = NULL WHERE seq = $2",
+                   {name_of(outcome), batch});
   });
 }
 
@@ -242,8 +257,9 @@ Status BatchStore::end(int64_t epoch, const OpenBatch& batch, BatchStatus outcom
     for (const FileRecord* file : {&output, &errors}) {
       if (!file->id.empty()) SKEIN_TRY(insert_file(db, *file));
     }
-    return db.exec("UPDATE batches SET output_file = $1, error_file = $2 WHERE seq = $3",
-                   {text_or_null(output.id), text_or_null(errors.id), batch.seq});
+    return db.exec(
+        "UPDATE batches SET output_file = $1, error_file = $2, epoch = NULL WHERE seq = $3",
+        {text_or_null(output.id), text_or_null(errors.id), batch.seq});
   });
 }
 

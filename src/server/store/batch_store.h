@@ -5,10 +5,13 @@
 // A line runs on the server that has claimed it. A server has a new epoch from each start on; the
 // epoch stands in the lines it has claimed, and is the fence: a result that comes under another
 // epoch than the line's is refused, and so is every step of a batch by a server whose epoch has
-// ended. Claims that a server finds when it starts are of one that died (an orderly stop gives them
-// back). A line that was claimed at a death runs alone from then on,
-// one at a time: that tells the line that kills servers from those that stood beside it. A line
-// that was alone at two deaths, or was there at three, fails.
+// ended. An epoch ends when another server with the same name starts (on a folder: any), when its
+// server leaves, or, where several share a store, when it has not been renewed for the time of its
+// lease by the database's clock; others then end it, unless its server is in the middle of a
+// transaction. Claims of an epoch that was ended by others are of a server that died. A line that
+// was claimed at a death runs alone from then on, one at a time: that tells the line that kills
+// servers from those that stood beside it. A line that was alone at two deaths, or was there at
+// three, fails.
 //
 // What may concern 50,000 lines is done in pieces, so that nobody waits long for the store.
 //
@@ -117,6 +120,10 @@ class BatchStore {
 
   Result<std::vector<OpenBatch>> open_batches();  // oldest first
 
+  // Whether this server is the one to validate or to end the batch, which is in the status that its
+  // record says; from now on it is, until it ends or has got on. kNotFound: the epoch has ended.
+  Result<bool> take(int64_t epoch, const OpenBatch& batch);
+
   // From here on every verb with an epoch answers kNotFound when that has ended, and does nothing.
 
   // While validating. kNotFound: the batch has left that status. A server that died in the middle
@@ -144,8 +151,8 @@ class BatchStore {
   // Gives up claims of this epoch: of some lines, or of all that it has.
   Status return_lines(int64_t epoch, std::span<const LineId> lines);
   Status return_all_lines(int64_t epoch);
-  // The epoch goes on, and each of these batches was served for so many seconds more of its
-  // lifetime.
+  // Each of these batches was served for so many seconds more of its lifetime. Of several servers
+  // one counts: the one that has been there for longest.
   Status renew(int64_t epoch, const std::map<int64_t, int64_t>& served_s);
 
   // validating, in_progress -> finalizing, on the way to completed or expired
@@ -177,10 +184,26 @@ Status cancel_batches_of(Database& db, const std::string& owner, int64_t now_s);
 Result<bool> is_input_of_live_batch(Database& db, const std::string& file);
 Status check_epoch(Database& db, int64_t epoch);  // kNotFound: it has ended
 
-// When a server starts, which is alone on its database: all earlier epochs end. Counts a death for
+// Where the batch is in that status, this server is the one to take it on. kNotFound: it is not, or
+// the epoch has ended.
+Status take_batch(Database& db, int64_t epoch, int64_t batch, std::string_view status);
+
+// A server of the store.
+struct NodeInfo {
+  std::string name;  // no two that run at a time have the same; empty: it is alone
+  int64_t lease_ms = 0;
+  int64_t now_s = 0;  // in the calendar's time
+};
+
+// When a server starts: earlier epochs of its name end (where it is alone: all). Counts a death for
 // every line that one of them has (unless `died` is false: the machine itself was started anew),
 // fails those that have had enough, and gives the others back. The new epoch, which no server had
 // before. Inside a transaction.
-Result<int64_t> begin_epoch(Database& db, bool died, int64_t now_s);
+Result<int64_t> begin_epoch(Database& db, const NodeInfo& node, bool died);
+// A new epoch beside what there is.
+Result<int64_t> insert_node(Database& db, const NodeInfo& node);
+Status renew_node(Database& db, int64_t epoch, const NodeInfo& node);  // as check_epoch()
+// Ends the epochs whose leases are over, as begin_epoch() does; how many. Inside a transaction.
+Result<int64_t> end_dead_nodes(Database& db);
 
 }  // namespace skein

@@ -23,12 +23,27 @@ Result<int64_t> Database::integer(std::string_view sql, SqlValues values) {
 
 Status Database::transaction(const std::function<Status()>& work) {
   SKEIN_TRY(exec(dialect().begin));
-  Status status = work();
+  return end_transaction(work());
+}
+
+Status Database::reading(const std::function<Status()>& work) {
+  if (dialect().begin_read.empty()) return work();
+  SKEIN_TRY(exec(dialect().begin_read));
+  return end_transaction(work());
+}
+
+Status Database::be_alone() {
+  return dialect().alone.empty() ? Status{} : run(dialect().alone).status();
+}
+
+Status Database::end_transaction(Status status) {
   if (status.ok()) status = exec("COMMIT");
-  if (status.ok() || !in_transaction()) return status;
-  if (const Status undone = exec("ROLLBACK"); !undone.ok()) {
-    log_error("store: ROLLBACK failed: {}", undone.message());
+  if (!status.ok() && in_transaction()) {
+    if (const Status undone = exec("ROLLBACK"); !undone.ok()) {
+      log_error("store: ROLLBACK failed: {}", undone.message());
+    }
   }
+  transaction_over();
   return status;
 }
 
@@ -48,6 +63,7 @@ Status migrate(Database& db, size_t to) {
   SKEIN_ASSIGN(const int64_t version, db.integer(dialect.version));
   if (static_cast<size_t>(version) >= to) return {};
   return db.transaction([&]() -> Status {
+    SKEIN_TRY(db.be_alone());
     // Read again: another process may have been faster.
     SKEIN_ASSIGN(const int64_t from, db.integer(dialect.version));
     if (static_cast<size_t>(from) >= to) return {};

@@ -1,5 +1,5 @@
 // A database behind Status: what the store's SQL runs on. A driver is one folder that implements
-// this and has a SqlDialect (sqlite/).
+// this and has a SqlDialect (sqlite/, postgres/).
 //
 //   SKEIN_ASSIGN(const std::vector<std::string> ids,
 //                db.list<std::string>("SELECT id FROM files WHERE owner = $1", {owner},
@@ -8,8 +8,8 @@
 // Thread-safety: none; a Database belongs to one thread at a time (the store's).
 //
 // Errors: kResourceExhausted for a full disk, kUnavailable for what may pass (I/O error, locked by
-// another process), kDataLoss for a file that is no sound database, kAlreadyExists for a broken
-// UNIQUE rule, kInternal for everything that is our own fault.
+// another process, a server that is away), kDataLoss for a file that is no sound database,
+// kAlreadyExists for a broken UNIQUE rule, kInternal for everything that is our own fault.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +37,20 @@ struct SqlDialect {
   std::string version;      // a query: how many of those steps the database has been through
   std::string set_version;  // the number follows
   std::string begin;        // of a transaction that reads what it will change
+  // Of a read that takes several statements, which see one moment; empty: they do so anyway.
+  std::string begin_read;
   // Behind the choice of lines to claim: passes over those that another server is claiming just
   // now.
   std::string skip_locked;
+  // Behind the choice of a row that must stay as it is until the transaction ends.
+  std::string hold;
+  // A statement: what begins with it runs in one server at a time, until its transaction ends.
+  // Empty: a writer is alone anyway.
+  std::string alone;
+  // Of a row of nodes: whether its server lives, as far as the database can know.
+  std::string lives;
+  // When a lease of so many milliseconds from now ends; {} is the parameter.
+  std::string lease_end;
   // Whether a text is in the list that a parameter holds as a JSON array; {} is the parameter.
   std::string one_of;
 };
@@ -72,9 +83,21 @@ class Database {
   // Statements without parameters or rows.
   virtual Status exec(const std::string& sql) = 0;
   // Prepares (once per text) and binds $1, $2, ... One cursor per text at a time.
-  virtual Result<std::unique_ptr<Cursor>> query(std::string_view sql, SqlValues values = {}) = 0;
+  virtual Result<std::unique_ptr<Cursor>> query(std::string_view sql,
+                                                std::span<const SqlValue> values) = 0;
+  Result<std::unique_ptr<Cursor>> query(std::string_view sql, SqlValues values = {}) {
+    return query(sql, std::span(values.begin(), values.size()));
+  }
   // False after a fault inside a transaction that made the database roll all of it back.
   virtual bool in_transaction() const = 0;
+  // A transaction is over, however it ended.
+  virtual void transaction_over() {}
+  // Whether the last transaction was given up for another server's sake: it can be run again at
+  // once.
+  virtual bool gave_way() const { return false; }
+  // Whether the last transaction may have been kept although its commit failed: the server went
+  // away in it.
+  virtual bool is_in_doubt() const { return false; }
 
   // From now on changes of rows of this table are noticed, those that are rolled back included.
   virtual void watch_table(std::string table) = 0;
@@ -105,6 +128,13 @@ class Database {
   }
   // What `work` does is kept whole, or not at all when it fails.
   Status transaction(const std::function<Status()>& work);
+  // What `work` reads is of one moment.
+  Status reading(const std::function<Status()>& work);
+  // Inside a transaction: SqlDialect::alone.
+  Status be_alone();
+
+ private:
+  Status end_transaction(Status status);
 };
 
 // The database's tables, as the steps of its SqlDialect make them.

@@ -1,5 +1,6 @@
 #include "server/store/file_budget.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/store/state_space.h"
@@ -23,7 +24,19 @@ Status FileBudget::take_bytes(const std::string& owner, uint64_t bytes) {
         "state folder: {} bytes and {} files are free, which is below the floor",
         space_.free_bytes(), space_.free_files());
   }
-  return take(owner, {0, bytes});
+  SKEIN_TRY(take(owner, {0, bytes}));
+  const std::lock_guard lock(mutex_);
+  unsettled_[owner] += bytes;
+  return {};
+}
+
+void FileBudget::settle_bytes(const std::string& owner, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = unsettled_.find(owner);
+  SKEIN_CHECK(found != unsettled_.end() && found->second >= bytes, "bytes of '{}' were not taken",
+              owner);
+  found->second -= bytes;
+  if (found->second == 0) unsettled_.erase(found);
 }
 
 Status FileBudget::check(const std::string& owner) {
@@ -79,17 +92,34 @@ void FileBudget::add(const std::string& owner, const FileUse& use) {
   all_.bytes += use.bytes;
 }
 
+// What another server has added may be removed here before it was counted.
 void FileBudget::remove(const std::string& owner, const FileUse& use) {
   const std::lock_guard lock(mutex_);
   const auto found = by_owner_.find(owner);
-  SKEIN_CHECK(found != by_owner_.end() && found->second.files >= use.files &&
-                  found->second.bytes >= use.bytes,
-              "files of '{}' were not counted", owner);
-  found->second.files -= use.files;
-  found->second.bytes -= use.bytes;
-  all_.files -= use.files;
-  all_.bytes -= use.bytes;
+  if (found == by_owner_.end()) return;
+  const FileUse gone{std::min(found->second.files, use.files),
+                     std::min(found->second.bytes, use.bytes)};
+  found->second.files -= gone.files;
+  found->second.bytes -= gone.bytes;
+  all_.files -= gone.files;
+  all_.bytes -= gone.bytes;
   if (found->second.files == 0 && found->second.bytes == 0) by_owner_.erase(found);
+}
+
+void FileBudget::replace(const std::map<std::string, FileUse>& stored) {
+  const std::lock_guard lock(mutex_);
+  by_owner_.clear();
+  all_ = {};
+  const auto count = [this](const std::string& owner, const FileUse& use) {
+    FileUse& sum = by_owner_[owner];
+    sum.files += use.files;
+    sum.bytes += use.bytes;
+    all_.files += use.files;
+    all_.bytes += use.bytes;
+  };
+  for (const auto& [owner, use] : stored) count(owner, use);
+  for (const auto& [owner, bytes] : unsettled_) count(owner, {0, bytes});
+  for (const FileClaim* claim : claims_) count(claim->owner_, {1, claim->bytes_});
 }
 
 FileUse FileBudget::use_of(const std::string& owner) const {
@@ -99,10 +129,23 @@ FileUse FileBudget::use_of(const std::string& owner) const {
 }
 
 FileClaim::FileClaim(FileBudget& budget, std::string owner, Kind kind)
-    : budget_(budget), owner_(std::move(owner)), kind_(kind) {}
+    : budget_(budget), owner_(std::move(owner)), kind_(kind) {
+  const std::lock_guard lock(budget_.mutex_);
+  budget_.claims_.insert(this);
+}
 
 FileClaim::~FileClaim() {
+  {
+    const std::lock_guard lock(budget_.mutex_);
+    budget_.claims_.erase(this);
+  }
   if (!kept_) budget_.remove(owner_, {1, bytes_});
+}
+
+void FileClaim::keep() {
+  kept_ = true;
+  const std::lock_guard lock(budget_.mutex_);
+  budget_.claims_.erase(this);
 }
 
 Status FileClaim::grow(uint64_t bytes) {
@@ -112,6 +155,7 @@ Status FileClaim::grow(uint64_t bytes) {
     SKEIN_TRY(budget_.space_.admit(bytes));
     SKEIN_TRY(budget_.take(owner_, {0, bytes}));
   }
+  const std::lock_guard lock(budget_.mutex_);
   bytes_ += bytes;
   return {};
 }

@@ -1,18 +1,22 @@
 // What each key, and all of them together, may keep in files and in responses.
 //
-// The counts are those of the table of files, read when the server starts (it is alone on its
-// folder), plus what is being written now: an upload takes its room before its bytes go to the disk
-// and gives it back unless it is kept. Outputs of batches are counted like uploads but never
-// refused: a result is not lost to a limit. Responses are bytes without a file.
+// The counts are those of the table of files, read when the server starts, plus what is being
+// written now: an upload takes its room before its bytes go to the disk and gives it back unless it
+// is kept. Where servers share a store, the counts are read again every few seconds: what others
+// have added meanwhile is not known, so that all of them together may pass a limit by that much.
+// Outputs of batches are counted like uploads but never refused: a result is not lost to a limit.
+// Responses are bytes without a file.
 //
 // Thread-safety: FileBudget any thread; a FileClaim belongs to one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/status.h"
 
@@ -46,15 +50,19 @@ class FileBudget {
   // Whatever the limits are.
   std::unique_ptr<FileClaim> claim_output(const std::string& owner);
 
-  // For bytes that are no file; remove() gives them back. As claim(), by the latest look at the
-  // disk.
+  // For bytes that are no file, and are being written; remove() gives them back. As claim(), by the
+  // latest look at the disk.
   Status take_bytes(const std::string& owner, uint64_t bytes);
+  // They are written, or are about to be given back.
+  void settle_bytes(const std::string& owner, uint64_t bytes);
 
   // Whether the key may begin a batch, whose output will need room: as claim().
   Status check(const std::string& owner);
 
   void add(const std::string& owner, const FileUse& use);
   void remove(const std::string& owner, const FileUse& use);
+  // What is stored, by owner, as it was just read; what is being written counts beside it.
+  void replace(const std::map<std::string, FileUse>& stored);
   FileUse use_of(const std::string& owner) const;  // for tests
   uint64_t used_bytes() const {                    // by all
     const std::lock_guard lock(mutex_);
@@ -70,8 +78,10 @@ class FileBudget {
   const FileLimits limits_;
   StateSpace& space_;
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, FileUse> by_owner_;  // mutex_; only owners that have any
-  FileUse all_;                                        // mutex_
+  std::unordered_map<std::string, FileUse> by_owner_;    // mutex_; only owners that have any
+  FileUse all_;                                          // mutex_
+  std::unordered_map<std::string, uint64_t> unsettled_;  // mutex_; bytes that are being written
+  std::unordered_set<const FileClaim*> claims_;          // mutex_; that have not ended
 };
 
 // Room for one file. Gives it back when it goes, unless the file is kept.
@@ -85,13 +95,14 @@ class FileClaim {
 
   // Before so many more bytes are written. The errors are those of FileBudget::claim().
   Status grow(uint64_t bytes);
-  void keep() { kept_ = true; }
+  void keep();
 
  private:
+  friend class FileBudget;
   FileBudget& budget_;
   const std::string owner_;
   const Kind kind_;
-  uint64_t bytes_ = 0;
+  uint64_t bytes_ = 0;  // of the budget's mutex
   bool kept_ = false;
 };
 

@@ -18,6 +18,7 @@ Result<FileRecord> file_of(const Cursor& row) {
 }
 
 Result<FileRecord> delete_file(Database& db, const std::string& id, const Scope& scope) {
+  SKEIN_TRY(db.be_alone());
   SKEIN_ASSIGN(FileRecord file, find_file(db, id, scope));
   SKEIN_ASSIGN(const bool in_use, is_input_of_live_batch(db, id));
   if (in_use) {
@@ -46,12 +47,14 @@ Status insert_file(Database& db, const FileRecord& file) {
        file.created_at_s});
 }
 
-Status count_files(Database& db, FileBudget& budget) {
+Status count_files(Database& db, std::map<std::string, FileUse>& uses) {
   return db
-      .list<bool>("SELECT owner, count(*), sum(bytes) FROM files GROUP BY owner", {},
-                  [&budget](const Cursor& row) {
-                    budget.add(row.text(0), {static_cast<uint64_t>(row.integer(1)),
-                                             static_cast<uint64_t>(row.integer(2))});
+      .list<bool>("SELECT owner, count(*), CAST(sum(bytes) AS BIGINT) FROM files GROUP BY owner",
+                  {},
+                  [&uses](const Cursor& row) {
+                    FileUse& use = uses[row.text(0)];
+                    use.files += static_cast<uint64_t>(row.integer(1));
+                    use.bytes += static_cast<uint64_t>(row.integer(2));
                     return true;
                   })
       .status();
@@ -60,11 +63,11 @@ Status count_files(Database& db, FileBudget& budget) {
 Result<std::unique_ptr<FileWriter>> FileStore::create(const std::string& owner,
                                                       uint64_t max_bytes) const {
   SKEIN_ASSIGN(std::unique_ptr<FileClaim> claim, budget_.claim(owner));
-  return folder_.create(max_bytes, std::move(claim));
+  return contents_.create(max_bytes, std::move(claim));
 }
 
 Result<std::unique_ptr<FileWriter>> FileStore::create_output(const std::string& owner) const {
-  return folder_.create(kMaxOutputBytes, budget_.claim_output(owner));
+  return contents_.create(kMaxOutputBytes, budget_.claim_output(owner));
 }
 
 void FileStore::commit(std::unique_ptr<FileWriter> writer, FileInfo info, Done<FileRecord> done) {
@@ -107,8 +110,8 @@ void FileStore::open(std::string id, Scope scope, Done<OpenFile> done) {
   thread_.read<OpenFile>(
       [this, id = std::move(id), scope = std::move(scope)](Database& db) -> Result<OpenFile> {
         SKEIN_ASSIGN(FileRecord file, find_file(db, id, scope));
-        SKEIN_ASSIGN(OwnedFd fd, folder_.open(file.id));
-        return OpenFile{std::move(file), std::move(fd)};
+        SKEIN_ASSIGN(auto content, contents_.open(file.id));
+        return OpenFile{std::move(file), std::move(content)};
       },
       std::move(done));
 }
@@ -117,7 +120,7 @@ void FileStore::remove(std::string id, Scope scope, Done<FileRecord> done) {
   thread_.write_freeing<FileRecord>(job_of(delete_file, std::move(id), std::move(scope)),
                                     [this, done = std::move(done)](Result<FileRecord> result) {
                                       if (result.ok()) {
-                                        folder_.remove(result->id);
+                                        contents_.remove(result->id);
                                         budget_.remove(result->owner, {1, result->bytes});
                                       }
                                       done(std::move(result));

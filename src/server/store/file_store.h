@@ -1,20 +1,21 @@
-// Uploaded and produced files: a row each, the contents on disk (file_folder.h).
+// Uploaded and produced files: a row each, and a content (file_contents.h).
 //
 //   SKEIN_ASSIGN(auto writer, files.create(owner));  // on a worker; append as bytes arrive
 //   SKEIN_TRY(writer->append(bytes));
 //   files.commit(std::move(writer), {owner, "batch", "input.jsonl"}, done);
 //
 // A writer that is dropped before its commit leaves nothing. Thread-safety: any thread; answers
-// come on the store's thread. create() and commit() touch the disk on the caller's thread, so call
-// them on a worker, never on an I/O thread.
+// come on the store's thread. create() and commit() wait for contents on the caller's thread, so
+// call them on a worker, never on an I/O thread.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "server/store/file_budget.h"
-#include "server/store/file_folder.h"
+#include "server/store/file_contents.h"
 #include "server/store/records.h"
 #include "server/store/store_thread.h"
 
@@ -30,14 +31,14 @@ struct FileInfo {
 
 struct OpenFile {
   FileRecord record;
-  OwnedFd fd;  // stays readable when the file is deleted meanwhile
+  std::unique_ptr<FileReader> content;
 };
 
 class FileStore {
  public:
-  FileStore(StoreThread& thread, const FileFolder& folder, FileBudget& budget,
+  FileStore(StoreThread& thread, FileContents& contents, FileBudget& budget,
             std::function<int64_t()> unix_time_s)
-      : thread_(thread), folder_(folder), budget_(budget), now_s_(std::move(unix_time_s)) {}
+      : thread_(thread), contents_(contents), budget_(budget), now_s_(std::move(unix_time_s)) {}
 
   // What the owner uploads; the errors are those of FileBudget::claim().
   Result<std::unique_ptr<FileWriter>> create(const std::string& owner,
@@ -55,7 +56,7 @@ class FileStore {
 
  private:
   StoreThread& thread_;
-  const FileFolder& folder_;
+  FileContents& contents_;
   FileBudget& budget_;
   std::function<int64_t()> now_s_;
 };
@@ -63,7 +64,7 @@ class FileStore {
 // On the store's thread.
 Result<FileRecord> find_file(Database& db, const std::string& id, const Scope& scope);
 Status insert_file(Database& db, const FileRecord& file);
-// Counts every file that there is.
-Status count_files(Database& db, FileBudget& budget);
+// Counts every file that there is, by owner.
+Status count_files(Database& db, std::map<std::string, FileUse>& uses);
 
 }  // namespace skein

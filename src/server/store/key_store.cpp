@@ -103,6 +103,7 @@ Result<KeyRecord> insert_key(Database& db, const KeyRecord& key) {
   if (!std::all_of(key.models.begin(), key.models.end(), is_model_name)) {
     return invalid_argument("a model's name is empty or has a control character");
   }
+  SKEIN_TRY(db.be_alone());
   SKEIN_ASSIGN(const int64_t taken, db.integer("SELECT count(*) FROM keys WHERE name = $1 AND "
                                                "revoked_at IS NULL",
                                                {key.name}));

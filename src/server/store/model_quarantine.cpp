@@ -48,11 +48,21 @@ Status remove_note(Database& db, const std::string& path) {
   return db.exec("DELETE FROM model_loads WHERE path = $1 AND quarantined = 0", {path});
 }
 
+std::string prefix_of(const std::string& node) {
+  return node.empty() ? "" : node + ":";
+}
+
+#define SKEIN_NOTES_OF "quarantined = 0 AND substr(path, 1, length($1)) = $1"
+
 }  // namespace
 
-Status ModelQuarantine::begin_load(const std::string& path) {
+ModelQuarantine::ModelQuarantine(StoreThread& thread, const std::string& node)
+    : thread_(thread), prefix_(prefix_of(node)) {}
+
+Status ModelQuarantine::begin_load(const std::string& file) {
+  const std::string path = prefix_ + file;
   Status status = await_status([&](DoneStatus done) {
-    thread_.write(job_of(note_load, path, fingerprint_of(path)),
+    thread_.write(job_of(note_load, path, fingerprint_of(file)),
                   [this, path, done = std::move(done)](const Status& noted) {
                     {
                       const std::lock_guard lock(mutex_);
@@ -66,7 +76,8 @@ Status ModelQuarantine::begin_load(const std::string& path) {
   return {};
 }
 
-void ModelQuarantine::end_load(const std::string& path) {
+void ModelQuarantine::end_load(const std::string& file) {
+  const std::string path = prefix_ + file;
   thread_.write(job_of(remove_note, path), [this, path](const Status& removed) {
     if (removed.ok()) return;
     const PatientScope patient;
@@ -81,19 +92,22 @@ void ModelQuarantine::remove_left_notes(Database& db) {
 }
 
 void ModelQuarantine::end_all_loads() {
-  (void)thread_.write_and_wait(
-      [](Database& db) { return db.exec("DELETE FROM model_loads WHERE quarantined = 0"); });
+  (void)thread_.write_and_wait([this](Database& db) {
+    return db.exec("DELETE FROM model_loads WHERE " SKEIN_NOTES_OF, {prefix_});
+  });
 }
 
-void ModelQuarantine::forgive(const std::string& path) {
+void ModelQuarantine::forgive(const std::string& file) {
+  const std::string path = prefix_ + file;
   (void)thread_.write_and_wait(
       [&path](Database& db) { return db.exec("DELETE FROM model_loads WHERE path = $1", {path}); });
 }
 
-Status quarantine_loads(Database& db, bool died) {
-  if (!died) return db.exec("DELETE FROM model_loads WHERE quarantined = 0");
+Status quarantine_loads(Database& db, const std::string& node, bool died) {
+  const std::string prefix = prefix_of(node);
+  if (!died) return db.exec("DELETE FROM model_loads WHERE " SKEIN_NOTES_OF, {prefix});
   SKEIN_ASSIGN(const int64_t changed,
-               db.run("UPDATE model_loads SET quarantined = 1 WHERE quarantined = 0"));
+               db.run("UPDATE model_loads SET quarantined = 1 WHERE " SKEIN_NOTES_OF, {prefix}));
   if (changed > 0) log_error("the server died while it loaded a model, which is quarantined now");
   return {};
 }

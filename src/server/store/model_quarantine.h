@@ -21,7 +21,8 @@ namespace skein {
 
 class ModelQuarantine {
  public:
-  explicit ModelQuarantine(StoreThread& thread) : thread_(thread) {}
+  // Servers that share a store have files of their own: notes are under the server's name.
+  ModelQuarantine(StoreThread& thread, const std::string& node);
 
   // `path` is a model's file or folder. kDataLoss: it is quarantined.
   Status begin_load(const std::string& path);
@@ -35,12 +36,13 @@ class ModelQuarantine {
 
  private:
   StoreThread& thread_;
+  const std::string prefix_;  // of paths in the store
   std::mutex mutex_;
   std::vector<std::string> left_;  // paths of notes that could not be removed
 };
 
 // When a server starts: notes of loads become quarantines, unless the machine itself was started
 // anew since (`died` is false). Inside a transaction.
-Status quarantine_loads(Database& db, bool died);
+Status quarantine_loads(Database& db, const std::string& node, bool died);
 
 }  // namespace skein

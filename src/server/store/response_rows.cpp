@@ -136,6 +136,7 @@ Status drop_response(Database& db, ResponseRow row, int64_t needed, ResponseRemo
 Result<ResponseAdded> make_room_and_add(Database& db, const NewResponse& response,
                                         const ResponseLimits& limits, int64_t served_s) {
   ResponseAdded outcome;
+  SKEIN_TRY(db.be_alone());
   SKEIN_ASSIGN(const int64_t revoked,
                db.integer("SELECT count(*) FROM keys WHERE id = $1 AND revoked_at IS NOT NULL",
                           {response.owner}));

@@ -30,7 +30,12 @@ struct ResponseStore::Adding {
 
   ~Adding() { give_up(); }
   void give_up() {
-    if (std::exchange(holds_bytes, false)) budget.remove(response.owner, {0, response.bytes()});
+    if (settle()) budget.remove(response.owner, {0, response.bytes()});
+  }
+  bool settle() {
+    if (!std::exchange(holds_bytes, false)) return false;
+    budget.settle_bytes(response.owner, response.bytes());
+    return true;
   }
 };
 
@@ -81,7 +86,7 @@ void ResponseStore::add_piece(const std::shared_ptr<Adding>& adding) {
         if (outcome.ok()) settle(outcome->removal.freed, outcome->removal.has_marked);
         if (outcome.ok() && !outcome->is_in) return add_piece(adding);
         if (outcome.ok()) {
-          adding->holds_bytes = false;  // they are the row's now
+          adding->settle();  // they are the row's now
           next_expiry_s_ = std::min(next_expiry_s_.load(), served_s() + lifetime_s());
         } else {
           adding->give_up();
@@ -164,6 +169,7 @@ void ResponseStore::remove(const std::string& id, const Scope& scope, DoneStatus
   thread_.write_freeing<ResponseRemoval>(
       [id, scope, oldest_s = oldest_s()](Database& db) -> Result<ResponseRemoval> {
         ResponseRemoval removal;
+        SKEIN_TRY(db.be_alone());
         SKEIN_ASSIGN(ResponseRow row, find_response(db, id, scope, oldest_s));
         SKEIN_TRY(drop_response(db, std::move(row), 0, removal));
         return removal;
@@ -175,7 +181,7 @@ void ResponseStore::remove(const std::string& id, const Scope& scope, DoneStatus
 }
 
 Status ResponseStore::sweep(Database& db) {
-  if (!has_counted_) return {};
+  if (!has_begun_) return {};
   SKEIN_TRY(note_time(db));
   SKEIN_TRY(sweep_old(db));
   if (may_be_revoked_.exchange(false)) {
@@ -221,6 +227,7 @@ Result<int64_t> ResponseStore::sweep_some(Database& db, std::string_view conditi
   if (rows.empty()) return 0;
   ResponseRemoval removal;
   SKEIN_TRY(db.transaction([&]() -> Status {
+    SKEIN_TRY(db.be_alone());
     for (const ResponseRow& row : rows) {
       if (removal.left <= 0) return {};
       SKEIN_ASSIGN(std::optional<ResponseRow> there, response_row_at(db, row.seq));
@@ -237,25 +244,29 @@ Result<int64_t> ResponseStore::sweep_some(Database& db, std::string_view conditi
 Status ResponseStore::note_time(Database& db) {
   const int64_t now_s = served_s();
   if (now_s < next_note_s_ || next_expiry_s_ == std::numeric_limits<int64_t>::max()) return {};
-  SKEIN_TRY(db.exec("UPDATE served_time SET seconds = $1", {now_s}));
+  SKEIN_TRY(db.exec("UPDATE served_time SET seconds = $1 WHERE seconds < $1", {now_s}));
   next_note_s_ = now_s + kClockPeriodS;
   return {};
 }
 
-Status ResponseStore::count(Database& db) {
+Status ResponseStore::read_time(Database& db) {
   SKEIN_ASSIGN(const int64_t noted_s, db.integer("SELECT seconds FROM served_time", {}));
   SKEIN_ASSIGN(const int64_t latest_s,
                db.integer("SELECT coalesce(max(served_s), 0) FROM responses", {}));
   served_before_s_ = std::max(noted_s, latest_s);
   next_note_s_ = served_before_s_ + kClockPeriodS;
-  SKEIN_TRY(db.list<bool>("SELECT owner, bytes FROM response_use WHERE bytes > 0", {},
-                          [this](const Cursor& row) {
-                            budget_.add(row.text(0), {0, static_cast<uint64_t>(row.integer(1))});
-                            return true;
-                          })
-                .status());
-  has_counted_ = true;
+  has_begun_ = true;
   return {};
+}
+
+Status ResponseStore::count_bytes(Database& db, std::map<std::string, FileUse>& uses) {
+  return db
+      .list<bool>("SELECT owner, bytes FROM response_use WHERE bytes > 0", {},
+                  [&uses](const Cursor& row) {
+                    uses[row.text(0)].bytes += static_cast<uint64_t>(row.integer(1));
+                    return true;
+                  })
+      .status();
 }
 
 }  // namespace skein

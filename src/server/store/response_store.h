@@ -110,8 +110,10 @@ class ResponseStore {
   int64_t oldest_s() const { return served_s() - lifetime_s(); }
   Status sweep_old(Database& db);
   Status note_time(Database& db);
-  // On the store's thread, once and before anything is swept: what there is counts.
-  Status count(Database& db);
+  // On the store's thread, once and before anything is swept: how long servers have run here.
+  Status read_time(Database& db);
+  // On the store's thread: adds what there is to what each owner keeps.
+  static Status count_bytes(Database& db, std::map<std::string, FileUse>& uses);
   // On the store's thread, now and then: removes some of what has to go.
   Status sweep(Database& db);
   Result<int64_t> sweep_some(Database& db, std::string_view condition, SqlValues values);
@@ -125,7 +127,7 @@ class ResponseStore {
   const int64_t opened_s_;
   int64_t served_before_s_ = 0;  // by earlier servers, as far as they wrote it down
   int64_t next_note_s_ = 0;      // the store's thread's
-  bool has_counted_ = false;     // the store's thread's
+  bool has_begun_ = false;       // the store's thread's; the time was read
   // What there may be to sweep: a server without work asks the database nothing.
   std::atomic<int64_t> next_expiry_s_{0};  // nothing is too old before
   std::atomic<bool> may_be_revoked_{true};

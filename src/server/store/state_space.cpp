@@ -67,6 +67,7 @@ void StateSpace::restore_ballast() {
 }
 
 bool StateSpace::release_ballast() {
+  if (folder_.empty()) return false;
   const bool released = ::unlink(ballast_path().c_str()) == 0;
   if (released) log_warning("state folder {}: the disk is full, its reserve is in use", folder_);
   measure();

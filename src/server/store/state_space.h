@@ -21,7 +21,7 @@ namespace skein {
 class StateSpace {
  public:
   static constexpr uint64_t kFloorFiles = 64;
-  // A floor of 0: none.
+  // A floor of 0: none. Without a folder nothing is known of the disk, and there is no ballast.
   StateSpace(std::string folder, uint64_t floor_bytes, uint64_t floor_files = kFloorFiles);
 
   // As of the latest look at the disk, which the store takes about twice a second.

@@ -1,5 +1,6 @@
 #include "server/store/store.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -7,6 +8,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <utility>
@@ -14,6 +16,7 @@
 
 #include "base/log.h"
 #include "server/store/database.h"
+#include "server/store/file_parts.h"
 #include "server/store/random.h"
 #include "server/store/sqlite/sqlite_database.h"
 
@@ -97,12 +100,16 @@ Result<bool> is_same_boot(Database& db, const std::string& boot_id) {
 }
 
 // What the last server left running is settled, once; the epoch of this one.
-Result<int64_t> settle_death(Database& db, int64_t now_s) {
+Result<int64_t> settle_death(Database& db, const NodeInfo& node) {
   int64_t epoch = 0;
   SKEIN_TRY(db.transaction([&]() -> Status {
-    SKEIN_ASSIGN(const bool died, is_same_boot(db, boot_id()));
-    SKEIN_ASSIGN(epoch, begin_epoch(db, died, now_s));
-    return quarantine_loads(db, died);
+    // The machine's start is known of a machine alone.
+    bool died = true;
+    if (node.name.empty()) {
+      SKEIN_ASSIGN(died, is_same_boot(db, boot_id()));
+    }
+    SKEIN_ASSIGN(epoch, begin_epoch(db, node, died));
+    return quarantine_loads(db, node.name, died);
   }));
   return epoch;
 }
@@ -147,28 +154,39 @@ Status make_state_dir(const std::string& path) {
 }
 
 Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
-  SKEIN_TRY(make_state_dir(options.state_dir));
+  const bool is_shared = !options.url.empty();
   OwnedFd lock;
-  if (options.is_server) {
+  if (is_shared) {
+    if (options.is_server && options.node.empty()) return invalid_argument("store: no --node");
+    options.state_dir.clear();
+    options.min_free_bytes = 0;  // the disk is the database's
+  } else {
+    SKEIN_TRY(make_state_dir(options.state_dir));
+    options.node.clear();
+  }
+  if (options.is_server && !is_shared) {
     SKEIN_ASSIGN(lock, lock_state_dir(options.state_dir));
   }
   if (!options.unix_time_s) options.unix_time_s = seconds_of<std::chrono::system_clock>;
   if (!options.steady_time_s) options.steady_time_s = seconds_of<std::chrono::steady_clock>;
   auto space = std::make_unique<StateSpace>(options.state_dir, options.min_free_bytes);
-  auto opened = open_database(options);
+  auto opened = is_shared ? open_shared(options) : open_database(options);
   // SQLite needs some room merely to open a database that nobody else has open.
   if (opened.status().code() == Code::kResourceExhausted && space->release_ballast()) {
     opened = open_database(options);
   }
   SKEIN_TRY(opened.status());
-  if (options.is_server) space->restore_ballast();
+  if (options.is_server && !is_shared) space->restore_ballast();
   std::unique_ptr<Store> store(
       new Store(options, std::move(*opened), std::move(space), std::move(lock)));
   SKEIN_TRY(await_status([&store](DoneStatus done) {
     store->thread_.read(
         [&store](Database& db) {
-          SKEIN_TRY(count_files(db, store->budget_));
-          return store->responses_.count(db);
+          std::map<std::string, FileUse> uses;
+          SKEIN_TRY(count_files(db, uses));
+          SKEIN_TRY(store->responses_.count_bytes(db, uses));
+          store->budget_.replace(uses);
+          return store->responses_.read_time(db);
         },
         std::move(done));
   }));
@@ -183,11 +201,15 @@ Result<Store::Opened> Store::open_database(const StoreOptions& options) {
     return Status(status.code(),
                   fmt::format("state folder {}: {}", options.state_dir, status.message()));
   }
+  if (options.is_server) SKEIN_TRY(sweep_files(*db, options.state_dir));
+  return begin(std::move(db), options);
+}
+
+Result<Store::Opened> Store::begin(std::unique_ptr<Database> db, const StoreOptions& options) {
   SKEIN_ASSIGN(const HashKey salt_key, load_salt_key(*db));
   int64_t epoch = 0;
   if (options.is_server) {
-    SKEIN_ASSIGN(epoch, settle_death(*db, options.unix_time_s()));
-    SKEIN_TRY(sweep_files(*db, options.state_dir));
+    SKEIN_ASSIGN(epoch, settle_death(*db, node_of(options)));
   }
   db->watch_table("keys");
   db->watch_table("batches");
@@ -201,18 +223,21 @@ bool Store::exists(const std::string& state_dir) {
 
 Store::Store(const StoreOptions& options, Opened opened, std::unique_ptr<StateSpace> space,
              OwnedFd lock)
-    : lock_(std::move(lock)),
+    : options_(options),
+      lock_(std::move(lock)),
       salt_key_(opened.salt_key),
       epoch_(opened.epoch),
       unix_time_s_(options.unix_time_s),
-      folder_(options.state_dir + "/files"),
+      contents_(make_contents()),
       space_(std::move(space)),
       budget_(options.file_limits, *space_),
+      next_count_us_(first_count_us()),
       keys_(thread_, key_watch_, unix_time_s_),
-      files_(thread_, folder_, budget_, unix_time_s_),
+      files_(thread_, *contents_, budget_, unix_time_s_),
       batches_(thread_, unix_time_s_),
       responses_(thread_, budget_, options.response_limits, options.steady_time_s),
-      quarantine_(thread_),
+      quarantine_(thread_, options.node),
+      limits_(thread_),
       thread_(std::move(opened.db), thread_options(options)) {}
 
 Store::~Store() = default;
@@ -244,32 +269,52 @@ StoreThread::Options Store::thread_options(const StoreOptions& options) {
                               space_->free_bytes());
   };
   thread.make_room = [this](Database& db) { return make_room(db); };
-  thread.on_tick = [this, is_server = options.is_server, failing = false](Database& db) mutable {
-    if (const auto elsewhere = db.changed_elsewhere(); elsewhere.ok() && *elsewhere) {
-      keys_changed(db);
-      batches_.tell();
-    } else {
-      key_watch_.try_again(db);
-    }
-    if (keys_.retry_revokes(db)) {
-      keys_changed(db);
-      batches_.tell();
-    }
-    quarantine_.remove_left_notes(db);
-    space_->measure();
-    if (is_server) space_->restore_ballast();
-    // A log is cut back after a thousand pages, which a small disk may not have.
-    if (is_server && space_->is_low()) db.shrink();
-    if (const Status swept = is_server ? responses_.sweep(db) : Status{}; !swept.ok()) {
-      log_debug("store: old responses cannot be removed for now: {}", swept.message());
-    }
-    const Status status = space_->is_reserved() ? Status{} : usage_.flush(db);
-    if (!status.ok() && !failing) {  // once, not at every tick of a full disk
-      log_warning("store: usage cannot be written for now: {}", status.message());
-    }
-    failing = !status.ok();
-  };
+  thread.on_tick = [this](Database& db) { tick(db); };
   return thread;
+}
+
+std::unique_ptr<FileContents> Store::make_contents() {
+  if (is_shared()) return std::make_unique<FileParts>(thread_, [this] { return epoch(); });
+  return std::make_unique<FileFolder>(options_.state_dir + "/files");
+}
+
+void Store::look_elsewhere(Database& db) {
+  const auto elsewhere = db.changed_elsewhere();
+  if (!elsewhere.ok()) {
+    if (is_shared() && away_since_us_ == 0) away_since_us_ = steady_us();
+  } else {
+    away_since_us_ = 0;
+  }
+  if (elsewhere.ok() && *elsewhere) {
+    keys_changed(db);
+    batches_.tell();
+  } else {
+    key_watch_.try_again(db);
+  }
+}
+
+void Store::tick(Database& db) {
+  look_elsewhere(db);
+  if (away_since_us_ != 0 && is_shared()) return;
+  if (keys_.retry_revokes(db)) {
+    keys_changed(db);
+    batches_.tell();
+  }
+  quarantine_.remove_left_notes(db);
+  space_->measure();
+  const bool is_server = options_.is_server;
+  if (is_server && is_shared()) tick_shared(db);
+  if (is_server && !is_shared()) space_->restore_ballast();
+  // A log is cut back after a thousand pages, which a small disk may not have.
+  if (is_server && space_->is_low()) db.shrink();
+  if (const Status swept = is_server ? responses_.sweep(db) : Status{}; !swept.ok()) {
+    log_debug("store: old responses cannot be removed for now: {}", swept.message());
+  }
+  const Status status = space_->is_reserved() ? Status{} : usage_.flush(db);
+  if (!status.ok() && !is_usage_stuck_) {  // once, not at every tick of a full disk
+    log_warning("store: usage cannot be written for now: {}", status.message());
+  }
+  is_usage_stuck_ = !status.ok();
 }
 
 }  // namespace skein

@@ -10,6 +10,9 @@
 namespace skein {
 namespace {
 
+// A write that gives way to another server's is run so often.
+constexpr int kMaxRuns = 8;
+
 // The store's thread outlives whatever one of its jobs throws.
 template <class Work>
 void guard(const char* what, const Work& work) {
@@ -42,7 +45,7 @@ void StoreThread::post(Job job) {
     const std::lock_guard lock(mutex_);
     const size_t waiting = new_reads_.size() + new_writes_.size();
     if (!closing_ && waiting < kMaxJobs) {
-      (job.kind == Kind::kRead ? new_reads_ : new_writes_).push_back(std::move(job));
+      (job.kind <= Kind::kAsk ? new_reads_ : new_writes_).push_back(std::move(job));
       posted_.notify_one();
       return;
     }
@@ -92,7 +95,9 @@ bool StoreThread::take_jobs() {
 
 void StoreThread::run_reads() {
   for (Job& job : reads_) {
-    job.outcome = run_job(job);
+    const auto run = [&] { return job.outcome = run_job(job); };
+    const Status read = job.kind == Kind::kAsk ? run() : db_->reading(run);
+    if (job.outcome.ok()) job.outcome = read;
     tell(job);
   }
   reads_.clear();
@@ -101,7 +106,8 @@ void StoreThread::run_reads() {
 void StoreThread::commit_writes() {
   refuse_ordinary_writes();
   if (writes_.empty()) return;
-  if (!run_group(writes_).ok() && writes_.size() > 1) {
+  // What may have been kept is not done twice.
+  if (!run_group(writes_).ok() && writes_.size() > 1 && !db_->is_in_doubt()) {
     for (Job& job : writes_) (void)run_group({&job, 1});
   }
   for (Job& job : writes_) {
@@ -140,19 +146,24 @@ void StoreThread::tell(Job& job) {
 // One transaction for all of them. A failure is storage's, not a job's: then nothing of the group
 // was kept, and every outcome says why.
 Status StoreThread::run_group(std::span<Job> group) {
-  Status status = db_->transaction([&]() -> Status {
+  Status status = try_group(group);
+  for (int i = 1; i < kMaxRuns && !status.ok() && db_->gave_way(); ++i) status = try_group(group);
+  if (status.ok()) return status;
+  for (Job& job : group) job.outcome = status;
+  return status;
+}
+
+Status StoreThread::try_group(std::span<Job> group) {
+  return db_->transaction([&]() -> Status {
     for (Job& job : group) {
       SKEIN_TRY(db_->exec("SAVEPOINT job"));
       job.outcome = run_job(job);
-      if (!db_->in_transaction()) return job.outcome;
+      if (!db_->in_transaction() || db_->gave_way()) return job.outcome;
       if (!job.outcome.ok()) SKEIN_TRY(db_->exec("ROLLBACK TO SAVEPOINT job"));
       SKEIN_TRY(db_->exec("RELEASE SAVEPOINT job"));
     }
     return {};
   });
-  if (status.ok()) return status;
-  for (Job& job : group) job.outcome = status;
-  return status;
 }
 
 void StoreThread::tick() {

@@ -98,6 +98,11 @@ class StoreThread {
   void write_freeing(std::function<Result<T>(Database&)> job, Done<T> done) {
     post_for_value<T>(Kind::kFreeing, std::move(job), std::move(done));
   }
+  // Runs as reads do, but by itself: for one statement that changes what need not be durable.
+  template <class T>
+  void ask(std::function<Result<T>(Database&)> job, Done<T> done) {
+    post_for_value<T>(Kind::kAsk, std::move(job), std::move(done));
+  }
   // As above, and wait for the answer; the job may use what the caller holds.
   template <class T>
   Result<T> read_and_wait(std::function<Result<T>(Database&)> job) {
@@ -121,7 +126,7 @@ class StoreThread {
   }
 
  private:
-  enum class Kind : uint8_t { kRead, kWrite, kFreeing };
+  enum class Kind : uint8_t { kRead, kAsk, kWrite, kFreeing };
   struct Job {
     std::function<Status(Database&)> run;
     DoneStatus done;
@@ -157,6 +162,7 @@ class StoreThread {
   Status run_job(Job& job);
   static void tell(Job& job);
   Status run_group(std::span<Job> group);
+  Status try_group(std::span<Job> group);
   void tick();
 
   const Options options_;

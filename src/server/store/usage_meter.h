@@ -5,9 +5,9 @@
 // thread flushes.
 #pragma once
 
+#include <map>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 
 #include "server/store/database.h"
 #include "server/store/records.h"
@@ -21,7 +21,8 @@ class UsageMeter {
   Status flush(Database& db);
 
  private:
-  using Sums = std::unordered_map<std::string, UsageCounts>;
+  // In order: two servers that write the same rows must not wait for each other.
+  using Sums = std::map<std::string, UsageCounts>;
   static Status write(Database& db, const Sums& sums);
 
   std::mutex mutex_;

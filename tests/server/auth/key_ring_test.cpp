@@ -174,6 +174,7 @@ TEST_F(KeyRingTest, ReloadAsksAtOnce) {
 }
 
 TEST_F(KeyRingTest, ARefusedChangeChangesNothing) {
+  SKEIN_SQLITE_ALONE();
   add(*store_, "a");
   ASSERT_TRUE(testing::sql(*store_, "PRAGMA query_only = ON").ok());
   const auto result =
@@ -183,6 +184,7 @@ TEST_F(KeyRingTest, ARefusedChangeChangesNothing) {
 }
 
 TEST_F(KeyRingTest, ARevokeThatCouldNotBeWrittenIsTriedAgain) {
+  SKEIN_SQLITE_ALONE();
   const auto revoked = [this] {
     return testing::integer_of(*store_, "SELECT count(*) FROM keys WHERE revoked_at IS NOT NULL");
   };

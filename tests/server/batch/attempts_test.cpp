@@ -147,6 +147,7 @@ TEST_F(AttemptsTest, AnOrderlyStopAndADrainCountNothing) {
 }
 
 TEST_F(AttemptsTest, AMachineThatWasStartedAnewBlamesNoLine) {
+  SKEIN_SQLITE_ALONE();
   start(2);
   EXPECT_THAT(numbers(2), ElementsAre(1, 2));
   ASSERT_TRUE(sql(*store_, "UPDATE meta SET value = x'00' WHERE name = 'boot_id'").ok());
@@ -265,6 +266,7 @@ TEST_F(AttemptsTest, AModelWhoseLoadKilledTheServerIsQuarantined) {
 }
 
 TEST_F(AttemptsTest, ANoteThatCouldNotBeRemovedIsRemovedLater) {
+  SKEIN_SQLITE_ALONE();
   const std::string model = folder_.write("model.gguf", "bytes");
   ASSERT_TRUE(store_->quarantine().begin_load(model).ok());
   ASSERT_TRUE(sql(*store_, "PRAGMA query_only = ON").ok());

@@ -13,8 +13,8 @@ namespace {
 class BatchInputTest : public ::testing::Test {
  protected:
   BatchInput read(const std::string& text) {
-    const OwnedFd file(::open(folder_.write("input", text).c_str(), O_RDONLY));
-    auto input = read_batch_input(file, "/v1/chat/completions");
+    const auto file = reader_of(OwnedFd(::open(folder_.write("input", text).c_str(), O_RDONLY)));
+    auto input = read_batch_input(*file, "/v1/chat/completions");
     SKEIN_CHECK(input.ok(), "{}", input.message());
     return std::move(*input);
   }

@@ -233,6 +233,7 @@ TEST_F(BatchTest, ABatchThatRestsHoldsUpNoOther) {
 }
 
 TEST_F(BatchTest, AStoreThatRefusesAResultHandsTheLineOutAgain) {
+  SKEIN_SQLITE_ALONE();
   const std::string id = start("a", input_of(2));
   const auto work = lines(2);
   ASSERT_TRUE(sql(*store_, "PRAGMA query_only = ON").ok());
@@ -249,6 +250,7 @@ TEST_F(BatchTest, AStoreThatRefusesAResultHandsTheLineOutAgain) {
 }
 
 TEST_F(BatchTest, FinalizingWaitsForTheDiskAndHappensOnce) {
+  SKEIN_SQLITE_ALONE();
   const std::string id = start("a", input_of(1));
   ASSERT_TRUE(finish(*runner_, lines(1)[0], 200, "{}").ok());
   lines(0);
@@ -268,6 +270,7 @@ TEST_F(BatchTest, FinalizingWaitsForTheDiskAndHappensOnce) {
 }
 
 TEST_F(BatchTest, AnInputThatIsGoneHarmsItsBatchOnly) {
+  SKEIN_SQLITE_ALONE();
   const auto file = upload(*store_, "a", input_of(1));
   const auto lost = create_batch_of(*store_, "a", file->id);
   std::filesystem::remove(folder_ / ("state/files/" + file->id));

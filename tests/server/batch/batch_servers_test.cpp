@@ -14,6 +14,7 @@ using testing::integer_of;
 using Json = nlohmann::json;
 
 TEST_F(BatchTest, AServerThatWasReplacedRunsNothingAnyMore) {
+  SKEIN_SQLITE_ALONE();
   const std::string id = start("a", input_of(3));
   const auto work = lines(2);
   const auto request = std::make_shared<FakeRequest>();
@@ -34,6 +35,7 @@ TEST_F(BatchTest, AServerThatWasReplacedRunsNothingAnyMore) {
 }
 
 TEST_F(BatchTest, AClaimTellsAServerThatItWasReplaced) {
+  SKEIN_SQLITE_ALONE();
   start("a", input_of(3));
   const auto work = lines(1);
   std::filesystem::remove(folder_ / "state/server.lock");

@@ -150,7 +150,7 @@ TEST_F(BatchStoreTest, AServerThatWasReplacedChangesNothingAnyMore) {
   EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM batch_lines"), 5);
   EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM batches WHERE status = 'validating'"), 1);
   EXPECT_EQ(integer_of(*store_, "SELECT count(*) FROM batches WHERE status = 'in_progress'"), 1);
-  EXPECT_EQ(integer_of(*store_, "SELECT sum(served_s) FROM batches"), 0);
+  EXPECT_EQ(integer_of(*store_, "SELECT CAST(sum(served_s) AS BIGINT) FROM batches"), 0);
 
   const int64_t now = successor->epoch();
   ASSERT_TRUE(batches().finalize(now, running, BatchStatus::kCompleted).ok());

@@ -72,6 +72,7 @@ TEST_F(FileTest, AnotherTenantsFileIsNotFoundInAnyWay) {
 }
 
 TEST_F(FileTest, IdsThatArePathsAreNotFound) {
+  SKEIN_SQLITE_ALONE();
   folder_.write("state/files/secret", "x");
   for (const char* id : {"secret", "../skein.db", "..", "", "/etc/passwd", "file-../../skein.db"}) {
     EXPECT_EQ(content_of(*store_, id, {"", true}).status().code(), Code::kNotFound) << id;
@@ -103,6 +104,7 @@ TEST_F(FileTest, PagesGoThroughEverythingOnce) {
 }
 
 TEST_F(FileTest, RemovedMeansGone) {
+  SKEIN_SQLITE_ALONE();
   const auto file = upload(*store_, "a", "text");
   EXPECT_EQ(contents(), 1U);
   ASSERT_TRUE(remove(file->id, {"a"}).ok());
@@ -119,6 +121,7 @@ TEST_F(FileTest, TheInputOfALiveBatchStays) {
 }
 
 TEST_F(FileTest, AnUploadThatIsDroppedOrRefusedLeavesNothing) {
+  SKEIN_SQLITE_ALONE();
   { auto writer = store_->files().create("a"); }
   EXPECT_EQ(contents(), 0U);
   auto small = store_->files().create("a", 10);
@@ -135,6 +138,7 @@ TEST_F(FileTest, AnUploadThatIsDroppedOrRefusedLeavesNothing) {
 }
 
 TEST_F(FileTest, OrphansGoWhenTheServerStarts) {
+  SKEIN_SQLITE_ALONE();
   const auto file = upload(*store_, "a", "text");
   store_.reset();
   const std::string orphan = "state/files/file-0123456789abcdef01234567";
@@ -149,6 +153,7 @@ TEST_F(FileTest, OrphansGoWhenTheServerStarts) {
 }
 
 TEST_F(FileTest, AContentThatIsGoneIsDataLoss) {
+  SKEIN_SQLITE_ALONE();
   const auto file = upload(*store_, "a", "text");
   std::filesystem::remove(folder_ / ("state/files/" + file->id));
   EXPECT_EQ(content_of(*store_, file->id, {"a"}).status().code(), Code::kDataLoss);

@@ -25,7 +25,7 @@ using testing::integer_of;
 using testing::open_state;
 using testing::upload;
 
-constexpr int kVersion = 6;
+constexpr int kVersion = 7;
 constexpr const char* kOwner = "0123456789abcdef";
 constexpr const char* kFile = "file-000102030405060708090a0b";
 constexpr const char* kBatch = "batch_00112233445566778899aabbccddeeff";

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <gtest/gtest.h>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,8 +15,31 @@
 
 namespace skein::testing {
 
+inline bool is_on_postgres() {
+  return std::getenv("SKEIN_TEST_STORE") != nullptr;
+}
+
+// The store of a folder; or, where tests/fleet/with_postgres.sh runs the test, a schema of its
+// PostgreSQL that stands for the folder.
+inline StoreOptions on_driver(StoreOptions options) {
+  const char* url = std::getenv("SKEIN_TEST_STORE");
+  if (url == nullptr || !options.url.empty()) return options;
+  const std::string schema = fmt::format("t{:x}", std::hash<std::string>()(options.state_dir));
+  StoreOptions whole;
+  whole.url = url;
+  whole.is_server = false;
+  const auto store = Store::open(whole);
+  SKEIN_CHECK(store.ok(), "{}", store.message());
+  const Status made = (*store)->thread().write_and_wait(
+      [&schema](Database& db) { return db.exec("CREATE SCHEMA IF NOT EXISTS " + schema); });
+  SKEIN_CHECK(made.ok() || made.code() == Code::kAlreadyExists, "{}", made.message());
+  options.url = fmt::format("{}&options=-csearch_path%3D{}", url, schema);
+  if (options.node.empty()) options.node = "test";
+  return options;
+}
+
 inline std::unique_ptr<Store> open_store(StoreOptions options) {
-  auto store = Store::open(std::move(options));
+  auto store = Store::open(on_driver(std::move(options)));
   SKEIN_CHECK(store.ok(), "{}", store.message());
   return std::move(*store);
 }
@@ -38,7 +64,7 @@ inline Result<std::string> content_of(Store& store, const std::string& id, const
   SKEIN_ASSIGN(const OpenFile file, await<OpenFile>([&](Done<OpenFile> done) {
                  store.files().open(id, scope, std::move(done));
                }));
-  return read_part(file.fd, 0, file.record.bytes + 1);
+  return file.content->read(0, file.record.bytes + 1);
 }
 
 inline Result<BatchRecord> create_batch_of(Store& store, const std::string& owner,
@@ -73,7 +99,12 @@ inline std::vector<std::string> no_models() {
 // Runs a statement on the store's own connection.
 inline Status sql(Store& store, const std::string& text) {
   return await_status([&](DoneStatus done) {
-    store.thread().read([text](Database& db) { return db.exec(text); }, std::move(done));
+    const auto job = [text](Database& db) { return db.exec(text); };
+    if (store.is_shared()) {
+      store.thread().write(job, std::move(done));
+    } else {
+      store.thread().read(job, std::move(done));  // no transaction: pragmas want none
+    }
   });
 }
 
@@ -99,3 +130,9 @@ inline std::string input_of(int count) {
 }
 
 }  // namespace skein::testing
+
+// For a test of SQLite's own ways, or of files in the state folder.
+#define SKEIN_SQLITE_ALONE()                                                   \
+  do {                                                                         \
+    if (::skein::testing::is_on_postgres()) GTEST_SKIP() << "is about SQLite"; \
+  } while (false)

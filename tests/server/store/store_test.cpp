@@ -57,6 +57,7 @@ mode_t mode_of(const std::string& path) {
 }
 
 TEST_F(StoreTest, StateIsPrivateAndDurable) {
+  SKEIN_SQLITE_ALONE();
   const auto store = open_state(state());
   EXPECT_EQ(mode_of(state()), 0700U);
   EXPECT_EQ(mode_of(state() + "/files"), 0700U);
@@ -68,6 +69,7 @@ TEST_F(StoreTest, StateIsPrivateAndDurable) {
 }
 
 TEST_F(StoreTest, ADatabaseThatOthersCouldReadIsClosedToThem) {
+  SKEIN_SQLITE_ALONE();
   std::filesystem::create_directories(state());
   std::ofstream(state() + "/skein.db").close();
   ASSERT_EQ(::chmod((state() + "/skein.db").c_str(), 0644), 0);
@@ -76,6 +78,7 @@ TEST_F(StoreTest, ADatabaseThatOthersCouldReadIsClosedToThem) {
 }
 
 TEST_F(StoreTest, OneServerPerFolderAndToolsBesideIt) {
+  SKEIN_SQLITE_ALONE();
   const auto server = open_state(state());
   StoreOptions options;
   options.state_dir = state();
@@ -90,6 +93,7 @@ TEST_F(StoreTest, OneServerPerFolderAndToolsBesideIt) {
 }
 
 TEST_F(StoreTest, ADamagedDatabaseIsRefusedAndLeftAlone) {
+  SKEIN_SQLITE_ALONE();
   open_state(state());
   {
     std::fstream file(state() + "/skein.db", std::ios::in | std::ios::out | std::ios::binary);
@@ -105,6 +109,7 @@ TEST_F(StoreTest, ADamagedDatabaseIsRefusedAndLeftAlone) {
 }
 
 TEST_F(StoreTest, MigratesFromOlderVersionsAndRefusesNewerOnes) {
+  SKEIN_SQLITE_ALONE();
   std::filesystem::create_directories(state());
   {
     const auto old = database("state/skein.db");
@@ -117,7 +122,7 @@ TEST_F(StoreTest, MigratesFromOlderVersionsAndRefusesNewerOnes) {
   }
   {
     const auto store = open_state(state());
-    EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), 6);
+    EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), 7);
     EXPECT_EQ(integer_of(*store, "SELECT created_at FROM keys WHERE name = 'kept'"), 7);
     EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM batches"), 0);
     ASSERT_TRUE(sql(*store, "PRAGMA user_version = 99").ok());
@@ -130,6 +135,7 @@ TEST_F(StoreTest, MigratesFromOlderVersionsAndRefusesNewerOnes) {
 }
 
 TEST_F(StoreTest, AFailedMigrationStepLeavesTheOldVersion) {
+  SKEIN_SQLITE_ALONE();
   const auto db = database();
   ASSERT_TRUE(migrate(*db, 1).ok());
   ASSERT_TRUE(db->exec("CREATE TABLE batch_lines (x)").ok());  // in the way of step 2
@@ -139,6 +145,7 @@ TEST_F(StoreTest, AFailedMigrationStepLeavesTheOldVersion) {
 }
 
 TEST_F(StoreTest, WritesWithinTheWindowAreOneCommit) {
+  SKEIN_SQLITE_ALONE();
   auto db = database();
   ASSERT_TRUE(db->exec("CREATE TABLE t (x INTEGER UNIQUE)").ok());
   const auto other = database();  // sees what is committed, nothing else
@@ -166,6 +173,7 @@ TEST_F(StoreTest, WritesWithinTheWindowAreOneCommit) {
 }
 
 TEST_F(StoreTest, AWriteThatFailsTakesNoOtherWithIt) {
+  SKEIN_SQLITE_ALONE();
   auto db = database();
   ASSERT_TRUE(db->exec("CREATE TABLE t (x INTEGER UNIQUE)").ok());
   std::vector<Code> codes(3);
@@ -190,6 +198,7 @@ TEST_F(StoreTest, AWriteThatFailsTakesNoOtherWithIt) {
 }
 
 TEST_F(StoreTest, AFullDatabaseRefusesTheBigWriteAndTakesTheSmallOnes) {
+  SKEIN_SQLITE_ALONE();
   auto db = database();
   ASSERT_TRUE(db->exec("CREATE TABLE t (x BLOB); PRAGMA max_page_count = 20").ok());
   std::vector<Code> codes(4);
@@ -230,6 +239,7 @@ TEST_F(StoreTest, ModelsOfAKeyHaveNoControlCharacters) {
 }
 
 TEST_F(StoreTest, AJobThatThrowsFailsAlone) {
+  SKEIN_SQLITE_ALONE();
   auto db = database();
   ASSERT_TRUE(db->exec("CREATE TABLE t (x INTEGER)").ok());
   std::vector<Code> codes(5, Code::kUnavailable);
@@ -321,6 +331,7 @@ TEST_F(StoreTest, UsageAddsUpAcrossRuns) {
 }
 
 TEST_F(StoreTest, UsageWaitsForAFullDisk) {
+  SKEIN_SQLITE_ALONE();
   auto store = open_state(state());
   ASSERT_TRUE(sql(*store, "PRAGMA query_only = ON").ok());
   store->usage().add("k", {1, 100, 40, 7});
@@ -351,12 +362,23 @@ TEST_F(StoreTest, AFolderCanBeMadeByManyAtOnce) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&options] {
-      const auto store = Store::open(options);
+      const auto store = Store::open(testing::on_driver(options));
       EXPECT_TRUE(store.ok()) << store.status().message();
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(open_store(options)->salt_key(), open_store(options)->salt_key());
+}
+
+TEST_F(StoreTest, ASharedStoreIsBuiltInOrRefused) {
+  StoreOptions options;
+  options.url = "mysql://db/skein";
+  options.node = "n1";
+  const auto refused = Store::open(options);
+  EXPECT_EQ(refused.status().code(),
+            has_shared_stores() ? Code::kInvalidArgument : Code::kUnimplemented);
+  EXPECT_THAT(refused.message(), HasSubstr(has_shared_stores() ? "postgresql://" : "FLEET=1"));
+  EXPECT_FALSE(store_access(options.url).ok());
 }
 
 }  // namespace

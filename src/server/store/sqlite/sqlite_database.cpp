@@ -177,7 +177,8 @@ Result<sqlite3_stmt*> SqliteDatabase::prepare(std::string_view sql) {
   return status_of(db_, code);
 }
 
-Result<std::unique_ptr<Cursor>> SqliteDatabase::query(std::string_view sql, SqlValues values) {
+Result<std::unique_ptr<Cursor>> SqliteDatabase::query(std::string_view sql,
+                                                      std::span<const SqlValue> values) {
   SKEIN_ASSIGN(sqlite3_stmt * statement, prepare(sql));
   SKEIN_CHECK(sqlite3_stmt_busy(statement) == 0, "a statement is run inside itself: {}", sql);
   std::unique_ptr<Cursor> cursor = std::make_unique<SqliteCursor>(db_, statement);

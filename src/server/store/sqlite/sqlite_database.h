@@ -29,7 +29,9 @@ class SqliteDatabase final : public Database {
   const SqlDialect& dialect() const override;
   using Database::exec;
   Status exec(const std::string& sql) override;
-  Result<std::unique_ptr<Cursor>> query(std::string_view sql, SqlValues values = {}) override;
+  using Database::query;
+  Result<std::unique_ptr<Cursor>> query(std::string_view sql,
+                                        std::span<const SqlValue> values) override;
   bool in_transaction() const override;
   void watch_table(std::string table) override;
   bool take_touched(std::string_view table) override;

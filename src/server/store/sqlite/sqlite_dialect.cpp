@@ -164,6 +164,19 @@ CREATE TABLE response_use (
   bytes INTEGER NOT NULL               -- of all
 ) STRICT;
 )sql",
+    // 7: what several servers of one store need to know of each other
+    R"sql(
+ALTER TABLE nodes ADD COLUMN name TEXT NOT NULL DEFAULT '';
+ALTER TABLE nodes ADD COLUMN lease_until INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE batches ADD COLUMN epoch INTEGER;  -- of the server that validates or ends it
+CREATE TABLE batch_counts (            -- what each server has added to the batch's own counts
+  batch INTEGER NOT NULL REFERENCES batches (seq) ON DELETE CASCADE,
+  epoch INTEGER NOT NULL,
+  completed INTEGER NOT NULL,
+  failed INTEGER NOT NULL,
+  PRIMARY KEY (batch, epoch)
+) STRICT;
+)sql",
 };
 
 }  // namespace
@@ -173,7 +186,12 @@ const SqlDialect& sqlite_dialect() {
                                   .version = "PRAGMA user_version",
                                   .set_version = "PRAGMA user_version = ",
                                   .begin = "BEGIN IMMEDIATE",
+                                  .begin_read = "",
                                   .skip_locked = "",  // a writer is alone
+                                  .hold = "",
+                                  .alone = "",
+                                  .lives = "1 = 1",  // the folder has one server at a time
+                                  .lease_end = "unixepoch() + {} / 1000",
                                   .one_of = "IN (SELECT value FROM json_each({}))"};
   return dialect;
 }

@@ -1,0 +1,43 @@
+// What keys have left of their minute, where servers share a store: one pair of buckets a key for
+// all of them, filled by the database's clock. The arithmetic is that of auth/rate_limiter.h, in
+// SQL.
+//
+// Thread-safety: any thread but the store's; admit() waits for the store, settle() does not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "base/time.h"
+#include "server/store/store_thread.h"
+
+namespace skein {
+
+struct KeyLimits {
+  uint64_t requests_per_minute = 0;  // 0: none
+  uint64_t tokens_per_minute = 0;    // 0: none
+};
+
+struct BucketAnswer {
+  TimeUs requests_wait_us = 0;  // both 0: it is admitted
+  TimeUs tokens_wait_us = 0;
+  uint64_t reserved = 0;
+};
+
+class LimitStore {
+ public:
+  explicit LimitStore(StoreThread& thread) : thread_(thread) {}
+
+  // Takes one request and its tokens (with `takes_all`: all that are left, and at least those), or
+  // nothing.
+  Result<BucketAnswer> admit(const std::string& key, const KeyLimits& limits, uint64_t tokens,
+                             bool takes_all);
+  // So many tokens more (or, where it is negative, fewer) were used than were taken.
+  void settle(const std::string& key, const KeyLimits& limits, int64_t more);
+
+ private:
+  StoreThread& thread_;
+};
+
+}  // namespace skein
