@@ -112,8 +112,8 @@ TEST_F(AttemptsTest, ALineThatWasAloneAtTwoDeathsFails) {
   EXPECT_EQ(get(id).failed_lines, 1U);
   EXPECT_EQ(integer_of(*store_, "SELECT status_code FROM batch_lines WHERE line = 1"), 500);
   EXPECT_EQ(integer_of(*store_,
-                       "SELECT instr(body, 'request_crashed_server') > 0 FROM batch_lines "
-                       "WHERE line = 1"),
+                       "SELECT count(*) FROM batch_lines WHERE line = 1 AND body LIKE "
+                       "'%request_crashed_server%'"),
             1);
   EXPECT_THAT(numbers(2), ElementsAre(2));  // was there at the first
   ASSERT_TRUE(finish(*runner_, last_[0], 200, "{}").ok());
