@@ -221,11 +221,11 @@ std::string bash_completion(const std::vector<Page>& pages) {
 
 std::string zsh_option(const CLI::Option& option, const std::string& name) {
   std::string help;
-  for (const char c : quoted(option.get_description(), "'\\''")) {
+  for (const char c : option.get_description()) {
     if (c == '[' || c == ']' || c == ':' || c == '\\') help.push_back('\\');
     help.push_back(c);
   }
-  std::string out = fmt::format("'{}[{}]", name, help);
+  std::string out = fmt::format("'{}[{}]", name, quoted(help, "'\\''"));
   if (!takes_value(option)) return out + "'";
   const std::vector<std::string> words = words_of(option);
   return out + (words.empty() ? ":value:_files'" : ":value:(" + joined(words, " ") + ")'");

@@ -113,7 +113,8 @@ HOSTILE = [
     ("129 tools", tools(129, {}), {"schema_too_complex"}),
     ("128 tools of 1 MiB and more", tools(128, {"type": "object", "properties": {f"p{i}": {"enum": list("abcdefgh")} for i in range(200)}}),
      {"schema_too_complex"}),
-    ("tools with laughs in them", tools(3, doubling(25)), {None, "schema_too_complex"}),
+    ("tools with laughs in them", tools(3, {"$defs": doubling(25)["$defs"], "properties": {"a": {"$ref": doubling(25)["$ref"]}}}), {None, "schema_too_complex"}),
+    ("tools that take no object", tools(3, doubling(25)), {"unsatisfiable_schema", "schema_too_complex"}),
 ]
 
 

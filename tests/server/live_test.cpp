@@ -45,7 +45,7 @@ class Watcher {
 // Answers that are under way, more than run at a time: the last of them take seconds.
 class Crowd {
  public:
-  explicit Crowd(LiveServer& live, std::string_view key = {}, size_t size = 24) {
+  explicit Crowd(LiveServer& live, std::string_view key = {}, size_t size = 160) {
     const Json body = {{"messages", {{{"role", "user"}, {"content", "x"}}}},
                        {"max_tokens", 990},
                        {"ignore_eos", true},

@@ -93,18 +93,22 @@ Admission RateLimiter::admit(const Principal& who, uint64_t tokens, Take take, u
   }
   if (who.requests_per_minute == 0 && who.tokens_per_minute == 0) return {};
   if (shared_ != nullptr && shared_->away_s() == 0) {
-    if (const auto admission = admit_shared(who, tokens, take); admission.ok()) return *admission;
+    if (const auto admission = admit_shared(who, tokens, take, requests); admission.ok()) {
+      return *admission;
+    }
   }
-  return admit_here(who, tokens, take);
+  return admit_here(who, tokens, take, requests);
 }
 
-Result<Admission> RateLimiter::admit_shared(const Principal& who, uint64_t tokens, Take take) {
+Result<Admission> RateLimiter::admit_shared(const Principal& who, uint64_t tokens, Take take,
+                                            uint64_t requests) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = refusals_.find(who.key_id);
     const TimeUs now_us = clock_.now();
     if (found != refusals_.end() && now_us < found->second.until_us &&
-        (found->second.exceeded == RateLimit::kRequests || tokens >= found->second.tokens)) {
+        (found->second.exceeded == RateLimit::kRequests ? requests > 0
+                                                        : tokens >= found->second.tokens)) {
       return Admission{.exceeded = found->second.exceeded,
                        .retry_after_us = std::max<TimeUs>(1, found->second.retry_us - now_us)};
     }
@@ -113,7 +117,7 @@ Result<Admission> RateLimiter::admit_shared(const Principal& who, uint64_t token
       const BucketAnswer answer,
       shared_->limits().admit(
           who.key_id, {who.requests_per_minute, std::min(who.tokens_per_minute, kMaxTokens)},
-          tokens, take == Take::kAll));
+          tokens, take == Take::kAll, requests));
   const TimeUs wait_us = std::max(answer.requests_wait_us, answer.tokens_wait_us);
   if (wait_us == 0) return Admission{.reserved = answer.reserved};
   const RateLimit exceeded =
@@ -125,7 +129,8 @@ Result<Admission> RateLimiter::admit_shared(const Principal& who, uint64_t token
   return Admission{.exceeded = exceeded, .retry_after_us = wait_us};
 }
 
-Admission RateLimiter::admit_here(const Principal& who, uint64_t tokens, Take take) {
+Admission RateLimiter::admit_here(const Principal& who, uint64_t tokens, Take take,
+                                  uint64_t requests) {
   const std::lock_guard lock(mutex_);
   Buckets& buckets = refilled(who);
   const TimeUs requests_us = requests == 0 ? 0 : buckets.requests.wait_us(requests);

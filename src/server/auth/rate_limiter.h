@@ -91,8 +91,9 @@ class RateLimiter {
   };
   KeyLimits limits_of(const Principal& who) const;  // that this server may give by itself
   Buckets& refilled(const Principal& who);          // mutex_ held
-  Admission admit_here(const Principal& who, uint64_t tokens, Take take);
-  Result<Admission> admit_shared(const Principal& who, uint64_t tokens, Take take);
+  Admission admit_here(const Principal& who, uint64_t tokens, Take take, uint64_t requests);
+  Result<Admission> admit_shared(const Principal& who, uint64_t tokens, Take take,
+                                 uint64_t requests);
 
   const Clock& clock_;
   Store* const shared_;

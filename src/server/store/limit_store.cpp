@@ -8,21 +8,22 @@
 namespace skein {
 
 Result<BucketAnswer> LimitStore::admit(const std::string& key, const KeyLimits& limits,
-                                       uint64_t tokens, bool takes_all) {
+                                       uint64_t tokens, bool takes_all, uint64_t requests) {
   return await<BucketAnswer>([&](Done<BucketAnswer> done) {
     thread_.ask<BucketAnswer>(
         [=](Database& db) -> Result<BucketAnswer> {
-          SKEIN_ASSIGN(const std::vector<BucketAnswer> answers,
-                       db.list<BucketAnswer>(
-                           "SELECT requests_wait_us, tokens_wait_us, reserved FROM admit($1, $2, "
-                           "$3, $4, $5)",
-                           {key, static_cast<int64_t>(limits.requests_per_minute),
-                            static_cast<int64_t>(limits.tokens_per_minute),
-                            static_cast<int64_t>(tokens), int64_t{takes_all ? 1 : 0}},
-                           [](const Cursor& row) {
-                             return BucketAnswer{row.integer(0), row.integer(1),
-                                                 static_cast<uint64_t>(row.integer(2))};
-                           }));
+          SKEIN_ASSIGN(
+              const std::vector<BucketAnswer> answers,
+              db.list<BucketAnswer>(
+                  "SELECT requests_wait_us, tokens_wait_us, reserved FROM admit($1, $2, "
+                  "$3, $4, $5, $6)",
+                  {key, static_cast<int64_t>(limits.requests_per_minute),
+                   static_cast<int64_t>(limits.tokens_per_minute), static_cast<int64_t>(tokens),
+                   int64_t{takes_all ? 1 : 0}, static_cast<int64_t>(requests)},
+                  [](const Cursor& row) {
+                    return BucketAnswer{row.integer(0), row.integer(1),
+                                        static_cast<uint64_t>(row.integer(2))};
+                  }));
           if (answers.size() != 1) return internal_error("store: admit() has no answer");
           return answers.front();
         },

@@ -29,10 +29,10 @@ class LimitStore {
  public:
   explicit LimitStore(StoreThread& thread) : thread_(thread) {}
 
-  // Takes one request and its tokens (with `takes_all`: all that are left, and at least those), or
+  // Takes so many requests and tokens (with `takes_all`: all that are left, and at least those), or
   // nothing.
   Result<BucketAnswer> admit(const std::string& key, const KeyLimits& limits, uint64_t tokens,
-                             bool takes_all);
+                             bool takes_all, uint64_t requests);
   // So many tokens more (or, where it is negative, fewer) were used than were taken.
   void settle(const std::string& key, const KeyLimits& limits, int64_t more);
 

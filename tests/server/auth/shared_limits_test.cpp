@@ -66,6 +66,14 @@ TEST_F(SharedLimitsTest, TokensAreTakenTogetherWithTheRequestOrNotAtAll) {
   EXPECT_TRUE(within(2s, [&] { return limiters_[1]->admit(who, 50).admitted(); }));
 }
 
+TEST_F(SharedLimitsTest, ARequestThatWasTakenIsNotTakenAgain) {
+  const Principal who = key(1, 100);
+  EXPECT_TRUE(limiters_[0]->admit(who, 1).admitted());
+  EXPECT_FALSE(limiters_[0]->admit(who, 1).admitted());
+  EXPECT_EQ(limiters_[0]->admit(who, 50, RateLimiter::Take::kExactly, 0).reserved, 50U);
+  EXPECT_FALSE(limiters_[1]->admit(who, 60, RateLimiter::Take::kExactly, 0).admitted());
+}
+
 TEST_F(SharedLimitsTest, ADebtIsWaitedFor) {
   const Principal who = key(0, 600);
   EXPECT_TRUE(limiters_[0]->admit(who, 600).admitted());

@@ -199,8 +199,8 @@ CREATE FUNCTION keep_bucket(b buckets) RETURNS VOID LANGUAGE sql AS $body$
   UPDATE buckets SET requests = b.requests, tokens = b.tokens, requests_level = b.requests_level,
     tokens_level = b.tokens_level, at = b.at WHERE key = b.key;
 $body$;
--- One request and its tokens, or nothing and how long to wait for each.
-CREATE FUNCTION admit(who TEXT, rpm BIGINT, tpm BIGINT, need BIGINT, takes_all BIGINT,
+-- So many requests and tokens, or nothing and how long to wait for each.
+CREATE FUNCTION admit(who TEXT, rpm BIGINT, tpm BIGINT, need BIGINT, takes_all BIGINT, asked BIGINT,
                       OUT requests_wait_us BIGINT, OUT tokens_wait_us BIGINT, OUT reserved BIGINT)
 LANGUAGE plpgsql AS $body$
 DECLARE
@@ -209,14 +209,14 @@ BEGIN
   requests_wait_us := 0;
   tokens_wait_us := 0;
   reserved := 0;
-  IF rpm > 0 AND b.requests_level < 60000000 THEN
-    requests_wait_us := (60000000 - b.requests_level + rpm - 1) / rpm;
+  IF rpm > 0 AND asked > 0 AND b.requests_level < asked * 60000000 THEN
+    requests_wait_us := (asked * 60000000 - b.requests_level + rpm - 1) / rpm;
   END IF;
   IF tpm > 0 AND b.tokens_level < need * 60000000 THEN
     tokens_wait_us := (need * 60000000 - b.tokens_level + tpm - 1) / tpm;
   END IF;
   IF requests_wait_us > 0 OR tokens_wait_us > 0 THEN RETURN; END IF;
-  IF rpm > 0 THEN b.requests_level := b.requests_level - 60000000; END IF;
+  IF rpm > 0 THEN b.requests_level := b.requests_level - asked * 60000000; END IF;
   IF tpm > 0 THEN
     reserved := CASE WHEN takes_all = 1 THEN greatest(0, b.tokens_level / 60000000) ELSE need END;
     b.tokens_level := b.tokens_level - reserved * 60000000;
