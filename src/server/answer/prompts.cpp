@@ -142,8 +142,8 @@ std::string grammar_field(const api::ChatRequest& request, const std::string& wh
   for (size_t i = 0; i < request.tool_places.size(); ++i) {
     if (where != fmt::format("/{}", request.tool_places[i])) continue;
     const auto& custom = request.custom_tools;
-    const auto found =
-        std::find(custom.begin(), custom.end(), request.tools[i]["function"]["name"]);
+    const auto name = request.tools[i]["function"]["name"].get<std::string>();
+    const auto found = std::find(custom.begin(), custom.end(), name);
     if (found == custom.end()) return {};
     return request.custom_grammars[static_cast<size_t>(found - custom.begin())].field;
   }
