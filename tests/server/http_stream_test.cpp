@@ -240,6 +240,30 @@ TEST(HttpStream, AStalledReaderFillsItsOutboxAndIsCut) {
   EXPECT_TRUE(eventually([&] { return test.server.stats().connections == 0; }));
 }
 
+// It waits for room, and would do so for ever.
+TEST(HttpStream, OneThatWaitsForRoomHearsThatNobodyReads) {
+  TestServer test;
+  std::atomic<bool> is_full = false;
+  std::atomic<bool> found_gone = false;
+  test.application.handlers["/flood"] = [&](const Request&, const Responder& responder) {
+    responder.on_ready([&, responder] {
+      if (responder.write("more") == WriteResult::kGone) found_gone = true;
+    });
+    responder.start({});
+    const std::string frame(1000, 'x');
+    while (responder.write(frame) == WriteResult::kTaken) {
+    }
+    is_full = true;
+  };
+  test.start();
+  {
+    RawClient client = test.client(4096);
+    client.send(get("/flood"));
+    EXPECT_TRUE(eventually([&] { return is_full.load(); }, 3s));
+  }
+  EXPECT_TRUE(eventually([&] { return found_gone.load(); }, 3s));
+}
+
 TEST(HttpStream, ASlowReaderIsToldWhenThereIsRoom) {
   TestServer test;
   constexpr size_t kFrames = 2000;

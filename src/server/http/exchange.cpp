@@ -158,14 +158,21 @@ void Exchange::hang_up() {
 }
 
 void Exchange::detach() {
-  hang_up();
   std::function<void()> hangup, ready;
-  const std::lock_guard lock(mutex_);
-  stage_ = Stage::kDetached;
-  memory_.resize(0);
-  hangup.swap(on_hangup_);
-  ready.swap(on_ready_);
-  outbox_ = {};
+  bool was_open = false;
+  {
+    const std::lock_guard lock(mutex_);
+    was_open = stage_ < Stage::kEnded;
+    if (was_open) hung_up_ = true;
+    stage_ = Stage::kDetached;
+    memory_.resize(0);
+    hangup.swap(on_hangup_);
+    ready.swap(on_ready_);
+    outbox_ = {};
+  }
+  if (was_open && hangup) hangup();
+  // Whoever waits for room has to look again, and finds that nobody reads any more.
+  if (was_open && ready) ready();
 }
 
 struct Responder::Ticket {
