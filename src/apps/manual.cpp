@@ -165,6 +165,14 @@ std::string joined(const std::vector<std::string>& words, std::string_view separ
   return out;
 }
 
+// The commands as patterns of a shell's case.
+std::vector<std::string> quoted_lines(const std::vector<Page>& pages) {
+  std::vector<std::string> lines;
+  lines.reserve(pages.size());
+  for (const Page& page : pages) lines.push_back("\"" + page.line + "\"");
+  return lines;
+}
+
 // Within '...' of a shell.
 std::string quoted(std::string_view text, std::string_view quote) {
   std::string out;
@@ -194,9 +202,8 @@ std::string bash_completion(const std::vector<Page>& pages) {
       "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=skein i\n"
       "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
       "    case \"$command ${COMP_WORDS[i]}\" in\n      ";
-  std::vector<std::string> lines;
-  for (const Page& page : pages) lines.push_back("\"" + page.line + "\"");
-  out += joined(lines, " | ") + ") command+=\" ${COMP_WORDS[i]}\" ;;\n    esac\n  done\n";
+  out += joined(quoted_lines(pages), " | ") +
+         ") command+=\" ${COMP_WORDS[i]}\" ;;\n    esac\n  done\n";
   out += "  COMPREPLY=()\n  case \"$command $before\" in\n";
   for (const Page& page : pages) {
     for (const CLI::Option* option : shown_options(*page.app)) {
@@ -237,9 +244,7 @@ std::string zsh_completion(const std::vector<Page>& pages) {
       "# Completion of skein's command line for zsh.\n"
       "local command=skein i\n"
       "for ((i = 2; i < CURRENT; ++i)); do\n  case \"$command $words[i]\" in\n    ";
-  std::vector<std::string> lines;
-  for (const Page& page : pages) lines.push_back("\"" + page.line + "\"");
-  out += joined(lines, " | ") + ") command+=\" $words[i]\" ;;\n  esac\ndone\n";
+  out += joined(quoted_lines(pages), " | ") + ") command+=\" $words[i]\" ;;\n  esac\ndone\n";
   out += "case $command in\n";
   for (const Page& page : pages) {
     out += fmt::format("  \"{}\")\n", page.line);

@@ -220,8 +220,8 @@ bool put_in_strips(const PackedRow& from, const TileFormat& format, uint32_t row
   bool all = true;
   for (uint32_t g = 0; g < from.groups.size(); ++g) {
     const uint32_t first = g * kGroupInputs % kStripInputs;
-    std::byte* const block =
-        blocks + size_t{g * kGroupInputs / kStripInputs} * (kTileRows / kStripRows * kStripBytes);
+    std::byte* const block = blocks + size_t{g * kGroupInputs / kStripInputs} *
+                                          (size_t{kTileRows / kStripRows} * kStripBytes);
     std::byte* const strip = strip_of(block, row);
     for (uint32_t i = 0; i < kGroupInputs; ++i) {
       const PlaceInStrip place(row % kStripRows, first + i);

@@ -262,7 +262,7 @@ void ArgumentsGrammar::relax_any(const Tool& tool, const std::string& where,
     if (std::find(keywords.begin(), keywords.end(), key) == keywords.end()) continue;
     const bool annotation = key == "format" && value.is_string() &&
                             grammar::format_pattern(value.get_ref<const std::string&>()).empty();
-    if (!annotation) relax(where + "/" + key, tool);
+    if (!annotation) relax(fmt::format("{}/{}", where, key), tool);
   }
 }
 

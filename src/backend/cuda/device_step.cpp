@@ -10,7 +10,7 @@
 namespace skein::cuda {
 namespace {
 
-constexpr size_t kAddressWords = sizeof(const DevicePeak*) / sizeof(uint32_t);
+constexpr size_t kAddressWords = sizeof(uintptr_t) / sizeof(uint32_t);
 
 }  // namespace
 
@@ -61,7 +61,8 @@ uint32_t DeviceStep::spans() const {
 // In the order of StepView.
 void DeviceStep::pack(const DevicePeak* before, uint32_t* record) const {
   const size_t rows = host_.tokens.size();
-  std::memcpy(record, &before, sizeof before);
+  const auto address = std::bit_cast<uintptr_t>(before);
+  std::memcpy(record, &address, sizeof address);
   record += kAddressWords;
   for (const TokenId token : host_.tokens) *record++ = std::bit_cast<uint32_t>(token);
   record = std::copy(host_.positions.begin(), host_.positions.end(), record);
