@@ -108,7 +108,9 @@ class LiveServer {
   }
   void stop() {
     if (server_ != nullptr) server_->stop(std::chrono::seconds(1));
-    if (models_ != nullptr) EXPECT_TRUE(models_->shutdown(60 * kUsPerSecond)) << "an engine hangs";
+    if (models_ != nullptr) {
+      EXPECT_TRUE(models_->shutdown(60 * kUsPerSecond)) << "an engine hangs";
+    }
     server_ = nullptr;
     models_ = nullptr;
   }
