@@ -9,6 +9,7 @@ import http.client
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -148,6 +149,9 @@ class Builder:
             name = str(real.relative_to(BUILD))
             if name in self.changed:
                 return False
+            if not (self.build / name).exists():  # made by a command of the build, of files that no step changes
+                (self.build / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(real, self.build / name)
             return name.endswith(".gch") or self.plain((self.build / name).read_text()) == self.plain(real.read_text())
         if ROOT not in real.parents:
             return True  # the system's
