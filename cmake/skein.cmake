@@ -15,8 +15,12 @@ if(SKEIN_GOLD)
   add_link_options(-fuse-ld=gold)
 endif()
 
-# GCC would collect its garbage from 128 MiB on, which is a fifth of the time that a test takes to compile.
-if(SKEIN_TESTS AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+# GCC would collect its garbage from 128 MiB on, which is a fifth of the time that a test takes to compile. Whether it does depends on
+# the machine alone, so that `make serve` finds what `make test` has compiled.
+cmake_host_system_information(RESULT memory_mib QUERY TOTAL_PHYSICAL_MEMORY)
+cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+math(EXPR memory_mib_a_core "${memory_mib} / ${cores}")
+if(memory_mib_a_core GREATER 1500 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1048576>)
 endif()
 
