@@ -7,6 +7,7 @@
 #include "server/auth/api_key.h"
 #include "server/endpoints/reply.h"
 #include "server/json.h"
+#include "server/live/live_text.h"
 
 namespace skein::endpoints {
 namespace {
@@ -135,11 +136,6 @@ void send_unwritten(const Call& call, const http::Responder& responder, const St
 }
 
 // ---- figures ----
-
-const char* name_of(ModelState state) {
-  constexpr const char* kNames[] = {"unloaded", "loading", "ready", "unloading"};
-  return kNames[static_cast<size_t>(state)];
-}
 
 json::Value engine_figures(const EngineSnapshot& snapshot) {
   const SchedulerStats& stats = snapshot.scheduler;

@@ -62,22 +62,9 @@ class Gathering : public std::enable_shared_from_this<Gathering> {
 };
 
 // The members, each with a comma before it.
-void append_explanation(std::string& out, const Explanation& explanation) {
-  append_member(out, "state", name_of(explanation.status));
+void append_timed(std::string& out, const Explanation& explanation) {
   append_member(out, "class", name_of(explanation.priority));
-  append_member(out, "effective_priority",
-                static_cast<double>(explanation.effective_priority_milli) / 1000);
-  append_member(out, "queue_position", explanation.queue_position);
-  append_member(out, "prompt_tokens", explanation.prompt_tokens);
-  append_member(out, "generated_tokens", explanation.generated_tokens);
-  append_member(out, "computed_tokens", explanation.computed_tokens);
-  append_member(out, "cached_tokens", explanation.cached_tokens);
-  append_member(out, "drafted_tokens", explanation.drafted_tokens);
-  append_member(out, "accepted_tokens", explanation.accepted_tokens);
-  append_member(out, "blocks", explanation.blocks);
-  append_member(out, "preemptions", explanation.preemptions);
-  append_member(out, "wait_reason", name_of(explanation.wait));
-  append_member(out, "explanation", explanation.describe());
+  append_explanation(out, explanation);
   json::append_name(out, "timings");
   out.push_back('{');
   append_member(out, "since_arrival_ms", static_cast<double>(explanation.waited_us) / kUsPerMs);
@@ -106,13 +93,13 @@ std::string request_answer(const RequestExplanation& request) {
   if (request.choices.empty()) {
     append_member(out, "state", request.state);
   } else {
-    append_explanation(out, request.choices.front().explanation);
+    append_timed(out, request.choices.front().explanation);
   }
   json::append_name(out, "choices");
   json::append_list(out, request.choices, [&](const ChoiceExplanation& choice) {
     out.push_back('{');
     append_member(out, "index", choice.index);
-    append_explanation(out, choice.explanation);
+    append_timed(out, choice.explanation);
     out.push_back('}');
   });
   return out.append("}");

@@ -18,11 +18,6 @@ double in_ms(TimeUs us) {
   return static_cast<double>(us) / kUsPerMs;
 }
 
-const char* name_of_state(ModelState state) {
-  constexpr const char* kNames[] = {"unloaded", "loading", "ready", "unloading"};
-  return kNames[static_cast<size_t>(state)];
-}
-
 // On a server that strangers reach without keys, everybody is the same owner and nobody is shown.
 bool sees_requests(const ServerContext& context, const Principal& who) {
   return !who.is_anonymous() || !context.settings.insecure_open;
@@ -43,20 +38,6 @@ Places places_of(const std::vector<RequestBrief>& requests) {
     for (const RequestBrief::Choice& choice : requests[i].choices) of_model[choice.id.value] = i;
   }
   return places;
-}
-
-void append_explained(std::string& out, const Explanation& e) {
-  append_member(out, "state", name_of(e.status));
-  append_member(out, "effective_priority", static_cast<double>(e.effective_priority_milli) / 1000);
-  append_member(out, "queue_position", e.queue_position);
-  append_member(out, "prompt_tokens", e.prompt_tokens);
-  append_member(out, "generated_tokens", e.generated_tokens);
-  append_member(out, "computed_tokens", e.computed_tokens);
-  append_member(out, "cached_tokens", e.cached_tokens);
-  append_member(out, "blocks", e.blocks);
-  append_member(out, "preemptions", e.preemptions);
-  append_member(out, "wait_reason", name_of(e.wait));
-  append_member(out, "explanation", e.describe());
 }
 
 const SchedulerView* view_of(const LivePicture& picture, std::string_view model) {
@@ -93,7 +74,7 @@ void append_request(std::string& out, const RequestBrief& request, const LivePic
     if (out.back() != '[') out.push_back(',');
     out.push_back('{');
     append_member(out, "index", choice.index);
-    append_explained(out, *e);
+    append_explanation(out, *e);
     out.push_back('}');
   }
   out.append("]}");
@@ -170,7 +151,7 @@ void append_model(std::string& out, const LiveModel& model, const Places& places
   const ModelStatus& status = model.status;
   out.push_back('{');
   append_member(out, "id", status.config.id);
-  append_member(out, "state", name_of_state(status.state));
+  append_member(out, "state", name_of(status.state));
   append_member(out, "pinned", status.config.pinned);
   append_member(out, "leases", status.leases);
   append_member(out, "failed", !status.failure.ok());
@@ -223,24 +204,32 @@ void append_ended(std::string& out, const RecentRequests::Entry& entry, bool nam
   append_member(out, "class", name_of(r.priority));
   if (names_keys) append_member(out, "key", r.key_name);
   append_member(out, "ended_at_ms", entry.ended_at_ms);
-  append_member(out, "finish_reason", name_of(r.reason));
-  append_member(out, "status", r.status);
-  append_member(out, "stream", r.streamed);
-  append_member(out, "choices", r.choices);
-  append_member(out, "prompt_tokens", r.prompt_tokens);
-  append_member(out, "cached_tokens", r.cached_tokens);
-  append_member(out, "output_tokens", r.output_tokens);
-  append_member(out, "preemptions", r.preemptions);
-  append_member(out, "prefill_chunks", r.prefill_chunks);
-  append_member(out, "queue_ms", in_ms(r.queue_us));
-  append_member(out, "prefill_ms", in_ms(r.prefill_us));
-  append_member(out, "decode_ms", in_ms(r.decode_us));
-  append_member(out, "first_token_ms", in_ms(r.first_token_us));
-  append_member(out, "total_ms", in_ms(r.total_us));
+  append_outcome(out, r);
   out.push_back('}');
 }
 
 }  // namespace
+
+std::string_view name_of(ModelState state) {
+  constexpr std::string_view kNames[] = {"unloaded", "loading", "ready", "unloading"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+void append_explanation(std::string& out, const Explanation& e) {
+  append_member(out, "state", name_of(e.status));
+  append_member(out, "effective_priority", static_cast<double>(e.effective_priority_milli) / 1000);
+  append_member(out, "queue_position", e.queue_position);
+  append_member(out, "prompt_tokens", e.prompt_tokens);
+  append_member(out, "generated_tokens", e.generated_tokens);
+  append_member(out, "computed_tokens", e.computed_tokens);
+  append_member(out, "cached_tokens", e.cached_tokens);
+  append_member(out, "drafted_tokens", e.drafted_tokens);
+  append_member(out, "accepted_tokens", e.accepted_tokens);
+  append_member(out, "blocks", e.blocks);
+  append_member(out, "preemptions", e.preemptions);
+  append_member(out, "wait_reason", name_of(e.wait));
+  append_member(out, "explanation", e.describe());
+}
 
 std::string live_text(const ServerContext& context, const LivePicture& picture,
                       const Principal& who) {

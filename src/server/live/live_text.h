@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/time.h"
@@ -26,6 +27,10 @@ struct LivePicture {
   TimeUs now = 0;
   std::vector<LiveModel> models;
 };
+
+std::string_view name_of(ModelState state);
+// What a request is doing, as members of JSON, each with a comma before it.
+void append_explanation(std::string& out, const Explanation& explanation);
 
 // One frame, without a newline.
 std::string live_text(const ServerContext& context, const LivePicture& picture,

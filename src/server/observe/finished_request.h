@@ -34,6 +34,8 @@ struct FinishedRequest {
   bool has_vectors = false;  // it asked for vectors, and never for a token
 };
 
+// How it ended and what it took, as members of JSON, each with a comma before it.
+void append_outcome(std::string& out, const FinishedRequest& request);
 // One line of JSON for the request log, without a newline.
 std::string log_line(const FinishedRequest& request);
 
