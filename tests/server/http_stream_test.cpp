@@ -264,6 +264,30 @@ TEST(HttpStream, OneThatWaitsForRoomHearsThatNobodyReads) {
   EXPECT_TRUE(eventually([&] { return found_gone.load(); }, 3s));
 }
 
+// A writer that was not refused may still be writing: called beside that, it would be in two places.
+TEST(HttpStream, OneThatWasNotRefusedIsNotCalled) {
+  TestServer test;
+  std::atomic<bool> has_hung_up = false;
+  std::atomic<int> calls = 0;
+  std::optional<Responder> open;  // until the server has stopped
+  test.application.handlers["/drip"] = [&](const Request&, const Responder& responder) {
+    open = responder;
+    responder.on_ready([&] { ++calls; });
+    responder.on_hangup([&] { has_hung_up = true; });
+    responder.start({});
+    EXPECT_EQ(responder.write("a frame"), WriteResult::kTaken);
+  };
+  test.start();
+  {
+    RawClient client = test.client();
+    client.send(get("/drip"));
+    EXPECT_TRUE(client.receive());
+  }
+  EXPECT_TRUE(eventually([&] { return has_hung_up.load(); }, 3s));
+  test.server.stop(0s);
+  EXPECT_EQ(calls, 0);
+}
+
 TEST(HttpStream, ASlowReaderIsToldWhenThereIsRoom) {
   TestServer test;
   constexpr size_t kFrames = 2000;

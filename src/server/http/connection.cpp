@@ -29,7 +29,7 @@ constexpr uint64_t kDroppedBody = 64 << 10;   // read for the sake of the connec
 constexpr size_t kMaxClientRequestId = 128;
 constexpr auto kAskDelay = std::chrono::milliseconds(100);  // most answers are there before it
 
-// What a body becomes before its prompt is submitted, in bytes for each of its own: the JSON value,
+// Before its prompt is submitted, a body becomes so many bytes for each of its own: the JSON value,
 // the request that is read from it, the template's context, and the prompt while it grows.
 constexpr size_t kWorkFactor = 6;
 

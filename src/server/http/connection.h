@@ -27,7 +27,7 @@
 
 namespace skein::http {
 
-// What the connections of one server share.
+// The connections of one server share these.
 struct Shared {
   Shared(ServerOptions o, Application& a, Workers& w, ByteBudget& m);
 
@@ -53,7 +53,7 @@ struct IoThread {
   asio::io_context context{1};  // goes first: the coroutines it still has leave `connections`
 };
 
-// What an answer needs to know of its request.
+// An answer needs to know this of its request.
 struct Current {
   std::string method;
   std::string path;
@@ -68,8 +68,8 @@ struct Current {
   std::string account;                   // pays for what the request holds in memory
 };
 
-// What a coroutine waits for: a deadline, or to be woken. A wake that comes while nobody waits ends
-// the next wait. For the thread of its context.
+// A coroutine waits here for a deadline, or to be woken. A wake that comes while nobody waits ends
+// the next wait. Only the thread of its context uses it.
 class Alarm {
  public:
   using Clock = std::chrono::steady_clock;

@@ -160,9 +160,11 @@ void Exchange::hang_up() {
 void Exchange::detach() {
   std::function<void()> hangup, ready;
   bool was_open = false;
+  bool was_refused = false;
   {
     const std::lock_guard lock(mutex_);
     was_open = stage_ < Stage::kEnded;
+    was_refused = std::exchange(full_, false);
     if (was_open) hung_up_ = true;
     stage_ = Stage::kDetached;
     memory_.resize(0);
@@ -171,8 +173,9 @@ void Exchange::detach() {
     outbox_ = {};
   }
   if (was_open && hangup) hangup();
-  // Whoever waits for room has to look again, and finds that nobody reads any more.
-  if (was_open && ready) ready();
+  // Whoever waits for room has to look again, and finds that nobody reads any more. One that was
+  // not refused may be writing at this moment, and is not called beside that.
+  if (was_open && was_refused && ready) ready();
 }
 
 struct Responder::Ticket {

@@ -49,8 +49,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
            std::string_view account)
       : wakeups_(std::move(wakeups)), outbox_limit_(outbox_limit), memory_(memory, account) {}
 
-  // What a Responder does, on any thread; its finish() is end(true), its abort() end(false), and
-  // when its last copy goes that is abandon().
+  // A Responder calls these, on any thread: its finish() is end(true), its abort() end(false), and
+  // abandon() is called when its last copy goes.
   bool send(Response response);
   bool start(StreamHead head);
   WriteResult write(std::string_view bytes);
@@ -61,7 +61,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   void on_ready(std::function<void()> callback);
   bool hung_up() const;
 
-  // What the I/O thread has to write next.
+  // The I/O thread writes this next.
   struct Output {
     std::optional<Response> response;
     std::optional<StreamHead> head;  // the stream begins

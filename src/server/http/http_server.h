@@ -61,8 +61,8 @@ struct ServerOptions {
 
   HeadLimits head;
   size_t outbox_bytes = 16 << 10;  // held for a slow reader before a writer is told kFull
-  // What the kernel takes beyond what the client lets it send. Its own choice is megabytes, in
-  // which a reader that does not read would go unnoticed.
+  // The kernel takes so many bytes beyond what the client lets it send. Its own choice is
+  // megabytes, in which a reader that does not read would go unnoticed.
   int unsent_bytes = 16 << 10;
 
   std::chrono::milliseconds idle_timeout{75'000};   // between requests
@@ -75,7 +75,8 @@ struct ServerOptions {
 
   std::optional<TlsFiles> tls;
   std::vector<std::string> cors_origins;  // "*", or exact origins; empty: no CORS
-  // Of this server among several: in X-Skein-Node and in the ids of requests. Empty: neither.
+  // The name of this server among several, in X-Skein-Node and in the ids of requests. Empty:
+  // neither.
   std::string node;
   std::string id_prefix() const { return node.empty() ? node : node + "-"; }
 };

@@ -71,7 +71,7 @@ class Responder {
   // Called once, when the client has hung up before the end, or was cut off because it does not
   // read.
   void on_hangup(std::function<void()> callback) const;
-  // Called each time there is room again after a kFull.
+  // Called once for each kFull: there is room again, or nobody reads any more.
   void on_ready(std::function<void()> callback) const;
   bool hung_up() const;
 
