@@ -1,7 +1,7 @@
 // BlockTable: the blocks that hold one request's KV, in order. Position p lives in block p / 32.
 //
-// Only KvAllocator changes a table, and while a plan is in flight it only ever appends, so blocks()
-// taken for a plan stays valid until that plan commits.
+// Only KvAllocator changes a table, and while a plan of its request is in flight it only ever
+// appends, so blocks() taken for a plan stays valid until that plan commits.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,18 @@ BlockTokens block_tokens(std::span<const TokenId> tokens, uint32_t index) {
 KvAllocator::KvAllocator(const Config& config)
     : manager_(config.blocks),
       cache_(config.blocks, config.hash_key),
-      caching_(config.prefix_cache) {}
+      caching_(config.prefix_cache),
+      // Between two publish() a block leaves the cache at most once, and then comes in once.
+      most_events_(config.events ? 2 * size_t{config.blocks} : 0) {
+  events_.reserve(most_events_);
+}
+
+void KvAllocator::note(KvEvent::Kind kind, BlockId block) {
+  if (most_events_ == 0) return;
+  SKEIN_CHECK(events_.size() < most_events_, "{} events of the prefix cache were not taken",
+              events_.size());
+  events_.push_back({kind, block, cache_.contents(block).hash});
+}
 
 bool KvAllocator::grow(BlockTable& table, uint64_t tokens) {
   const uint64_t wanted = blocks_for(tokens);
@@ -23,6 +34,7 @@ bool KvAllocator::grow(BlockTable& table, uint64_t tokens) {
   while (table.size() < wanted) {
     const auto [id, evicted] = manager_.take();
     if (evicted) {
+      note(KvEvent::Kind::kRemoved, id);
       cache_.erase(id);
       ++evictions_;
     }
@@ -78,14 +90,26 @@ uint32_t KvAllocator::take_cached(BlockTable& table, std::span<const TokenId> to
   return table.linked_ - before;
 }
 
-void KvAllocator::publish(BlockTable& table, std::span<const TokenId> tokens, uint64_t computed) {
+void KvAllocator::publish(BlockTable& table, std::span<const TokenId> tokens, uint64_t computed,
+                          bool reading) {
   if (!shares(table)) return;
   for (; (uint64_t{table.linked_} + 1) * kBlockTokens <= computed; ++table.linked_) {
-    const BlockId block = table.blocks_[table.linked_];
-    const auto [node, inserted] = cache_.insert(key_of(table, tokens, table.linked_), table.place_,
-                                                block_tokens(tokens, table.linked_), block);
-    if (inserted) manager_.mark_cached(block);
-    table.place_.parent = node;
+    const uint32_t index = table.linked_;
+    const BlockId block = table.blocks_[index];
+    const Hash128& key = key_of(table, tokens, index);
+    const uint64_t parent = index == 0 ? 0 : content_hash(table.keys_[index - 1]);
+    const auto [there, inserted] =
+        cache_.insert(key, parent, table.place_, block_tokens(tokens, index), block);
+    if (inserted) {
+      manager_.mark_cached(block);
+      note(KvEvent::Kind::kStored, block);
+    } else {
+      if (reading) return;
+      manager_.acquire(there.block);
+      manager_.release(block);
+      table.blocks_[index] = there.block;
+    }
+    table.place_.parent = there.node;
   }
 }
 

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "kv/block_table.h"
+#include "kv/kv_event.h"
 #include "kv/paged_block_manager.h"
 #include "kv/prefix_cache.h"
 
@@ -24,6 +25,7 @@ class KvAllocator {
     uint32_t blocks = 0;
     bool prefix_cache = true;
     HashKey hash_key;
+    bool events = false;  // see events()
   };
   explicit KvAllocator(const Config& config);
 
@@ -53,10 +55,21 @@ class KvAllocator {
   Hash128 next_key(BlockTable& table, std::span<const TokenId> tokens) const;
 
   // The KV of the first `computed` tokens is in the table's blocks: makes the full ones findable.
-  void publish(BlockTable& table, std::span<const TokenId> tokens, uint64_t computed);
+  // Where another has computed the same meanwhile, the table goes on with that block and gives its
+  // own back, if nobody is `reading` the table; else it and what follows stay private for now. So a
+  // table holds every entry that its own hang on, and a parent is never evicted before its child.
+  void publish(BlockTable& table, std::span<const TokenId> tokens, uint64_t computed,
+               bool reading = false);
 
   // Gives every block back, last one first, so that tails are evicted before the heads they need.
   void release(BlockTable& table);
+
+  // With Config::events: what has changed in the prefix cache since clear_events(), in order. They
+  // must be taken after a publish() and before the next grow(): memory is there for so many.
+  std::span<const KvEvent> events() const { return events_; }
+  void clear_events() { events_.clear(); }
+  // What a findable block holds.
+  PrefixCache::Contents contents(BlockId id) const { return cache_.contents(id); }
 
   // `tables` are all tables that hold blocks; checks them against the reference counts.
   Status check_invariants(std::span<const BlockTable* const> tables) const;
@@ -65,11 +78,14 @@ class KvAllocator {
   bool matches_next(BlockTable& table, std::span<const TokenId> tokens, uint32_t index,
                     const PrefixPlace& place, PrefixCache::Entry& entry) const;
   const Hash128& key_of(BlockTable& table, std::span<const TokenId> tokens, uint32_t index) const;
+  void note(KvEvent::Kind kind, BlockId block);
 
   PagedBlockManager manager_;
   PrefixCache cache_;
   bool caching_;
   uint64_t evictions_ = 0;
+  size_t most_events_;  // 0: none are noted
+  std::vector<KvEvent> events_;
 };
 
 }  // namespace skein

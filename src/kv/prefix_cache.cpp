@@ -32,19 +32,28 @@ std::optional<PrefixCache::Entry> PrefixCache::find(const Hash128& key, const Pr
   return std::nullopt;
 }
 
-PrefixCache::Inserted PrefixCache::insert(const Hash128& key, const PrefixPlace& place,
-                                          BlockTokens tokens, BlockId block) {
-  if (const auto existing = find(key, place, tokens)) return {existing->node, false};
+PrefixCache::Inserted PrefixCache::insert(const Hash128& key, uint64_t parent_hash,
+                                          const PrefixPlace& place, BlockTokens tokens,
+                                          BlockId block) {
+  if (const auto existing = find(key, place, tokens)) return {*existing, false};
   Slot& slot = entries_[block.value];
   SKEIN_CHECK(slot.node == kPrefixRoot, "block {} is in the prefix cache already", block.value);
   slot.node = PrefixNode{next_node_++};
   slot.place = place;
+  slot.hash = content_hash(key);
+  slot.parent_hash = parent_hash;
   slot.bucket = bucket_of(key);
   slot.next = buckets_[slot.bucket];
   std::copy(tokens.begin(), tokens.end(), slot.tokens.begin());
   buckets_[slot.bucket] = block;
   ++size_;
-  return {slot.node, true};
+  return {{block, slot.node}, true};
+}
+
+PrefixCache::Contents PrefixCache::contents(BlockId block) const {
+  const Slot& slot = entries_[block.value];
+  SKEIN_CHECK(slot.node != kPrefixRoot, "block {} is not in the prefix cache", block.value);
+  return {slot.node, slot.hash, slot.parent_hash, slot.place.salt, slot.tokens};
 }
 
 void PrefixCache::erase(BlockId block) {

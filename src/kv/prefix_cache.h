@@ -33,6 +33,12 @@ struct PrefixPlace {
   friend bool operator==(const PrefixPlace&, const PrefixPlace&) = default;
 };
 
+// How others name what a block holds, with all that comes before it: of a chain key what fits a
+// signed 64-bit integer. It is the same wherever the key of the hash is.
+inline uint64_t content_hash(const Hash128& chain_key) {
+  return chain_key.low & (UINT64_MAX >> 1);
+}
+
 class PrefixCache {
  public:
   PrefixCache(uint32_t pool_blocks, HashKey key);
@@ -47,24 +53,38 @@ class PrefixCache {
   };
   std::optional<Entry> find(const Hash128& key, const PrefixPlace& place, BlockTokens tokens) const;
 
-  // Makes `block` findable and returns its node; if the same contents are cached already, returns
-  // that entry's node and leaves `block` as it is (inserted == false).
+  // Makes `block` findable and returns its entry; if the same contents are cached already, returns
+  // that entry and leaves `block` as it is (inserted == false). `parent_hash`: of the entry
+  // that it hangs on, 0 for a first block.
   struct Inserted {
-    PrefixNode node;
+    Entry entry;
     bool inserted;
   };
-  Inserted insert(const Hash128& key, const PrefixPlace& place, BlockTokens tokens, BlockId block);
+  Inserted insert(const Hash128& key, uint64_t parent_hash, const PrefixPlace& place,
+                  BlockTokens tokens, BlockId block);
 
   // The block is about to be used for something else.
   void erase(BlockId block);
 
   bool contains(BlockId block) const { return entries_[block.value].node != kPrefixRoot; }
+
+  // What a block that is in here holds. A node is greater than those of its parents.
+  struct Contents {
+    PrefixNode node;
+    uint64_t hash = 0;
+    uint64_t parent_hash = 0;  // 0: it is a first block
+    Hash128 salt;
+    BlockTokens tokens;
+  };
+  Contents contents(BlockId block) const;
   uint32_t size() const { return size_; }
 
  private:
   struct Slot {
     PrefixNode node = kPrefixRoot;  // kPrefixRoot: no entry
     PrefixPlace place;
+    uint64_t hash = 0;
+    uint64_t parent_hash = 0;
     uint32_t bucket = 0;
     BlockId next = kNoBlock;  // in the bucket
     std::array<TokenId, kBlockTokens> tokens{};

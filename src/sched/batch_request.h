@@ -73,6 +73,7 @@ struct BatchRequest {
   uint32_t step_tokens = 0;   // tokens of its segment; 0 = none
   uint32_t step_drafts = 0;   // and how many drafts follow them
   uint64_t held_in_step = 0;  // it gets no segment in that step
+  bool put_off = false;       // nor in any, until resume(): its token is drawn beside the steps
   WaitReason wait = WaitReason::kNone;
 
   uint32_t cached_tokens = 0;

@@ -12,6 +12,7 @@ constexpr int64_t kLargestInput = 1 << 20;
 constexpr TimeUs kLongestStep = 3600 * kUsPerSecond;
 constexpr TimeUs kMinSurpriseUs = kUsPerMs;
 constexpr int64_t kLargestWeight = int64_t{1} << 40;  // times kLargestInput still fits 64 bits
+constexpr TimeUs kLongestValued = 60 * kUsPerSecond;  // times all tokens of a step still does
 
 struct Inputs {
   int64_t tokens;
@@ -34,6 +35,7 @@ void CostModel::observe(const StepLoad& load, TimeUs elapsed_us) {
   for (uint64_t i = observations_ - count; i < observations_; ++i) {
     learn(remembered_[i % kRemembered], gain);
   }
+  learn_rows({load, elapsed_us});
 }
 
 void CostModel::learn(const Observation& step, int64_t gain) {
@@ -65,14 +67,61 @@ TimeUs CostModel::marginal(uint64_t start, uint64_t count) const {
   return (per_token_ * tokens + per_kpair_ * kpairs) >> kFractionBits;
 }
 
-bool DraftValue::pays(uint32_t position, uint16_t odds) const {
-  if (odds >= kCertain || !model_.trained()) return true;
-  return time_us_ * odds * 100 > model_.marginal(position, 1) * tokens_milli_ * kMarginPercent;
+TimeUs CostModel::pairs_us(const StepLoad& load) const {
+  return (per_kpair_ * inputs(load).kpairs) >> kFractionBits;
 }
 
+void CostModel::learn_rows(const Observation& step) {
+  if (step.load.tokens == 0 || step.load.tokens > kFewRows) return;
+  Rows& rows = rows_[step.load.tokens];
+  const TimeUs took = std::clamp<TimeUs>(step.elapsed_us - pairs_us(step.load), 0, kLongestStep);
+  // As in learn(): what took much longer was held up.
+  const TimeUs expected = predict_few({step.load.tokens, 0});
+  const TimeUs believed =
+      trained() ? std::min(took, expected + expected / 2 + kMinSurpriseUs) : took;
+  rows.time_us = knows(step.load.tokens) ? (7 * rows.time_us + believed) / 8 : believed;
+  rows.seen = observations_;
+}
+
+TimeUs CostModel::predict_few(const StepLoad& load) const {
+  const uint64_t wanted = load.tokens;
+  if (wanted > kFewRows) return predict(load);
+  // More rows never take less: or of all that are looked at the one would be chosen that was lucky.
+  uint64_t below = 0;
+  TimeUs low = 0;
+  for (uint64_t rows = 1; rows <= wanted; ++rows) {
+    if (!knows(rows)) continue;
+    below = rows;
+    low = std::max(low, rows_[rows].time_us);
+  }
+  uint64_t above = wanted;
+  while (above <= kFewRows && !knows(above)) ++above;
+  if (below == 0) return predict(load);
+  const auto more = static_cast<int64_t>(wanted - below);
+  if (above > kFewRows) return low + ((per_token_ * more) >> kFractionBits) + pairs_us(load);
+  if (more == 0) return low + pairs_us(load);
+  const TimeUs high = std::max(low, rows_[above].time_us);
+  return low + (high - low) * more / static_cast<int64_t>(above - below) + pairs_us(load);
+}
+
+DraftValue::DraftValue(const CostModel& model, const StepLoad& decodes, uint32_t streams)
+    : model_(model),
+      load_(decodes),
+      tokens_milli_(int64_t{1000} * streams),
+      best_us_(std::min(model.predict_few(decodes), kLongestValued)),
+      best_milli_(tokens_milli_) {}
+
 void DraftValue::add(uint32_t position, uint16_t odds) {
-  time_us_ += model_.marginal(position, 1);
+  load_.add(position, 1);
   tokens_milli_ += odds;
+  ++count_;
+  const TimeUs time_us = std::min(model_.predict_few(load_), kLongestValued);
+  const int64_t margin = best_ == 0 ? kMarginPercent : 100;
+  const bool surely = odds >= kCertain || !model_.trained();
+  if (!surely && tokens_milli_ * best_us_ * 100 <= best_milli_ * time_us * margin) return;
+  best_ = count_;
+  best_us_ = time_us;
+  best_milli_ = tokens_milli_;
 }
 
 StepBudget::StepBudget(const CostModel& model, const StepLimits& limits, const StepLoad& decodes)

@@ -5,6 +5,9 @@
 // measurements by normalized least mean squares over the last steps in fixed point, so it needs no
 // float, forgets old conditions by itself and cannot become singular under a constant load. Weights
 // stay >= 0.
+//
+// Between steps of a few rows the line is wrong: kernels take rows by twos and fours, and the first
+// ones hide behind the reading of the weights. So what these took is kept by the number of rows.
 #pragma once
 
 #include <array>
@@ -32,9 +35,16 @@ class CostModel {
   TimeUs predict(const StepLoad& load) const;
   // Cost of `count` more tokens from position `start` on, on top of a step that runs anyway.
   TimeUs marginal(uint64_t start, uint64_t count) const;
+  // As predict(), of a step of few rows as those with so many took lately; what none had is between
+  // its neighbours, or by the line from there on.
+  TimeUs predict_few(const StepLoad& load) const;
   bool trained() const { return observations_ >= kWarmUp; }
 
  private:
+  static constexpr uint32_t kFewRows = 64;
+  // A figure that is older than so many steps says nothing: or one that was held up would never be
+  // tried again.
+  static constexpr uint64_t kFresh = 1024;
   // Steps that are gone through again with every new one. One alone cannot tell what is fixed from
   // what is a token's or a pair's; a prompt's way from its begin to its end can.
   static constexpr uint32_t kRemembered = 32;
@@ -45,39 +55,55 @@ class CostModel {
     StepLoad load;
     TimeUs elapsed_us = 0;
   };
+  // What steps of so many rows took lately, pairs apart.
+  struct Rows {
+    TimeUs time_us = 0;
+    uint64_t seen = 0;  // counts observations from 1 on; 0: never
+  };
   void learn(const Observation& step, int64_t gain);
+  void learn_rows(const Observation& step);
+  TimeUs pairs_us(const StepLoad& load) const;
+  bool knows(uint64_t rows) const {
+    return rows_[rows].seen > 0 && observations_ - rows_[rows].seen < kFresh;
+  }
 
   int64_t fixed_ = 0;      // us per unit of the constant input, times 2^16; so are the others
   int64_t per_token_ = 0;  // us per token
   int64_t per_kpair_ = 0;  // us per 1,024 pairs
   std::array<Observation, kRemembered> remembered_;  // the newest is at (observations_ - 1) % 32
+  std::array<Rows, kFewRows + 1> rows_;
   uint64_t observations_ = 0;
 };
 
-// DraftValue: whether a step gives more tokens a second with one more guess in it.
+// DraftValue: how many guesses make a step give the most tokens a second.
 //
-// A step of T us gives N tokens. A guess that comes true with probability p gives one more and
-// costs m us: it pays where (N + p) / (T + m) is more than N / T, with a margin, because costs are
-// learned.
+// A step of T us gives N tokens. One with guesses takes longer and gives as many more as are likely
+// to come true. All numbers of them are looked at, since the first one more may cost much and the
+// next nothing.
 class DraftValue {
  public:
   static constexpr uint16_t kCertain = 1000;
 
   // `streams`: the decode rows of the step, whose load is `decodes`.
-  DraftValue(const CostModel& model, const StepLoad& decodes, uint32_t streams)
-      : model_(model), time_us_(model.predict(decodes)), tokens_milli_(int64_t{1000} * streams) {}
+  DraftValue(const CostModel& model, const StepLoad& decodes, uint32_t streams);
 
-  // `odds`, in 1/1000, of the guess at `position`. What is certain always pays, and as long as
-  // nothing is known of costs everything does.
-  bool pays(uint32_t position, uint16_t odds) const;
+  // One guess more, at `position`, with `odds` in 1/1000 of coming true. Likeliest first.
   void add(uint32_t position, uint16_t odds);
+  // How many, from the first on, are worth it. What is certain always is, and as long as nothing is
+  // known of costs everything is.
+  uint32_t best() const { return best_; }
 
  private:
-  static constexpr int64_t kMarginPercent = 125;
+  // Costs are learned, so what is hardly better than none is none.
+  static constexpr int64_t kMarginPercent = 105;
 
   const CostModel& model_;
-  TimeUs time_us_;
+  StepLoad load_;
   int64_t tokens_milli_;
+  uint32_t count_ = 0;
+  uint32_t best_ = 0;
+  TimeUs best_us_;
+  int64_t best_milli_;
 };
 
 // How much a step may take on. The times hold while someone is streaming; both together: the

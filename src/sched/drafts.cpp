@@ -20,6 +20,10 @@ uint16_t next_odds(const BatchRequest& r) {
   return r.odds.empty() ? DraftValue::kCertain : r.odds[r.step_drafts];
 }
 
+uint32_t next_position(const BatchRequest& r) {
+  return r.planned + r.step_tokens + r.step_drafts;
+}
+
 }  // namespace
 
 // Where a plan is ahead of the token that they guess, its commit brings others.
@@ -37,27 +41,38 @@ void ContinuousBatchingScheduler::take_drafts(BatchRequest& request,
   }
 }
 
-// Guesses get what nobody else wants: the tokens that a step without prompts has left. The
-// likeliest comes first, so the first that does not pay is the last that is looked at.
+// Who has the likeliest one that is not taken yet; nullptr: nobody has any.
+BatchRequest* ContinuousBatchingScheduler::likeliest_draft() const {
+  BatchRequest* best = nullptr;
+  for (BatchRequest* request : by_key_) {
+    if (!has_draft_left(*request)) continue;
+    if (best == nullptr || next_odds(*request) > next_odds(*best)) best = request;
+  }
+  return best;
+}
+
+// Guesses get what nobody else wants: the tokens that a step without prompts has left. First it is
+// found how many are worth it, likeliest first, and then they are taken as far as there is room.
 void ContinuousBatchingScheduler::plan_drafts(StepBudget& budget, const StepLoad& decodes) {
   if (std::any_of(by_key_.begin(), by_key_.end(), is_prompt)) return;
   DraftValue value(cost_, decodes, static_cast<uint32_t>(decodes.tokens));
-  for (uint32_t left = config_.step_drafts; left > 0; --left) {
-    BatchRequest* best = nullptr;
-    for (BatchRequest* request : by_key_) {
-      if (!has_draft_left(*request)) continue;
-      if (best == nullptr || next_odds(*request) > next_odds(*best)) best = request;
-    }
-    if (best == nullptr) return;
-    const uint32_t position = best->planned + best->step_tokens + best->step_drafts;
-    const uint16_t odds = next_odds(*best);
-    if (!budget.fits(position) || !value.pays(position, odds)) return;
-    if (!has_room_for_draft(*best, position)) {
-      best->drafts.resize(best->step_drafts);
+  for (uint32_t i = 0; i < config_.step_drafts; ++i) {
+    BatchRequest* const request = likeliest_draft();
+    if (request == nullptr) break;
+    value.add(next_position(*request), next_odds(*request));
+    ++request->step_drafts;
+  }
+  for (BatchRequest* request : by_key_) request->step_drafts = 0;
+  for (uint32_t left = value.best(); left > 0; --left) {
+    BatchRequest* const request = likeliest_draft();
+    if (request == nullptr) return;
+    const uint32_t position = next_position(*request);
+    if (!budget.fits(position)) return;
+    if (!has_room_for_draft(*request, position)) {
+      request->drafts.resize(request->step_drafts);
       continue;
     }
-    ++best->step_drafts;
-    value.add(position, odds);
+    ++request->step_drafts;
     budget.spend(position, 1);
   }
 }

@@ -247,4 +247,13 @@ Status ContinuousBatchingScheduler::check_invariants() const {
   return kv_.check_invariants(tables);
 }
 
+uint32_t ContinuousBatchingScheduler::cached_tokens(std::span<const TokenId> tokens,
+                                                    const Hash128& salt) const {
+  BlockTable table;
+  table.reset(salt, tokens.size());
+  std::vector<BlockId> hits;
+  kv_.match(table, tokens, hits);
+  return static_cast<uint32_t>(hits.size()) * kBlockTokens;
+}
+
 }  // namespace skein

@@ -38,7 +38,7 @@ Result<std::unique_ptr<ContinuousBatchingScheduler>> ContinuousBatchingScheduler
 
 ContinuousBatchingScheduler::ContinuousBatchingScheduler(const SchedulerConfig& config)
     : config_(config),
-      kv_({config.pool_blocks, config.prefix_cache, config.hash_key}),
+      kv_({config.pool_blocks, config.prefix_cache, config.hash_key, config.kv_events}),
       queue_(config.us_per_class),
       in_flight_(config.depth),
       tally_(config.pool_blocks, 0) {
@@ -235,6 +235,7 @@ void ContinuousBatchingScheduler::commit_segment(BatchRequest& request, const Se
     end(request, FinishReason::kError);
     return;
   }
+  if (result.outcome == SegmentOutcome::kPutOff) return put_off(request, segment);
   request.tokens.insert(request.tokens.end(), result.tokens.begin(), result.tokens.end());
   // Of the drafts, those count as computed after which a token was sampled: they came true.
   const auto more = static_cast<uint32_t>(result.tokens.size());
@@ -245,7 +246,7 @@ void ContinuousBatchingScheduler::commit_segment(BatchRequest& request, const Se
     request.accepted_tokens += right;
     counters_.accepted_tokens += right;
   }
-  kv_.publish(request.table, request.tokens, request.computed);
+  kv_.publish(request.table, request.tokens, request.computed, request.segments_in_flight > 0);
   if (segment.samples > 0) accept_tokens(request, result, effects);
   if (segment.ends) {
     effects.ended.push_back({request.id, FinishReason::kStop});
@@ -260,6 +261,10 @@ bool ContinuousBatchingScheduler::is_sound(const BatchRequest& request, const Se
                                            const SegmentResult& result) const {
   if (result.outcome == SegmentOutcome::kFault) return false;
   const std::vector<TokenId>& tokens = result.tokens;
+  // Nobody else may be at work on the rows that come again.
+  if (result.outcome == SegmentOutcome::kPutOff) {
+    return segment.samples > 0 && tokens.empty() && request.segments_in_flight == 0;
+  }
   if (segment.samples == 0) return tokens.empty();
   const size_t samples = tokens.size() + (result.outcome == SegmentOutcome::kStop ? 1 : 0);
   if (samples == 0 || samples > segment.samples) return false;
@@ -339,7 +344,9 @@ StepLoad ContinuousBatchingScheduler::plan_decodes() {
     BatchRequest& request = *by_key_[i];
     request.wait = WaitReason::kNone;
     if (!can_be_planned(request)) continue;
-    if (!request.decodes()) {
+    if (request.put_off) {
+      request.wait = WaitReason::kDrawUnderWay;
+    } else if (!request.decodes()) {
       if (request.planned < request.total()) prefills_.push_back(&request);
     } else if (request.held_in_step == step_) {
       request.wait = WaitReason::kHeldBack;
@@ -533,6 +540,7 @@ bool ContinuousBatchingScheduler::grow_or_preempt(BatchRequest& request, uint64_
 void ContinuousBatchingScheduler::preempt(BatchRequest& request) {
   kv_.release(request.table);
   request.computed = request.planned = request.step_tokens = 0;
+  request.put_off = false;
   request.drafts.clear();
   request.odds.clear();
   ++request.preemptions;

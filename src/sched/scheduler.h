@@ -9,6 +9,7 @@
 //                               error nothing has changed.
 //   plan(now, plan)             fills `plan` with the next step; empty when nothing can run.
 //   commit(result, now, fx)     what came of the oldest plan in flight: tokens and ends.
+//   resume(id)                  a request whose segment was put off may have its rows again.
 //   cancel(id, reason)          ends a request in whatever state it is; true if it was live.
 //
 // plan() may run up to `depth` steps ahead of commit(); plans commit in order. Every request ends
@@ -22,8 +23,8 @@
 // may take the place of running ones.
 //
 // A result may bring drafts, guesses at a request's next tokens, with the odds that they come true.
-// They are checked in its next step with what that step has left, likeliest first, as long as the
-// step gives more tokens a second with them; never beside a prompt, and never in blocks that anyone
+// They are checked in its next step with what that step has left, likeliest first, as many as make
+// the step give the most tokens a second; never beside a prompt, and never in blocks that anyone
 // waits for.
 //
 // plan() and commit() allocate nothing once the arrays of the caller have grown to their size.
@@ -78,7 +79,8 @@ struct SchedulerConfig {
   // For an encoder: a request is computed whole, in one step, and holds no blocks; it is one that
   // ends when it is computed, of a step's tokens at most. Nothing is preempted, cached or drafted.
   bool whole = false;
-  HashKey hash_key;  // random per process
+  HashKey hash_key;        // random per process, or that of all servers that share a store
+  bool kv_events = false;  // what comes into the prefix cache and leaves it is noted
 
   // The requests that run at a time, whatever a step of them takes.
   uint32_t usual_batch() const { return sure_batch == 0 ? max_batch : sure_batch; }
@@ -100,6 +102,16 @@ class ContinuousBatchingScheduler {
 
   void plan(TimeUs now, StepPlan& plan);
   void commit(const StepResult& result, TimeUs now, StepEffects& effects);
+  // Nothing for one that is not live or was not put off. Preempted, it is resumed anyway.
+  void resume(RequestId id);
+
+  // With kv_events: what has changed in the prefix cache since clear_kv_events(), in order. Whoever
+  // asks for them takes them after every commit().
+  std::span<const KvEvent> kv_events() const { return kv_.events(); }
+  void clear_kv_events() { kv_.clear_events(); }
+  uint32_t pool_blocks() const { return kv_.capacity(); }
+  bool is_cached(BlockId id) const { return kv_.cached(id); }
+  PrefixCache::Contents cached_contents(BlockId id) const { return kv_.contents(id); }
 
   bool idle() const { return by_id_.empty() && in_flight_count_ == 0; }
   // How many more requests the batch could take on, as far as the latest plan knows: none while the
@@ -111,6 +123,8 @@ class ContinuousBatchingScheduler {
   void explain(std::span<const RequestId> ids, TimeUs now,
                std::vector<Explanation>& explanations) const;
   SchedulerView view(TimeUs now) const;
+  // How many of these tokens the prefix cache has, from the first one on: what a router may know.
+  uint32_t cached_tokens(std::span<const TokenId> tokens, const Hash128& salt) const;
   // Conservation of blocks, references, places and counts; callable at any moment, O(everything).
   Status check_invariants() const;
 
@@ -150,6 +164,7 @@ class ContinuousBatchingScheduler {
   void drop_ended_from_batch();
   void commit_segment(BatchRequest& request, const Segment& segment, const SegmentResult& result,
                       StepEffects& effects);
+  void put_off(BatchRequest& request, const Segment& segment);
   bool is_sound(const BatchRequest& request, const Segment& segment,
                 const SegmentResult& result) const;
   void accept_tokens(BatchRequest& request, const SegmentResult& result, StepEffects& effects);
@@ -164,6 +179,7 @@ class ContinuousBatchingScheduler {
   StepLoad plan_decodes();
   void plan_prefills(StepBudget& budget);
   void plan_chunk(BatchRequest& request, StepBudget& budget);
+  BatchRequest* likeliest_draft() const;
   void plan_drafts(StepBudget& budget, const StepLoad& decodes);
   bool has_room_for_draft(BatchRequest& request, uint32_t position);
   bool admit_head(StepBudget& budget);

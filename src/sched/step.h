@@ -68,14 +68,15 @@ struct StepPlan {
 };
 
 enum class SegmentOutcome : uint8_t {
-  kOk,     // computed; with samples, at least one token
-  kLast,   // likewise, and the last of the tokens is the last of the answer
-  kStop,   // a stop token was sampled after the tokens; it is not part of the answer
-  kFault,  // this segment failed (NaN, throw); no other segment is concerned
+  kOk,      // computed; with samples, at least one token
+  kLast,    // likewise, and the last of the tokens is the last of the answer
+  kStop,    // a stop token was sampled after the tokens; it is not part of the answer
+  kFault,   // this segment failed (NaN, throw); no other segment is concerned
+  kPutOff,  // nothing was sampled: its token takes long to draw, and is drawn beside the steps
 };
 
-// The result of a segment. Without samples it has no tokens; otherwise it has one for each draft
-// that came true and one more, or less where the answer ends.
+// The result of a segment. Without samples, or when it is put off, it has no tokens; otherwise it
+// has one for each draft that came true and one more, or less where the answer ends.
 struct SegmentResult {
   SegmentOutcome outcome = SegmentOutcome::kOk;
   std::vector<TokenId> tokens;  // sampled

@@ -31,9 +31,10 @@ std::string_view name_of(FinishReason reason) {
 }
 
 std::string_view name_of(WaitReason reason) {
-  return name_in<WaitReason::kHeldBack>({"none", "behind_others", "batch_full", "no_blocks",
-                                         "step_budget", "prefix_under_way", "held_back"},
-                                        reason);
+  return name_in<WaitReason::kDrawUnderWay>(
+      {"none", "behind_others", "batch_full", "no_blocks", "step_budget", "prefix_under_way",
+       "held_back", "draw_under_way"},
+      reason);
 }
 
 std::string Explanation::describe() const {
@@ -53,6 +54,8 @@ std::string Explanation::describe() const {
       return "waits: another request computes the block it needs next";
     case WaitReason::kHeldBack:
       return "waits: it gives way when its step in flight is done";
+    case WaitReason::kDrawUnderWay:
+      return "waits: what its form allows next takes long to find";
   }
   return "unknown";
 }

@@ -57,6 +57,14 @@ enum class WaitReason : uint8_t {
   kStepBudget,      // first in the queue, or prefilling; the step's tokens went to others
   kPrefixUnderWay,  // another request is computing the very block it needs next
   kHeldBack,        // it is about to be preempted when its step in flight commits
+  kDrawUnderWay,    // its next token is being drawn beside the steps
+};
+
+// What the form of an answer has taken so far, which the engine knows.
+struct FormUse {
+  std::string_view zone;  // what it said of the latest token: "free", "bound", or "ended" behind it
+  uint32_t masks = 0;     // that were looked up or made
+  uint64_t slowest_mask_us = 0;
 };
 
 // Answer of explain(): everything there is to say about a live request.
@@ -78,6 +86,7 @@ struct Explanation {
   WaitReason wait = WaitReason::kNone;
   uint32_t blocks_needed = 0;     // with kNoBlocks: what it needs, growth of others included
   uint32_t blocks_available = 0;  // and what there was
+  std::optional<FormUse> form = {};
 
   // One sentence for people: "waits: needs 12 KV blocks, 4 are available".
   std::string describe() const;

@@ -33,8 +33,8 @@ void Simulator::submit_one() {
     spec.deadline = r.deadline = now_ + static_cast<TimeUs>(rng_.below(200'000));
   }
   requests_.reserve(requests_.size() + 1);
+  if (config_.door && !enter_door(r)) return;  // the scheduler hears nothing of it, no time either
   const TimeUs now = clock();
-  if (config_.door && !enter_door(r)) return;
   const bool starved =
       config_.hooks.fail_after && config_.faults.has(Fault::kNoMemory) && rng_.chance(1, 10);
   if (starved) config_.hooks.fail_after(static_cast<uint32_t>(rng_.below(8)));
@@ -172,6 +172,19 @@ void Simulator::cancel(SimRequest& request, FinishReason reason) {
   if (!scheduler_->cancel(request.id, reason))
     return fail("cancel of live request {} found nothing", request.id.value);
   mark_ended(request, reason);
+}
+
+// A request whose next token depends on the last one may take long to say what comes next.
+bool Simulator::puts_off(const Segment& segment, const SimRequest& request) {
+  return request.constrained && segment.samples > 0 && rng_.chance(1, 10);
+}
+
+void Simulator::resume_put_off() {
+  for (const auto& request : requests_) {
+    if (request->put_off_until == 0 || request->put_off_until > turns_) continue;
+    request->put_off_until = 0;
+    scheduler_->resume(request->id);
+  }
 }
 
 }  // namespace skein::sim

@@ -44,6 +44,8 @@ void Simulator::check_moves(const StepPlan& plan) {
       return fail("request {} was preempted with a segment in flight", id.value);
     r->planned = r->table_blocks = r->planned_most = 0;
     r->drafts.clear();
+    if (std::exchange(r->put_off_until, 0) > 0) saw(Path::k_put_off_preempted);
+    r->again_to = 0;
     r->in_batch = false;
     ++r->preemptions;
   }
@@ -93,6 +95,7 @@ void Simulator::check_segment(const Segment& segment) {
     return fail("request {} has a segment but is not live", segment.request.value);
   SimRequest& r = *request;
   if (!r.in_batch) return fail("request {} has a segment but waits", r.id.value);
+  if (r.put_off_until > 0) return fail("request {} has a segment but was put off", r.id.value);
   const uint32_t end = segment.start + segment.count;
   const uint32_t sure = end - static_cast<uint32_t>(segment.drafts.size());
   const auto known = static_cast<uint32_t>(r.tokens.size());
@@ -231,7 +234,7 @@ void Simulator::check_starvation() {
     const SimRequest& r = *request;
     if (r.ended) continue;
     if (r.in_batch)
-      to_come += r.limit_tokens - (r.planned - r.drafts_in_flight) + 1;
+      to_come += r.limit_tokens - (r.planned - r.drafts_in_flight) + (r.put_off_until > 0 ? 6 : 1);
     else if (top == nullptr || std::pair(r.key, r.id) < std::pair(top->key, top->id))
       top = &r;
   }

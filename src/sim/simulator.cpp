@@ -52,6 +52,8 @@ SimReport Simulator::run() {
 
 bool Simulator::start_scheduler() {
   SchedulerConfig config = config_.scheduler;
+  config.kv_events = true;
+  cache_copy_.clear();
   if (config_.door) {  // which decides who may wait, and does not count who was preempted
     config.max_queue = queue_places(config.max_queue, Priority::HIGH) + config.max_batch;
     open_door();
@@ -71,7 +73,7 @@ bool Simulator::start_scheduler() {
 
 void Simulator::run_to_rest(const char* after) {
   uint64_t turns = 0;
-  const uint64_t bound = 100 + uint64_t{2} * live_ * room_tokens();
+  const uint64_t bound = 100 + uint64_t{4} * live_ * room_tokens();  // some rows come twice
   while (!scheduler_->idle() && !failed()) {
     if (++turns > bound) fail("not at rest {} turns after {}", bound, after);
     turn();
@@ -184,8 +186,11 @@ void Simulator::turn() {
   if (failed()) return;
   if (planned_ - finished_ >= config_.scheduler.depth) finish_oldest();  // it was late
   if (failed()) return;
+  ++turns_;
+  resume_put_off();
   StepPlan& plan = plans_[planned_ % plans_.size()];
   scheduler_->plan(clock(), plan);
+  check_kv_events();
   for (const EndEvent& event : plan.ended) {
     SimRequest* request = find(event.request);
     if (request == nullptr)
@@ -201,7 +206,8 @@ void Simulator::turn() {
   check_moves(plan);
   if (plan.empty()) {
     if (finished_ < planned_) return finish_oldest();
-    if (live_ > 0)
+    const auto waits = [](const auto& r) { return !r->ended && r->put_off_until > 0; };
+    if (live_ > 0 && std::none_of(requests_.begin(), requests_.end(), waits))
       return fail("{} requests are live, nothing is in flight and the plan is empty", live_);
     now_ += 1000;
     return;
@@ -255,6 +261,7 @@ void Simulator::finish_oldest() {
   if (failed()) return;
   scheduler_->commit(result_, clock(), effects_);
   ++finished_;
+  check_kv_events();
   check_effects(plan);
 }
 
@@ -271,6 +278,10 @@ void Simulator::run_segment(const Segment& segment) {
     return fail("{}", status.message());
   truth_.push_back(sample_segment(segment, *request));
   const SegmentResult& truth = truth_.back();
+  if (puts_off(segment, *request)) {
+    truth_.back() = {SegmentOutcome::kPutOff, {}, {}};
+    return result_.add(SegmentOutcome::kPutOff);
+  }
   if (truth.outcome == SegmentOutcome::kFault) return report_fault(segment, *request);
   const uint32_t next = request->generated() + static_cast<uint32_t>(truth.tokens.size());
   const auto drafts = oracle_drafts(config_, request->seed, next);
@@ -335,6 +346,15 @@ void Simulator::check_effects(const StepPlan& plan) {
       continue;
     }
     request->drafts = result_.segments()[i].drafts;
+    if (truth.outcome == SegmentOutcome::kPutOff) {
+      saw(Path::k_put_off);
+      const uint64_t turns = rng_.below(4);
+      request->put_off_until = turns_ + 1 + turns;
+      request->again_to = std::max(request->again_to, segment.start + segment.count);
+      request->planned = static_cast<uint32_t>(request->tokens.size()) - 1;
+      top_bound_ += 2 + turns;  // a row more, and the turns without one
+      continue;
+    }
     if (truth.outcome == SegmentOutcome::kFault) {
       expect_end(*request, FinishReason::kError);
       continue;

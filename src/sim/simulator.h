@@ -85,9 +85,16 @@ class Simulator {
   void run_segment(const Segment& segment);
   SegmentResult sample_segment(const Segment& segment, const SimRequest& request);
   void report_fault(const Segment& segment, const SimRequest& request);
+  bool puts_off(const Segment& segment, const SimRequest& request);
+  void resume_put_off();
   void check_effects(const StepPlan& plan);
   void check_tokens(const Segment& segment, SimRequest& request, const SegmentResult& truth,
                     size_t& at);
+
+  // cache_checks.cpp
+  void check_kv_events();
+  void copy_stored(const KvEvent& event);
+  void copy_removed(const KvEvent& event);
 
   // plan_checks.cpp
   void check_plan(const StepPlan& plan);
@@ -136,7 +143,16 @@ class Simulator {
   std::map<uint32_t, TimeUs> asked_;  // by tenant: when it last did
   std::deque<TimeUs> door_ends_;      // when requests that had started ended, within a class gap
 
+  // By hash: what the prefix cache holds, as its events tell.
+  struct CopiedBlock {
+    BlockId block;
+    uint64_t parent_hash = 0;
+    uint32_t children = 0;
+  };
+  std::unordered_map<uint64_t, CopiedBlock> cache_copy_;
+
   std::array<StepPlan, 2> plans_;
+  uint64_t turns_ = 0;
   uint64_t planned_ = 0;  // plans with segments
   uint64_t finished_ = 0;
   StepResult result_;

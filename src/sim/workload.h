@@ -113,6 +113,8 @@ struct SimRequest {
   uint32_t table_blocks = 0;
   uint32_t planned_most = 0;  // the furthest end of its segments since it was admitted
   uint32_t preemptions = 0;
+  uint64_t put_off_until = 0;         // turn of the loop; 0 = it may have a segment
+  uint32_t again_to = 0;              // positions up to here may be computed twice: it was put off
   uint64_t reader_stalled_until = 0;  // plan number; 0 = reads
 
   void extend_digests();

@@ -87,13 +87,17 @@ TEST(KvAllocator, OffMeansOff) {
   EXPECT_EQ(kv.take_cached(b.table, b.tokens), 0u);
 }
 
-TEST(KvAllocator, ConcurrentDuplicateStaysPrivateAndChainsOn) {
+TEST(KvAllocator, ConcurrentDuplicateGivesWayAndChainsOn) {
   KvAllocator kv({8, true, {}});
   Holder a(counting(64));
   Holder b(counting(64));
   ASSERT_TRUE(kv.grow(a.table, 64) && kv.grow(b.table, 64));
   kv.publish(a.table, a.tokens, 32);
-  kv.publish(b.table, b.tokens, 64);  // its first block is a's by content
+  kv.publish(b.table, b.tokens, 64, true);  // its first block is a's by content
+  EXPECT_EQ(b.table.linked_blocks(), 0u) << "a step still reads b's own";
+  kv.publish(b.table, b.tokens, 64);
+  EXPECT_EQ(b.table.blocks()[0], a.table.blocks()[0]) << "one of the two is enough";
+  EXPECT_EQ(kv.available(), 5u);
   kv.release(b.table);
   EXPECT_EQ(kv.cached_blocks(), 1u) << "only the second block was new";
   Holder c(counting(64));
@@ -111,6 +115,46 @@ TEST(KvAllocator, MatchSaysWhatAdoptWouldTake) {
   EXPECT_EQ(b.table.size(), 0u);
   kv.take_cached(b.table, b.tokens);
   EXPECT_TRUE(std::equal(hits.begin(), hits.end(), b.table.blocks().begin()));
+}
+
+TEST(KvAllocator, ParentOutlivesChildrenOfARequestThatComputedItToo) {
+  KvAllocator kv({5, true, {}});
+  Holder a(counting(kBlockTokens));
+  Holder b(counting(3 * kBlockTokens));
+  ASSERT_TRUE(kv.grow(a.table, kBlockTokens) && kv.grow(b.table, 3 * kBlockTokens));
+  kv.publish(a.table, a.tokens, kBlockTokens);
+  kv.publish(b.table, b.tokens, 3 * kBlockTokens);
+  kv.release(a.table);
+  Holder other(counting(2 * kBlockTokens, 900));
+  other.compute(kv);
+  Holder c(counting(3 * kBlockTokens));
+  EXPECT_EQ(kv.take_cached(c.table, c.tokens), 3u) << "b holds the first block, so it stayed";
+}
+
+TEST(KvAllocator, EventsTellWhatComesAndGoes) {
+  const HashKey key{1, 2};
+  KvAllocator kv({3, true, key, true});
+  KvAllocator elsewhere({9, true, key, true});
+  Holder a(counting(2 * kBlockTokens));
+  Holder b(counting(2 * kBlockTokens));
+  a.compute(kv);
+  b.compute(elsewhere);
+  ASSERT_EQ(kv.events().size(), 2u);
+  EXPECT_EQ(kv.events()[1].kind, KvEvent::Kind::kStored);
+  EXPECT_EQ(kv.events()[1].hash, elsewhere.events()[1].hash) << "contents have one hash everywhere";
+  EXPECT_EQ(kv.contents(kv.events()[1].block).parent_hash, kv.events()[0].hash);
+  const uint64_t tail = kv.events()[1].hash;
+  kv.clear_events();
+  kv.release(a.table);
+  Holder other(counting(2 * kBlockTokens, 900));
+  other.compute(kv);
+  ASSERT_EQ(kv.events().size(), 3u);
+  EXPECT_EQ(kv.events()[0].kind, KvEvent::Kind::kRemoved);
+  EXPECT_EQ(kv.events()[0].hash, tail) << "tails go first";
+  KvAllocator silent({3, true, key});
+  Holder c(counting(2 * kBlockTokens));
+  c.compute(silent);
+  EXPECT_TRUE(silent.events().empty());
 }
 
 // Random holders over a small pool and few distinct contents: counts and references always add up,

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <gtest/gtest.h>
+#include <vector>
 
 #include "base/rng.h"
 
@@ -53,6 +54,9 @@ TEST(CostModel, SurvivesAbsurdMeasurements) {
     model.observe({}, t);
     EXPECT_GE(model.predict(huge), 0);
     EXPECT_GE(model.predict({}), 0);
+    model.observe({1, 1}, t);
+    EXPECT_GE(model.predict_few({1, 1}), 0);
+    EXPECT_GE(model.predict_few({3, UINT64_MAX}), 0);
   }
 }
 
@@ -64,6 +68,105 @@ CostModel trained() {
     model.observe(load, truth(load));
   }
   return model;
+}
+
+// A machine that takes rows by twos: the second one of two is all but free.
+TimeUs by_twos(uint64_t rows) {
+  return 5'000 + 1'000 * static_cast<TimeUs>((rows - 1) / 2) + 50 * static_cast<TimeUs>(rows);
+}
+
+CostModel trained_by_twos() {
+  CostModel model;
+  for (int i = 0; i < 400; ++i) {
+    StepLoad load;
+    load.add(100, 1 + static_cast<uint64_t>(i) % 8);
+    model.observe(load, by_twos(load.tokens));
+  }
+  return model;
+}
+
+TEST(CostModel, StepsOfFewRowsCostWhatThoseTookLately) {
+  CostModel model = trained_by_twos();
+  for (uint64_t rows = 1; rows <= 8; ++rows) {
+    StepLoad load;
+    load.add(100, rows);
+    EXPECT_NEAR(static_cast<double>(model.predict_few(load)), static_cast<double>(by_twos(rows)),
+                60)
+        << rows << " rows";
+  }
+  StepLoad more;
+  more.add(100, 12);
+  EXPECT_GT(model.predict_few(more), by_twos(8)) << "beyond what was seen by the line";
+  StepLoad many;
+  many.add(100, 200);
+  EXPECT_EQ(model.predict_few(many), model.predict(many));
+  EXPECT_EQ(CostModel().predict_few(more), 0);
+}
+
+TEST(CostModel, AFigureThatNobodyRenewedIsForgotten) {
+  CostModel model;
+  const auto observe = [&](uint64_t rows, TimeUs us) {
+    StepLoad load;
+    load.add(0, rows);
+    model.observe(load, us);
+  };
+  StepLoad three;
+  three.add(0, 3);
+  for (int i = 0; i < 50; ++i) observe(1 + static_cast<uint64_t>(i) % 2 * 4, 5'000);
+  observe(3, 50'000);
+  const TimeUs held_up = model.predict_few(three);
+  EXPECT_GT(held_up, 6'000);
+  EXPECT_LT(held_up, 10'000) << "one step that was held up is not believed whole";
+  for (int i = 0; i < 1100; ++i) observe(1 + static_cast<uint64_t>(i) % 2 * 4, 5'000);
+  EXPECT_NEAR(static_cast<double>(model.predict_few(three)), 5'000, 100)
+      << "between its neighbours again";
+}
+
+TEST(DraftValue, AGuessThatCostsMuchIsWorthItForTheNextThatCostsNothing) {
+  const CostModel model = trained_by_twos();
+  const auto best = [&](const std::vector<uint16_t>& odds, uint32_t streams = 1) {
+    StepLoad decodes;
+    for (uint32_t i = 0; i < streams; ++i) decodes.add(100, 1);
+    DraftValue value(model, decodes, streams);
+    for (const uint16_t each : odds) value.add(101, each);
+    return value.best();
+  };
+  EXPECT_EQ(best({}), 0U);
+  EXPECT_EQ(best({100}), 1U) << "the second of two rows is all but free";
+  EXPECT_EQ(best({20}), 0U);
+  EXPECT_EQ(best({900, 100}), 1U) << "the third row costs a sixth of a step";
+  EXPECT_EQ(best({900, 250, 240}), 3U) << "but the fourth nothing";
+  EXPECT_EQ(best({100}, 2), 0U);
+  EXPECT_EQ(best({1000, 1000, 1000}, 2), 3U) << "what is certain always pays";
+}
+
+// Of many numbers of rows that were timed on a busy machine one was lucky.
+TEST(CostModel, MoreRowsNeverTakeLess) {
+  CostModel model;
+  for (int i = 0; i < 200; ++i) {
+    const uint64_t rows = 32 + static_cast<uint64_t>(i) % 4;
+    StepLoad load;
+    load.add(100, rows);
+    model.observe(load, rows == 34 ? 30'000 : 40'000);
+  }
+  StepLoad decodes;
+  decodes.add(100, 32);
+  StepLoad lucky;
+  lucky.add(100, 34);
+  EXPECT_GE(model.predict_few(lucky), model.predict_few(decodes));
+  DraftValue value(model, decodes, 32);
+  value.add(101, 250);
+  value.add(101, 250);
+  EXPECT_EQ(value.best(), 0U);
+}
+
+TEST(DraftValue, AsLongAsNothingIsKnownEverythingPays) {
+  const CostModel model;
+  StepLoad decodes;
+  decodes.add(100, 1);
+  DraftValue value(model, decodes, 1);
+  for (int i = 0; i < 5; ++i) value.add(101, 10);
+  EXPECT_EQ(value.best(), 5U);
 }
 
 TEST(StepBudget, PrefillGetsWhatDecodesLeave) {

@@ -315,6 +315,61 @@ TEST(Segments, AnEncoderRefusesWhatDoesNotFitAStepAndWhatAsksForTokens) {
   EXPECT_TRUE(submit_whole(h, 3, 100).ok());
 }
 
+// Its first and its third token take long to draw.
+TEST(Segments, WhoIsPutOffHasNoSegmentUntilItIsResumed) {
+  Harness h;
+  h.must_submit(1, text(64), 4);
+  h.must_submit(2, text(5, 1), 8);
+  const auto put_off = [&](uint64_t id) {
+    h.scheduler->plan(h.now, h.plan);
+    StepResult result;
+    result.reset(h.plan.step);
+    result.elapsed_us = 1000;
+    for (const Segment& segment : h.plan.segments) {
+      if (segment.request.value == id) {
+        result.add(SegmentOutcome::kPutOff);
+      } else {
+        result.add(SegmentOutcome::kOk, std::vector<TokenId>(segment.samples, kAnswer));
+      }
+    }
+    h.commit(result);
+  };
+  for (const uint32_t computed : {63U, 65U}) {
+    put_off(1);
+    EXPECT_EQ(h.explain(1).computed_tokens, computed);
+    for (int i = 0; i < 2; ++i) {
+      h.step();
+      EXPECT_EQ(h.segment_of(1), nullptr);
+      EXPECT_NE(h.segment_of(2), nullptr);
+      EXPECT_EQ(h.explain(1).wait, WaitReason::kDrawUnderWay);
+    }
+    h.scheduler->resume(RequestId{1});
+    h.step();
+    ASSERT_NE(h.segment_of(1), nullptr);
+    EXPECT_EQ(h.segment_of(1)->start, computed);
+    EXPECT_EQ(h.segment_of(1)->count, 1U);
+    EXPECT_EQ(h.segment_of(1)->samples, 1U);
+    h.step();
+  }
+  h.run_out();
+  EXPECT_EQ(h.answers[1].size(), 4U);
+  EXPECT_EQ(h.ends[1], FinishReason::kLength);
+  h.scheduler->resume(RequestId{1});  // nobody
+}
+
+TEST(Segments, APutOffResultMustBeOne) {
+  for (const bool with_token : {false, true}) {
+    Harness h;
+    h.must_submit(1, text(5), 4);
+    h.scheduler->plan(h.now, h.plan);
+    StepResult result;
+    result.reset(h.plan.step);
+    result.add(SegmentOutcome::kPutOff, std::vector<TokenId>(with_token ? 1 : 0, kAnswer));
+    h.commit(result);
+    EXPECT_EQ(h.ends.contains(1), with_token);
+  }
+}
+
 TEST(Segments, AnEncodersTextsAreNotPreempted) {
   SchedulerConfig c = for_encoder(100, 2);
   c.max_batch = 2;
