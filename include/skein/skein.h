@@ -43,6 +43,10 @@ struct LoadOptions {
   // authors, else temperature 0.7, top_p 0.95, min_p 0.05), or openai: temperature 1 and nothing
   // else.
   std::string sampling_defaults = "auto";
+  // Tokens that are guessed and checked several at a time: off, ngram (from the text so far and
+  // earlier answers), or auto (likewise, and by the draft model). It changes no token.
+  std::string speculation = "off";
+  std::string draft_model;  // path of a small model with the same vocabulary; empty: none
 };
 
 enum class RequestClass { kHigh = 0, kNormal = 1, kLow = 2 };

@@ -65,6 +65,13 @@ Result<InferenceService::Owned<InferenceService>> ModelTarget::start(
   engine.scheduler.prefix_cache = options_.prefix_cache;
   engine.scheduler.step_drafts = options_.step_drafts;
   engine.auto_speculates = model_->device() == nullptr;
+  engine.stall_timeout_us = 3600 * kUsPerSecond;  // who measures may read one stream after another
+  if (options_.draft_model != nullptr) {
+    engine.make_draft_model = [this, blocks] {
+      return DraftModel::create(options_.draft_model, blocks,
+                                DraftModel::cost_milli(*options_.draft_model, *model_), pool_);
+    };
+  }
   SKEIN_ASSIGN(auto made, BatchInferenceEngine::create(std::make_unique<ModelRunner>(
                                                            model_, std::move(cache), pool_, clock_),
                                                        engine, clock_));

@@ -21,6 +21,8 @@ class ModelTarget final : public BenchTarget {
     TimeUs inter_token_target_us = 0;
     uint32_t max_slowdown_percent = 250;
     uint32_t step_drafts = 0;  // guesses of a step, where requests ask for them
+    // A small model that guesses too; nullptr: none. It computes with the same pool.
+    std::shared_ptr<LoadedModel> draft_model = nullptr;
   };
   // The model's limits hold step_tokens, the largest batch and step_drafts. `pool` is the one it
   // computes with; both, and `clock`, must outlive the target.

@@ -1,6 +1,7 @@
 #include "bench/speculation.h"
 
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 #include "bench/result.h"
@@ -124,7 +125,16 @@ struct OneRun {
   std::vector<std::vector<TokenId>> answers;
   uint64_t tokens = 0;
   double tokens_per_second = 0;
+  double cpu_seconds = 0;
 };
+
+// On a machine that others use, too, this says more than the time that passes; with one thread, for
+// threads that wait for each other spin.
+double cpu_now() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 class Rounds {
  public:
@@ -135,8 +145,10 @@ class Rounds {
   Result<OneRun> run(Speculation how) {
     OneRun out;
     TimeUs decode_us = 0;
+    double decode_cpu = 0;
     uint64_t decoded = 0;
     const TimeUs began = clock_.now();
+    const double cpu_began = cpu_now();
     const size_t all = std::max<size_t>(requests_.size(), concurrency_);
     for (size_t first = 0; first < all; first += concurrency_) {
       std::vector<RequestHandle> handles;
@@ -145,12 +157,16 @@ class Rounds {
         handles.push_back(std::move(handle));
       }
       for (const RequestHandle& handle : handles) {
-        SKEIN_ASSIGN(const GenerationEnd end, read(handle, out.answers.emplace_back()));
+        double first_token = 0;
+        SKEIN_ASSIGN(const GenerationEnd end,
+                     read(handle, out.answers.emplace_back(), first_token));
+        decode_cpu += cpu_now() - first_token;
         out.tokens += out.answers.back().size();
         decode_us += end.decode_us;
         decoded += std::max<size_t>(out.answers.back().size(), 1) - 1;
       }
     }
+    out.cpu_seconds = concurrency_ == 1 ? decode_cpu : cpu_now() - cpu_began;
     out.tokens_per_second = concurrency_ == 1
                                 ? per_second(static_cast<double>(decoded), decode_us)
                                 : per_second(static_cast<double>(out.tokens), clock_.now() - began);
@@ -170,9 +186,12 @@ class Rounds {
     return request;
   }
 
-  static Result<GenerationEnd> read(const RequestHandle& handle, std::vector<TokenId>& answer) {
+  // `first_token`: the CPU time by then.
+  static Result<GenerationEnd> read(const RequestHandle& handle, std::vector<TokenId>& answer,
+                                    double& first_token) {
     StreamChunk chunk;
     while (handle.stream().wait(chunk)) {
+      if (answer.empty()) first_token = cpu_now();
       answer.insert(answer.end(), chunk.tokens.begin(), chunk.tokens.end());
       if (!chunk.end) continue;
       if (!chunk.end->status.ok()) return chunk.end->status;
@@ -224,6 +243,7 @@ Result<SpeculationResult> measure_speculation(InferenceService& service,
   std::vector<double> off;
   std::vector<double> on;
   std::vector<double> ratios;
+  std::vector<double> cpu_ratios;
   for (uint32_t round = 0; round < rounds; ++round) {
     SKEIN_ASSIGN(const OneRun without, runs.run(Speculation::kOff));
     const SchedulerStats before = service.snapshot().scheduler;
@@ -238,10 +258,12 @@ Result<SpeculationResult> measure_speculation(InferenceService& service,
     off.push_back(without.tokens_per_second);
     on.push_back(with.tokens_per_second);
     ratios.push_back(on.back() / std::max(off.back(), 1e-9));
+    cpu_ratios.push_back(without.cpu_seconds / std::max(with.cpu_seconds, 1e-9));
   }
   result.off_tokens_per_second = median_of(off);
   result.on_tokens_per_second = median_of(on);
   result.ratio = median_of(ratios);
+  result.cpu_ratio = median_of(cpu_ratios);
   return result;
 }
 

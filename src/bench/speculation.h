@@ -43,7 +43,8 @@ struct SpeculationRequest {
 struct SpeculationResult {
   double off_tokens_per_second = 0;
   double on_tokens_per_second = 0;
-  double ratio = 0;  // the median of the rounds' ratios
+  double ratio = 0;      // the median of the rounds' ratios
+  double cpu_ratio = 0;  // likewise, of the CPU time that the process took over the same stretches
   uint64_t tokens = 0;
   uint64_t drafted_tokens = 0;
   uint64_t accepted_tokens = 0;

@@ -132,6 +132,24 @@ Result<double> trace_time_ms(const TraceJson& object, const char* key) {
   return found->get<double>();
 }
 
+// A prompt of Mooncake's traces: its length, and the contents of its stretches as numbers.
+Status read_pieces(const TraceJson& object, WorkItem& item) {
+  SKEIN_ASSIGN(item.prompt_tokens, trace_count(object, "input_length", 1));
+  const auto ids = object.find("hash_ids");
+  if (ids == object.end()) return {};
+  if (!ids->is_array()) return invalid_argument("hash_ids is {}, not a list", ids->dump());
+  for (const TraceJson& id : *ids) {
+    if (!id.is_number_unsigned()) return invalid_argument("hash_ids holds {}", id.dump());
+    item.pieces.push_back(id.get<uint64_t>());
+  }
+  const size_t wanted = (size_t{item.prompt_tokens} + kPieceTokens - 1) / kPieceTokens;
+  if (item.pieces.size() < wanted) {
+    return invalid_argument("hash_ids has {} pieces of {} tokens, and input_length {} needs {}",
+                            item.pieces.size(), kPieceTokens, item.prompt_tokens, wanted);
+  }
+  return {};
+}
+
 Status read_prompt(const TraceJson& object, WorkItem& item) {
   const auto text = object.find("prompt");
   const auto tokens = object.find("prompt_tokens");
@@ -142,6 +160,7 @@ Status read_prompt(const TraceJson& object, WorkItem& item) {
     item.text = text->get<std::string>();
     return {};
   }
+  if (object.contains("input_length")) return read_pieces(object, item);
   if (tokens == object.end()) return invalid_argument("neither prompt nor prompt_tokens is there");
   if (!tokens->is_array()) {
     SKEIN_ASSIGN(item.prompt_tokens, trace_count(object, "prompt_tokens", 1));
@@ -161,9 +180,11 @@ Result<WorkItem> read_item(const TraceJson& object, uint32_t max_tokens) {
   if (!object.is_object()) return invalid_argument("not a JSON object");
   WorkItem item;
   SKEIN_TRY(read_prompt(object, item));
-  SKEIN_ASSIGN(const uint32_t output, trace_count(object, "output_tokens", max_tokens));
+  SKEIN_ASSIGN(const uint32_t length, trace_count(object, "output_length", max_tokens));
+  SKEIN_ASSIGN(const uint32_t output, trace_count(object, "output_tokens", length));
   SKEIN_ASSIGN(item.max_tokens, trace_count(object, "max_tokens", output));
-  SKEIN_ASSIGN(const double arrival, trace_time_ms(object, "arrival_ms"));
+  const char* time = object.contains("timestamp") ? "timestamp" : "arrival_ms";
+  SKEIN_ASSIGN(const double arrival, trace_time_ms(object, time));
   item.arrival_us = static_cast<TimeUs>(arrival * kUsPerMs);
   if (const auto name = object.find("class"); name != object.end()) {
     if (!name->is_string()) return invalid_argument("class is {}, not a name", name->dump());
@@ -253,7 +274,11 @@ std::vector<TokenId> made_up_tokens(const WorkItem& item, uint32_t vocab) {
     seed = random_at(item.number, item.prompt_tokens, static_cast<uint64_t>(item.arrival_us));
   }
   std::vector<TokenId> tokens(count);
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < count && !item.pieces.empty(); ++i) {
+    const uint64_t piece = item.pieces[i / kPieceTokens];
+    tokens[i] = static_cast<TokenId>(random_at(piece, i % kPieceTokens) % vocab);
+  }
+  for (size_t i = 0; i < count && item.pieces.empty(); ++i) {
     // A function of all the text so far: equal beginnings give equal ids.
     for (size_t c = i * 4; c < std::min(item.text.size(), i * 4 + 4); ++c) {
       seed = random_at(seed, static_cast<unsigned char>(item.text[c]));

@@ -18,13 +18,17 @@
 namespace skein::bench {
 
 inline constexpr uint32_t kBuiltInPrompts = 20;
+inline constexpr uint32_t kPieceTokens = 512;
 
 // One request of a workload. A trace may give ids or a mere count instead of a text.
 struct WorkItem {
   std::string text;
   std::vector<TokenId> tokens;
   uint32_t prompt_tokens = 0;  // without text and ids: that many made-up ones
-  uint64_t number = 0;         // made-up ids differ where this does
+  // With it: what its stretches of kPieceTokens are. Equal ones have equal ids, so that a prefix
+  // cache finds what the trace's own would have found.
+  std::vector<uint64_t> pieces;
+  uint64_t number = 0;  // made-up ids differ where this does
   uint32_t max_tokens = 0;
   TimeUs arrival_us = 0;  // since the trace began
   Priority priority = Priority::NORMAL;
@@ -43,6 +47,7 @@ std::vector<WorkItem> made_up_workload(uint32_t first, uint32_t count, uint32_t 
 //   prompt (text), or prompt_tokens (ids, or their number);
 //   max_tokens (or output_tokens; `max_tokens` of the call if absent), class (high, normal, low),
 //   arrival_ms (since the start).
+// Mooncake's traces are taken as they are: timestamp, input_length, output_length, hash_ids.
 // Lines of a server's log are taken too: those of requests, with the time they arrived. Errors name
 // the line. Sorted by arrival.
 Result<std::vector<WorkItem>> parse_trace(std::string_view text, uint32_t max_tokens);

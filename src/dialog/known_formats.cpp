@@ -12,6 +12,7 @@ struct CallName {
 };
 
 constexpr CallName kCallNames[] = {
+    {"<seed:tool_call>", "seed-oss"},
     {"<tool_call><function=", "qwen3-coder"},
     {"<minimax:tool_call>", "minimax-m2"},
     {"DSML", "deepseek-dsml"},
@@ -64,6 +65,19 @@ constexpr KnownCalls kKnownCalls[] = {
     {"<function_calls>", CallShape::kLoose, "olmo-3", "<function_calls>", "", "\x03(\x04)", "",
      "\n", "</function_calls>"},
     {"<|tool_call|>", CallShape::kJson, "granite", "<|tool_call|>[", "", kJsonBody, "", ", ", "]"},
+    // Its template prints nested values as Python does, and tells the model about the rest.
+    {.literal = "<seed:tool_call>",
+     .shape = CallShape::kTagged,
+     .name = "seed-oss",
+     .call_begin = "<seed:tool_call>\n<function=",
+     .body = "\x03>\n\x04",
+     .call_end = "</function>\n</seed:tool_call>",
+     .separator = "\n",
+     .key_begin = "<parameter=",
+     .key_end = ">",
+     .value_end = "</parameter>\n",
+     .empty_body = "\x03>\n",
+     .python_words = true},
     {"functools", CallShape::kJson, "phi-4", "functools[", "", kJsonBody, "", ", ", "]"},
     {"<tool_call>\n{\"name\"", CallShape::kJson, "hermes", "", "<tool_call>\n", kJsonBody,
      "\n</tool_call>", "\n", ""},

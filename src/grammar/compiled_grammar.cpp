@@ -1,7 +1,9 @@
 #include "grammar/compiled_grammar.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
+#include <thread>
 
 #include "grammar/json_text.h"
 
@@ -78,7 +80,7 @@ bool CompiledGrammar::allow_exact(StateId state, std::string_view text,
   for (const TokenId token : tokens) {
     const std::string_view bytes = trie_->bytes_of(token).substr(dropped_bytes);
     if (exact_steps(state, text, bytes, work) != kDeadState) allow(token, mask);
-    if (work > options_.limits.mask || recognizer_.failed()) return false;
+    if (work > options_.limits.mask || recognizer_.failed() || late()) return false;
   }
   return true;
 }
@@ -107,12 +109,14 @@ bool CompiledGrammar::walk(const std::vector<TokenTrie::Node>& nodes, uint32_t f
     const StateId next = recognizer_.step(level.state, node.byte);
     making.work += 1 + recognizer_.search_work(level.state, node.byte, searched_);
     if (making.work > options_.limits.mask) return false;
+    if (next == kDeadState && late()) return false;
     if (next == kDeadState) continue;
     if (!charge(next, making)) return false;
     const bool unsure = level.unsure || recognizer_.unsure(next);
     if (node.token != kNoToken && !unsure) allow(node.token, making.mask);
     if (node.token != kNoToken && unsure) making.unsure.push_back(node.token);
     if (node.children > 0) {
+      recognizer_.hurry().takes(node.children);
       path_.push_back({node.first_child, node.first_child + node.children, next, unsure});
     }
   }
@@ -183,7 +187,7 @@ const CompiledGrammar::CachedMask* CompiledGrammar::mask_of_state(StateId state)
   met_.begin();
   searched_.begin();
   Making making{state, *mask};
-  if (!add_all_frames(making) || recognizer_.failed()) return nullptr;
+  if (!add_all_frames(making) || recognizer_.failed() || late()) return nullptr;
   std::vector<TokenId> controls;
   recognizer_.add_tokens(state, controls);
   for (const TokenId token : controls) mask->set(token);
@@ -230,7 +234,7 @@ std::shared_ptr<const TokenMask> CompiledGrammar::make_first_mask(StateId state,
   }
   if (!allow_exact(state, text, making.unsure, 1, making.work, *mask)) return nullptr;
   mask->note_free(trie_->all());
-  return recognizer_.failed() ? nullptr : mask;
+  return recognizer_.failed() || late() ? nullptr : mask;
 }
 
 void CompiledGrammar::add_place(const std::shared_ptr<Place>& place) {
@@ -255,6 +259,25 @@ void CompiledGrammar::forget() {
   met_.forget();
   searched_.forget();
   ++times_forgotten_;
+}
+
+HurriedQuestions::HurriedQuestions(CompiledGrammar& grammar, uint64_t work)
+    : grammar_(grammar), lock_(grammar.mutex_, std::defer_lock) {
+  // Others who are in a hurry are soon done, and most forms have several requests in a step.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+  while (!lock_.try_lock()) {
+    if (std::chrono::steady_clock::now() >= until) return;
+    std::this_thread::yield();
+  }
+  grammar_.recognizer_.hurry().begin(work);
+}
+
+HurriedQuestions::~HurriedQuestions() {
+  if (lock_.owns_lock()) grammar_.recognizer_.hurry().end();
+}
+
+bool HurriedQuestions::late() const {
+  return !lock_.owns_lock() || grammar_.late();
 }
 
 void CompiledGrammar::forget_all() {

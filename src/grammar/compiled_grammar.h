@@ -52,9 +52,10 @@ class CompiledGrammar {
 
  private:
   friend class Matcher;
+  friend class HurriedQuestions;
   // Where a matcher stands: a state of the automaton, or what was saved of it.
   struct Place {
-    StateId state = kDeadState;
+    StateId state = kUnknownState;  // at the beginning, and nothing has been asked yet
     std::unique_ptr<const Recognizer::Saved> saved;
   };
   // The tokens that may follow in `state`, whatever has led there, and those that may or may not,
@@ -94,8 +95,9 @@ class CompiledGrammar {
   void add_place(const std::shared_ptr<Place>& place);
   void forget();
   void make_room();
+  bool late() { return recognizer_.hurry().late(); }
 
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;
   std::shared_ptr<const TokenTrie> trie_;
   GrammarOptions options_;
   LexerTokens lexer_tokens_;
@@ -121,6 +123,24 @@ class CompiledGrammar {
 FormResult<std::shared_ptr<CompiledGrammar>> compile(Rules rules,
                                                      std::shared_ptr<const TokenTrie> trie,
                                                      const GrammarOptions& options = {});
+
+// For a thread that many wait for. While it lives, its thread has the grammar, and all questions to
+// matchers of it take no more than `work` together, of what is really done. Once they are late(),
+// answers mean nothing (no token is allowed, no mask is made), nor were they any where another
+// thread had the grammar; the same questions may be asked again at another time.
+class HurriedQuestions {
+ public:
+  HurriedQuestions(CompiledGrammar& grammar, uint64_t work);
+  ~HurriedQuestions();
+  HurriedQuestions(const HurriedQuestions&) = delete;
+  HurriedQuestions& operator=(const HurriedQuestions&) = delete;
+
+  bool late() const;
+
+ private:
+  CompiledGrammar& grammar_;
+  std::unique_lock<std::recursive_mutex> lock_;
+};
 
 // What a form says about the next token.
 enum class Zone : uint8_t {

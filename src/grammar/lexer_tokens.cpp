@@ -124,7 +124,7 @@ bool LexerTokens::charge(const Recognizer::LexerStep& step, Recognizer& recogniz
   if (step.lexer != Recognizer::kNone && met_.first(step.lexer)) {
     entry.work += recognizer.lexer_cost(step.lexer);
   }
-  return entry.work <= max_work_ && !recognizer.failed();
+  return entry.work <= max_work_ && !recognizer.failed() && !recognizer.hurry().late();
 }
 
 // False: it took more than a mask may.
@@ -148,10 +148,11 @@ bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
     add_node(index, step, recognizer, entry);
     if (entry.mixed) return true;
     if (step.lexer != Recognizer::kNone && node.children > 0) {
+      recognizer.hurry().takes(node.children);
       path_.push_back({node.first_child, node.first_child + node.children, step.lexer});
     }
   }
-  return !recognizer.failed();
+  return !recognizer.failed() && !recognizer.hurry().late();
 }
 
 void LexerTokens::keep(Entry& entry) const {
@@ -179,10 +180,13 @@ const LexerTokens::Entry* LexerTokens::of(uint32_t lexer, Recognizer& recognizer
   if (entries_[lexer] != nullptr) return entries_[lexer].get();
   auto entry = std::make_unique<Entry>();
   if (!take_string(lexer, recognizer, *entry)) {
+    const uint64_t expressions = store_.work();
     entry->level = level_of(lexer, recognizer, entry->work);
+    if (!recognizer.hurry().takes(store_.work() - expressions)) return nullptr;
     if (!walk(lexer, recognizer, *entry)) return nullptr;
     keep(*entry);
   }
+  if (recognizer.hurry().late()) return nullptr;  // also of a string, whose end is a step
   bytes_ += sizeof(Entry) + entry->tokens.capacity() * sizeof(TokenId);
   if (entry->mask.use_count() == 1) bytes_ += entry->mask->bytes();
   for (const Ending& ending : entry->endings) {

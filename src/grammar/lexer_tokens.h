@@ -48,8 +48,8 @@ class LexerTokens {
   // The trie must outlive it. Expressions go into `store`.
   LexerTokens(const TokenTrie& trie, RegexStore& store, uint64_t max_work = kMaxMaskWork);
 
-  // nullptr where it takes more work than a mask may, or the recognizer failed. Valid until the
-  // next call.
+  // nullptr where it takes more work than a mask may, or the recognizer failed, or is in a hurry
+  // and late. Valid until the next call.
   const Entry* of(uint32_t lexer, Recognizer& recognizer);
   uint64_t bytes() const { return bytes_; }
   void forget();

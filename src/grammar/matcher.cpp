@@ -5,11 +5,7 @@ namespace skein::grammar {
 Matcher::Matcher(std::shared_ptr<CompiledGrammar> grammar, bool strips_leading_space)
     : grammar_(std::move(grammar)),
       strip_space_(strips_leading_space),
-      place_(std::make_shared<CompiledGrammar::Place>()) {
-  const std::lock_guard lock(grammar_->mutex_);
-  place_->state = grammar_->recognizer_.start();
-  grammar_->add_place(place_);
-}
+      place_(std::make_shared<CompiledGrammar::Place>()) {}
 
 Matcher::Matcher(const Matcher& other)
     : grammar_(other.grammar_),
@@ -26,6 +22,10 @@ Matcher::Matcher(const Matcher& other)
 // A state that was saved may not fit into an automaton that others have filled; it does into an
 // empty one, as it did before.
 StateId Matcher::state() const {
+  if (place_->state == kUnknownState) {
+    place_->state = grammar_->recognizer_.start();
+    grammar_->add_place(place_);
+  }
   if (place_->saved != nullptr) {
     place_->state = grammar_->recognizer_.restore(*place_->saved);
     if (grammar_->recognizer_.failed()) {
@@ -44,7 +44,7 @@ auto Matcher::answer(const Question& question) const {
   grammar_->make_room();
   const auto ask = [&] {
     auto result = question(state());
-    failed_ = grammar_->recognizer_.failed();
+    failed_ = grammar_->recognizer_.failed() && !grammar_->late();
     return result;
   };
   auto result = ask();
@@ -69,9 +69,10 @@ StateId Matcher::behind_bytes(std::string_view bytes) const {
     grammar_->searched_.begin();
     return grammar_->exact_steps(state, text_, bytes, work);
   });
-  failed_ = failed_ ||
-            work > grammar_->options_.limits.mask * (1 + bytes.size() / grammar_->trie_->longest());
-  return failed_ ? kDeadState : next;
+  const uint64_t most =
+      grammar_->options_.limits.mask * (1 + bytes.size() / grammar_->trie_->longest());
+  failed_ = failed_ || (work > most && !grammar_->late());
+  return failed_ || grammar_->late() ? kDeadState : next;
 }
 
 StateId Matcher::behind(TokenId token) const {
@@ -84,8 +85,8 @@ StateId Matcher::behind(TokenId token) const {
     work = recognizer.state_cost(behind) + recognizer.search_work(behind, grammar_->searched_);
     return behind;
   });
-  failed_ = failed_ || work > grammar_->options_.limits.mask;
-  return failed_ ? kDeadState : next;
+  failed_ = failed_ || (work > grammar_->options_.limits.mask && !grammar_->late());
+  return failed_ || grammar_->late() ? kDeadState : next;
 }
 
 bool Matcher::allows(TokenId token) const {
@@ -100,7 +101,7 @@ const TokenMask* Matcher::mask() {
     return strip_space_ ? grammar_->make_first_mask(state, text_)
                         : grammar_->make_mask(state, text_);
   });
-  failed_ = failed_ || mask_ == nullptr;
+  failed_ = failed_ || (mask_ == nullptr && !grammar_->late());
   return mask_.get();
 }
 

@@ -42,6 +42,30 @@ struct WorkLimits {
   uint32_t expressions = 2 * kMaxExpressions;  // beside those of the form, and with them
 };
 
+// How much work a question may still take: for most, any. Only what is really done counts here, and
+// what is known from before costs nothing, so that it is no limit of a form as WorkLimits are. It
+// says that whoever asks cannot wait: the question is not answered, and somebody else has to ask
+// it.
+class Hurry {
+ public:
+  void begin(uint64_t work) {
+    left_ = work;
+    late_ = false;
+  }
+  void end() { begin(UINT64_MAX); }
+  // False, now and from here on, where it takes more than is left.
+  bool takes(uint64_t work) {
+    late_ = late_ || work > left_;
+    left_ -= late_ ? 0 : work;
+    return !late_;
+  }
+  bool late() const { return late_; }
+
+ private:
+  uint64_t left_ = UINT64_MAX;
+  bool late_ = false;
+};
+
 class Recognizer {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -131,6 +155,9 @@ class Recognizer {
   uint32_t lexer_cost(uint32_t lexer) const { return lexers_[lexer].cost; }
   uint32_t lexer_count() const { return static_cast<uint32_t>(lexers_.size()); }
   RegexStore& regex() { return *rules_.regex; }
+  // Once it is late, bytes that have not come before lead nowhere, which means nothing and is not
+  // remembered.
+  Hurry& hurry() { return hurry_; }
   // A row outgrew its limit, or the expressions did: the states after it cannot be trusted.
   bool failed() const { return failed_ || rules_.regex->full() || rules_.regex->question_failed(); }
   uint64_t bytes() const;
@@ -241,6 +268,7 @@ class Recognizer {
   Rules rules_;
   RegexStore::Mark mark_;
   bool failed_ = false;
+  Hurry hurry_;
   std::vector<Production> productions_;
   std::vector<Position> positions_;
   std::vector<uint32_t> first_position_;        // of a production

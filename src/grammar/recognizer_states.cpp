@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint32_t kRoomBehind = 64;  // for what must come behind the words
 constexpr uint32_t kPlainStep = 64;   // items of a step that are not charged for themselves
+constexpr uint32_t kStepWork = 8;     // of a step that is found for the first time, at least
 
 }  // namespace
 
@@ -75,6 +76,8 @@ uint32_t Recognizer::row_lexer(uint32_t row) {
 
 // For all bytes at once that do what this one does: most of them do nothing.
 Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byte) {
+  if (!hurry_.takes(kStepWork + lexers_[lexer].width)) return {kNone, 0, 0, kNoSearch};
+  const uint64_t expressions = regex().work();
   begun_room_.clear();
   regex().allow_more_questions();
   const SearchLog::Outer outer = regex().searches().begin();
@@ -98,6 +101,7 @@ Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byt
     if (!alike.has(byte_of_[from.fine][column])) continue;
     lexer_transitions_[from.transitions + column] = known;
   }
+  hurry_.takes(regex().work() - expressions);
   return step;
 }
 
@@ -170,6 +174,8 @@ StateId Recognizer::with_new_row(std::vector<Frame>& frames, std::vector<Item>& 
 }
 
 StateId Recognizer::compute_step(StateId state, uint8_t byte) {
+  if (!hurry_.takes(kStepWork)) return kDeadState;
+  const uint64_t expressions = regex().work();
   frame_room_.clear();
   kernel_room_.clear();
   const State from = states_[state];
@@ -185,8 +191,10 @@ StateId Recognizer::compute_step(StateId state, uint8_t byte) {
     }
   }
   const SearchId searches = regex().searches().end(outer);
+  if (hurry_.late()) return kDeadState;
   step_work_ = 0;
   const StateId next = failed() ? kDeadState : with_new_row(frame_room_, kernel_room_);
+  hurry_.takes(regex().work() - expressions);
   transitions_[from.transitions + column_of_[from.fine][byte]] = next;
   const uint32_t items = step_work_ > kPlainStep ? step_work_ : 0;
   if (searches != kNoSearch || items > 0) {

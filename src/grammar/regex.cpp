@@ -58,7 +58,7 @@ void RegexStore::grow_table() {
 
 ExprId RegexStore::intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nullable,
                           bool extended) {
-  work_ += kind == Kind::kOr || kind == Kind::kAnd ? 1 + b / 16 : 1;
+  count_work(kind == Kind::kOr || kind == Kind::kAnd ? 1 + b / 16 : 1);
   size_t at = hash(kind, a, b, c) & (table_.size() - 1);
   for (; table_[at] != 0; at = (at + 1) & (table_.size() - 1)) {
     if (same(nodes_[table_[at] - 1], kind, a, b, c)) return table_[at] - 1;
@@ -123,7 +123,7 @@ ExprId RegexStore::literal(std::string_view text) {
     full_ = true;
     return kNothing;
   }
-  work_ += 2 + text.size() / 16;
+  count_work(2 + text.size() / 16);
   const auto [found, added] =
       texts_.try_emplace(std::string(text), static_cast<uint32_t>(text_.size()));
   if (added) {

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/resources.h"
 #include "grammar/byte_set.h"
 #include "grammar/flat_table.h"
 #include "grammar/search_log.h"
@@ -222,6 +223,13 @@ class RegexStore {
     search_work_ += steps;
     searches_.add_steps(steps);
   }
+  // Long work is done in short turns, where its thread gives way to others.
+  void count_work(uint64_t work) {
+    work_ += work;
+    if (work_ < next_turn_) return;
+    next_turn_ = work_ + kTurnWork;
+    give_turn();
+  }
   bool too_many_steps() const { return full_ || search_work_ > max_search_work_; }
   Answer live_by_structure(ExprId e);
   Answer live_by_search(ExprId e);
@@ -237,7 +245,8 @@ class RegexStore {
   uint32_t depth_ = 0;
   uint32_t search_work_ = 0, max_search_work_ = kSearchSteps;
   SearchLog searches_;
-  uint64_t work_ = 0;
+  static constexpr uint64_t kTurnWork = 2048;  // some tenths of a millisecond
+  uint64_t work_ = 0, next_turn_ = kTurnWork;
   std::array<ExprId, 4> common_{};  // kNothing: not made yet
   std::vector<Node> nodes_;
   std::vector<ExprId> lists_;

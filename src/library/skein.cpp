@@ -248,6 +248,13 @@ Model Model::load(const std::string& path, const LoadOptions& options) {
     throw Error("sampling_defaults is '" + options.sampling_defaults + "'; it is auto or openai");
   }
   serving.model.sampling.openai = options.sampling_defaults == "openai";
+  const std::optional<Speculation> speculation = speculation_of(options.speculation);
+  if (!speculation) {
+    throw Error("speculation is '" + options.speculation + "'; it is off, ngram or auto");
+  }
+  serving.engine.speculation = *speculation;
+  scheduler.step_drafts = kStepDrafts;
+  serving.draft_model = options.draft_model;
   std::random_device random;
   scheduler.hash_key = {uint64_t{random()} << 32 | random(), uint64_t{random()} << 32 | random()};
   const unsigned threads = options.threads != 0 ? options.threads : usable_cpus();

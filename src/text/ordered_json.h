@@ -46,7 +46,7 @@ struct std::allocator<skein::OrderedJson> {
 
 namespace skein {
 
-inline constexpr size_t kMaxJsonLevels = 64;
+inline constexpr size_t kMaxJsonLevels = 128;
 inline constexpr size_t kMaxJsonValues = 1 << 20;
 
 struct JsonError {

@@ -258,6 +258,8 @@ constexpr Known kKnown[] = {
     {Splitter::kNumberRun, R"re(\p{N}+)re"},
     {Splitter::kNumberTriple, R"re(\p{N}{1,3})re"},
     {Splitter::kAsciiTriple, R"re([0-9][0-9][0-9])re"},
+    {Splitter::kPunctuationRun, R"re([\p{P}!-/:-@\[-`{-~]+)re"},
+    {Splitter::kDefaultPunctuation, R"re([\p{P}\$\+<=>\^~\|]+)re"},
     {Splitter::kNewline, R"re([\r\n])re"},
     {Splitter::kTrailingSpace, R"re(\s+$)re"},
     {Splitter::kSpacedLetters, R"re(\s?\p{L}+)re"},
@@ -310,6 +312,13 @@ void split(Splitter splitter, std::string_view text, PieceSink take) {
     default:
       return split_sparse(splitter, scan, take);
   }
+}
+
+std::string_view regex_for_splitter(Splitter splitter) {
+  for (const Known& known : kKnown) {
+    if (known.splitter == splitter) return known.regex;
+  }
+  return {};
 }
 
 std::optional<Splitter> splitter_for_regex(std::string_view regex) {

@@ -55,5 +55,7 @@ void split(Splitter splitter, std::string_view text, PieceSink take);
 
 // The splitter that a published regex stands for, as tokenizer.json files write it.
 std::optional<Splitter> splitter_for_regex(std::string_view regex);
+// The other way round; empty where there is none.
+std::string_view regex_for_splitter(Splitter splitter);
 
 }  // namespace skein

@@ -42,6 +42,7 @@ constexpr Expected kExpected[] = {
     {"told_escapes", "function-gemma", FormatSource::kSignature, "none"},
     {"told_only", "hermes", FormatSource::kSignature, "none"},
     {"told_python", "lfm2", FormatSource::kSignature, "none"},
+    {"told_tags", "seed-oss", FormatSource::kSignature, "seed:think"},
     {"typed_tags", "tagged", FormatSource::kTemplate, "none"},
 };
 
@@ -86,7 +87,8 @@ TEST(NamedFormats, WriteWhatTheirTemplatesWrite) {
 }
 
 TEST(NamedFormats, AreReadAsTheyAreWritten) {
-  for (const char* name : {"glm", "minimax-m2", "command", "hermes", "kimi-k2", "deepseek"}) {
+  for (const char* name :
+       {"glm", "minimax-m2", "command", "hermes", "kimi-k2", "deepseek", "seed-oss"}) {
     SCOPED_TRACE(name);
     const auto named = calls_by_name(name);
     ASSERT_TRUE(named);

@@ -19,6 +19,9 @@ class DeepRunner final : public StepRunner {
       : real_(std::move(real)), depth_(depth), held_(std::move(held)) {}
 
   uint32_t depth() const override { return depth_; }
+  std::optional<SamplerScratch> patient_scratch() const override {
+    return real_->patient_scratch();
+  }
   void start(std::span<const Segment> segments,
              std::span<const RequestSampler* const> samplers) override {
     started_.push_back({segments, samplers});

@@ -18,6 +18,9 @@ class DraftingRunner final : public StepRunner {
   DraftingRunner(std::unique_ptr<StepRunner> real, Guess guess)
       : real_(std::move(real)), guess_(std::move(guess)) {}
 
+  std::optional<SamplerScratch> patient_scratch() const override {
+    return real_->patient_scratch();
+  }
   void start(std::span<const Segment> segments,
              std::span<const RequestSampler* const> samplers) override {
     segments_ = segments;

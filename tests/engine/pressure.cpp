@@ -148,7 +148,8 @@ PressureReport PressureLoad::run(const std::string& model_path,
   auto cache = model->make_kv(setting.pool_blocks);
   const SystemClock clock;
   auto engine = BatchInferenceEngine::create(
-      std::make_unique<ModelRunner>(model, std::move(*cache), pool, clock),
+      std::make_unique<ModelRunner>(model, std::move(*cache), pool, clock,
+                                    setting.form_work.value_or(ModelRunner::kFormWork)),
       engine_options(*model, setting, requests_.size()), clock);
   if (!engine.ok()) {
     ADD_FAILURE() << engine.message();
@@ -195,6 +196,7 @@ PressureReport PressureLoad::run(const std::string& model_path,
                       requests_[i].alone.size(), name_of(chunk.end->reason));
     }
   }
+  report.put_off = (*engine)->snapshot().put_off;
   const SchedulerStats stats = (*engine)->snapshot().scheduler;
   report.preemptions = stats.preemptions;
   report.class_preemptions = stats.class_preemptions;

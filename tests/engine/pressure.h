@@ -20,8 +20,9 @@ struct PressureSetting {
   uint32_t pool_blocks = 64;
   uint32_t max_batch = 32;
   std::string device = "cpu";
-  uint64_t form_cache_bytes = 0;        // of the automaton and the masks of a form; 0: as usual
-  std::optional<std::string> isa = {};  // as BackendOptions has it
+  uint64_t form_cache_bytes = 0;           // of the automaton and the masks of a form; 0: as usual
+  std::optional<std::string> isa = {};     // as BackendOptions has it
+  std::optional<uint64_t> form_work = {};  // as ModelRunner takes it
 
   std::string name() const;
 };
@@ -33,6 +34,7 @@ struct PressureReport {
   uint64_t preemptions = 0;
   uint64_t class_preemptions = 0;
   uint64_t prefix_hit_tokens = 0;
+  uint64_t put_off = 0;
   std::vector<std::vector<TokenId>> answers;
 };
 

@@ -50,9 +50,11 @@ TEST(Pressure, RequestsWithFormsAnswerAsTheyDoAlone) {
     for (const uint32_t threads : {1, 2}) {
       PressureSetting setting{threads == 1, 64, threads, threads == 2, 9};
       setting.form_cache_bytes = cache_bytes;
+      if (threads == 2) setting.form_work = 0;
       const PressureReport report = load.run(path, setting);
       expect_equal(report, setting, 200);
       preemptions += report.preemptions;
+      EXPECT_GE(report.put_off, threads == 2 ? 200U : 0U);
     }
   }
   EXPECT_GE(preemptions, 50U);

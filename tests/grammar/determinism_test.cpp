@@ -78,11 +78,18 @@ class SearchedForms {
 // or that it has failed. Which token it takes is its own choice.
 class Request {
  public:
-  Request(const std::shared_ptr<CompiledGrammar>& grammar, uint32_t seed)
-      : matcher_(grammar), tokens_(grammar->trie().size()), random_(seed) {}
+  // One that `hurries` asks everything first with little time.
+  Request(const std::shared_ptr<CompiledGrammar>& grammar, uint32_t seed, bool hurries = false)
+      : grammar_(grammar),
+        matcher_(grammar),
+        tokens_(grammar->trie().size()),
+        random_(seed),
+        hurries_(hurries),
+        haste_(seed) {}
 
   bool step() {
     if (done_) return false;
+    if (hurries_) ask_in_a_hurry();
     // Some ask for a token before they ask for a mask, as a greedy sampler does.
     if (random_() % 2 == 0) {
       const auto asked = static_cast<TokenId>(random_() % tokens_);
@@ -106,14 +113,40 @@ class Request {
   }
   const std::string& log() const { return log_; }
   bool failed() const { return matcher_.failed(); }
+  uint32_t late() const { return late_; }
+  uint32_t in_time() const { return in_time_; }
 
  private:
+  // Of a fork, so that nothing but the grammar remembers it, and of the matcher itself.
+  void ask_in_a_hurry() {
+    const HurriedQuestions hurried(*grammar_, haste_() % (1U << haste_() % 12));
+    const Matcher before = matcher_;
+    Matcher fork = matcher_;
+    Matcher& asked = haste_() % 2 == 0 ? fork : matcher_;
+    const auto token = static_cast<TokenId>(haste_() % tokens_);
+    const bool allowed = asked.allows(token);
+    if (!hurried.late() && !asked.failed()) {
+      const TokenMask* mask = asked.mask();
+      if (!hurried.late() && mask != nullptr) {
+        EXPECT_EQ(mask->has(token), allowed);
+      }
+    }
+    fork.advance(token);
+    // It has failed for good, at a question that it may not be asked otherwise, or later.
+    if (!hurried.late() && matcher_.failed()) matcher_ = before;
+    ++(hurried.late() ? late_ : in_time_);
+  }
+
   static std::string digest(const TokenMask& mask) {
     return fmt::format("{:x}", words_hash<uint64_t>(mask.words()));
   }
+  std::shared_ptr<CompiledGrammar> grammar_;
   Matcher matcher_;
   uint32_t tokens_;
   std::mt19937 random_;
+  bool hurries_;
+  std::mt19937 haste_;
+  uint32_t late_ = 0, in_time_ = 0;
   std::string log_;
   bool done_ = false;
 };
@@ -124,18 +157,20 @@ constexpr int kSteps = 12;
 struct Outcome {
   std::vector<std::string> logs;
   uint32_t failures = 0;
+  uint32_t late = 0, in_time = 0;
 };
 
 // Six requests on one grammar, in turn or one behind the other, which is forgotten now and then.
 std::optional<Outcome> outcome(const Rules& rules, const std::shared_ptr<const TokenTrie>& trie,
-                               const GrammarOptions& options, bool in_turn, uint32_t forgets) {
+                               const GrammarOptions& options, bool in_turn, uint32_t forgets,
+                               bool hurries = false) {
   Rules copy = rules;
   copy.regex = std::make_shared<RegexStore>(*rules.regex);
   auto grammar = compile(std::move(copy), trie, options);
   if (!grammar.ok()) return std::nullopt;
   std::mt19937 random(forgets);
   std::vector<Request> requests;
-  for (uint32_t i = 0; i < kRequests; ++i) requests.emplace_back(*grammar, i);
+  for (uint32_t i = 0; i < kRequests; ++i) requests.emplace_back(*grammar, i, hurries);
   const auto step = [&](Request& one) {
     if (forgets > 0 && random() % 3 == 0) (*grammar)->forget_all();
     return one.step();
@@ -151,6 +186,8 @@ std::optional<Outcome> outcome(const Rules& rules, const std::shared_ptr<const T
   for (const Request& one : requests) {
     result.logs.push_back(one.log());
     result.failures += one.failed() ? 1 : 0;
+    result.late += one.late();
+    result.in_time += one.in_time();
   }
   return result;
 }
@@ -158,7 +195,7 @@ std::optional<Outcome> outcome(const Rules& rules, const std::shared_ptr<const T
 TEST(Determinism, OutcomesAreTheSameWarmColdAndForgotten) {
   const auto trie = trie_of_tokens(small_vocabulary(3, 60));
   SearchedForms forms(7);
-  uint32_t failures = 0, ends = 0, taken = 0;
+  uint32_t failures = 0, ends = 0, taken = 0, late = 0, in_time = 0;
   for (int i = 0; i < 150; ++i) {
     const std::string schema = forms.schema();
     GrammarOptions warm = kWarm, cold = kCold, small{.automaton_bytes = 1024, .mask_bytes = 1024};
@@ -177,8 +214,16 @@ TEST(Determinism, OutcomesAreTheSameWarmColdAndForgotten) {
     EXPECT_EQ(outcome(rules->rules, trie, warm, true, 0)->logs, expected->logs) << "in turn";
     EXPECT_EQ(outcome(rules->rules, trie, small, true, 0)->logs, expected->logs) << "1 KiB";
     EXPECT_EQ(outcome(rules->rules, trie, warm, true, 1 + i)->logs, expected->logs) << "forgotten";
+    for (const GrammarOptions& options : {warm, cold, small}) {
+      const auto hurried = outcome(rules->rules, trie, options, true, 0, true);
+      EXPECT_EQ(hurried->logs, expected->logs) << "in a hurry";
+      late += hurried->late;
+      in_time += hurried->in_time;
+    }
     if (HasFailure()) return;
   }
+  EXPECT_GT(late, 1000u);
+  EXPECT_GT(in_time, 1000u);
   EXPECT_GT(taken, 100u);
   EXPECT_GT(failures, 150u) << "limits that nothing meets show nothing";
   EXPECT_GT(ends, 150u);

@@ -1,6 +1,9 @@
 // Work that a form or an answer can cause is counted, bounded, and the same whatever is cached.
 #include <fmt/format.h>
+#include <future>
 #include <gtest/gtest.h>
+#include <mutex>
+#include <thread>
 
 #include "grammar/choice.h"
 #include "grammar/gbnf.h"
@@ -194,6 +197,29 @@ TEST(Work, LargeSchemasEndAtTheUnitsOfACompilation) {
     EXPECT_EQ(error.empty(), one.taken) << error << ": " << one.schema.substr(0, 80);
     EXPECT_EQ(error.empty() || tail != std::string::npos, true) << error;
   }
+}
+
+TEST(Work, WhoIsInAHurryDoesNotWaitForAnotherThread) {
+  const auto grammar = compiled(schema_rules(R"({"type":"string","maxLength":9})"));
+  Matcher matcher(grammar);
+  std::mutex held;
+  held.lock();
+  std::promise<void> has;
+  std::thread other([&] {
+    const HurriedQuestions mine(*grammar, UINT64_MAX);
+    EXPECT_FALSE(mine.late());
+    has.set_value();
+    held.lock();
+  });
+  has.get_future().wait();
+  EXPECT_TRUE(HurriedQuestions(*grammar, UINT64_MAX).late());
+  held.unlock();
+  other.join();
+  const HurriedQuestions free(*grammar, 0);
+  EXPECT_FALSE(free.late());
+  EXPECT_EQ(matcher.mask(), nullptr);
+  EXPECT_TRUE(free.late());
+  EXPECT_FALSE(matcher.failed());
 }
 
 }  // namespace

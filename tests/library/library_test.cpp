@@ -27,6 +27,25 @@ class LibraryTest : public ::testing::Test {
   skein::GenerateOptions options_;
 };
 
+TEST_F(LibraryTest, GuessedTokensChangeNoByte) {
+  const std::string wish = "Say this three times: one two three four five.";
+  options_.max_tokens = 60;
+  skein::Stream plain = model_->chat({{"user", wish}}, options_);
+  const std::string expected = read(plain);
+  const std::string path = skein::testing::default_model_path();
+  for (const char* how : {"off", "ngram", "auto"}) {
+    skein::LoadOptions load;
+    load.speculation = how;
+    load.draft_model = std::string(how) == "auto" ? path : "";  // itself: always right
+    skein::Model model = skein::Model::load(path, load);
+    skein::Stream stream = model.chat({{"user", wish}}, options_);
+    EXPECT_EQ(read(stream), expected) << how;
+  }
+  skein::LoadOptions wrong;
+  wrong.speculation = "on";
+  EXPECT_THROW(skein::Model::load(path, wrong), skein::Error);
+}
+
 TEST_F(LibraryTest, ThreadsGetTheAnswersTheyGetAlone) {
   skein::Stream alone = model_->chat({{"user", "What is 2+2?"}}, options_);
   const std::string expected = read(alone);

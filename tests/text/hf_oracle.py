@@ -5,6 +5,7 @@
     hf_oracle.py trained FOLDER COUNT     tokenizer.json files made here, and their ids
     hf_oracle.py characters OUT           every kind of code point through BERT's normalizers and pre-tokenizer
     hf_oracle.py gguf MODEL OUT COUNT     ids with the vocabulary and merges of a GGUF file
+    hf_oracle.py exported FILE OUT COUNT  ids by a tokenizer.json that skein has written
     hf_oracle.py speed MODEL OUT BYTES    a mixed text, and the seconds of CPU that encoding it takes
 Every output is lines of JSON, the same on every run.
 """
@@ -300,6 +301,9 @@ def main():
     elif mode == "gguf":
         with open(arguments[1], "w") as out:
             write_ids(from_gguf(arguments[0]), random_texts(int(arguments[2]), 2), out)
+    elif mode == "exported":
+        with open(arguments[1], "w") as out:
+            write_ids(Tokenizer.from_file(arguments[0]), random_texts(int(arguments[2]), 6), out)
     elif mode == "speed":
         write_speed(arguments[0], arguments[1], int(arguments[2]))
     else:

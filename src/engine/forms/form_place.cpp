@@ -5,11 +5,12 @@
 
 namespace skein {
 
-const grammar::TokenMask* FormPlace::mask() {
+const grammar::TokenMask* FormPlace::mask(uint64_t& took_ns) {
   const auto started = std::chrono::steady_clock::now();
   const grammar::TokenMask* mask = matcher_.mask();
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - started;
-  form_->meter->add_mask(static_cast<uint64_t>(took.count()));
+  took_ns = static_cast<uint64_t>(took.count());
+  form_->meter->add_mask(took_ns);
   return mask;
 }
 

@@ -23,13 +23,18 @@ class FormPlace {
         thought_left_(thought_budget.value_or(0)),
         in_thought_(limits_thought_ && form_->thought->open) {}
 
+  grammar::CompiledGrammar& grammar() const { return *form_->grammar; }
   // The token that must come next, whatever the model would say; kNoToken: it has a say.
   TokenId forced() const;
   // Whether a token may come next. Without a mask, so that a likely one is cheap to ask for.
   bool allows(TokenId token) const { return matcher_.allows(token); }
   // All tokens that may come next, until the next advance(); nullptr where they take more work than
   // a mask may.
-  const grammar::TokenMask* mask();
+  const grammar::TokenMask* mask(uint64_t& took_ns);
+  const grammar::TokenMask* mask() {
+    uint64_t took_ns = 0;
+    return mask(took_ns);
+  }
   // False: it may not come next, and nothing has changed.
   bool advance(TokenId token);
   bool may_end() const { return matcher_.may_end(); }

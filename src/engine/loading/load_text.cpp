@@ -94,10 +94,10 @@ void guard(const WeightSource& source, TokenizerSpec& spec) {
   guard_markers(literals, spec);
 }
 
-Result<LoadedTokenizer> load_gguf(const WeightSource& source) {
+// The file's tokenizer with all that it leaves to be known of it, and what ends an answer.
+Result<GgufTokenizer> read_gguf(const WeightSource& source, StopSet& stops) {
   const gguf::Metadata& metadata = source.metadata();
   SKEIN_ASSIGN(GgufTokenizer file, read_gguf_tokenizer(metadata));
-  StopSet stops;
   for (const TokenId id : {file.ids.eos, file.ids.eot, file.ids.eom}) {
     if (id != kNoToken) stops.insert(id);
   }
@@ -107,6 +107,12 @@ Result<LoadedTokenizer> load_gguf(const WeightSource& source) {
                metadata.get_or<std::string_view>("general.architecture", ""));
   const bool is_sentencepiece = file.spec.model == TokenizerSpec::Model::kSpmBpe;
   add_typed_tokens(is_sentencepiece && family == "phi3", file.spec);
+  return file;
+}
+
+Result<LoadedTokenizer> load_gguf(const WeightSource& source) {
+  StopSet stops;
+  SKEIN_ASSIGN(GgufTokenizer file, read_gguf(source, stops));
   guard(source, file.spec);
   return finish(std::move(file.spec), file.ids.bos, file.ids.eos, stops);
 }
@@ -194,6 +200,13 @@ Result<LoadedTokenizer> load_tokenizer(const WeightSource& source) {
       source.kind() == SourceKind::kGguf ? load_gguf(source) : load_folder(source);
   if (loaded.ok()) return loaded;
   return Status(loaded.status().code(), source.path() + ": " + loaded.message());
+}
+
+Result<TokenizerSpec> read_tokenizer_spec(const WeightSource& source) {
+  StopSet stops;
+  Result<GgufTokenizer> file = read_gguf(source, stops);
+  if (file.ok()) return std::move(file->spec);
+  return Status(file.status().code(), source.path() + ": " + file.message());
 }
 
 Result<ChatTemplateSource> read_chat_template(const WeightSource& source) {

@@ -26,6 +26,9 @@ struct LoadedTokenizer {
 // name the file.
 Result<LoadedTokenizer> load_tokenizer(const WeightSource& source);
 
+// The tokenizer of a GGUF file, as it is before what users must not type is guarded.
+Result<TokenizerSpec> read_tokenizer_spec(const WeightSource& source);
+
 // The files' own template: `tokenizer.chat_template` of a GGUF file, chat_template.jinja or
 // tokenizer_config.json of a folder, and the text of the bos and eos tokens. Errors name the key.
 Result<ChatTemplateSource> read_chat_template(const WeightSource& source);

@@ -30,8 +30,13 @@ Result<InferenceService::Owned<BatchInferenceEngine>> BatchInferenceEngine::crea
   config.max_queue = queue_places(config.max_queue, Priority::HIGH) + config.max_batch;
   config.depth = runner->depth();
   SKEIN_ASSIGN(auto scheduler, ContinuousBatchingScheduler::create(config));
+  std::unique_ptr<DraftModel> draft_model;
+  if (options.make_draft_model) {
+    SKEIN_ASSIGN(draft_model, options.make_draft_model());
+  }
   const std::shared_ptr<BatchInferenceEngine> engine(
       new BatchInferenceEngine(std::move(runner), std::move(scheduler), std::move(options), clock));
+  engine->draft_model_ = std::move(draft_model);
   try {
     return start(engine, "engine");
   } catch (const std::system_error& error) {
@@ -45,11 +50,14 @@ BatchInferenceEngine::BatchInferenceEngine(std::unique_ptr<StepRunner> runner,
     : InferenceService(options, options.scheduler.usual_batch(), 1, clock),
       mailbox_(mailbox_capacity(scheduler->config())),
       failover_(std::move(options.hand_over), mailbox_capacity(scheduler->config())),
+      kv_events_(scheduler->config().kv_events ? std::move(options.kv_events) : nullptr),
       scheduler_(std::move(scheduler)),
-      steps_(std::move(runner), scheduler_->config().depth, scheduler_->config().max_batch) {
+      steps_(std::move(runner), scheduler_->config().depth, scheduler_->config().max_batch),
+      slow_draws_(steps_.patient_scratch(), [this] { mailbox_.wake(); }) {
   const uint32_t batch = scheduler_->config().max_batch;
   ended_.reserve(batch);
   open_slots_ = batch;
+  if (kv_events_) kv_events_->begin(scheduler_->pool_blocks());
   counters_.scheduler = scheduler_->stats();
   InferenceService::publish(counters_);
 }
@@ -64,6 +72,7 @@ void BatchInferenceEngine::serve() {
       }
       if (loss_) throw RunnerLost(*loss_);
       answer_questions();
+      resume_drawn();
       const TimeUs now = clock_.now();
       while (steps_.may_start() && start_step(clock_.now())) {
       }
@@ -85,6 +94,9 @@ void BatchInferenceEngine::serve() {
       give_up();
     }
   }
+  slow_draws_.stop();
+  if (kv_events_) kv_events_->end();
+  draft_model_ = nullptr;
   steps_.end();  // not with the last handle of a request: the device may have to be left
 }
 
@@ -103,12 +115,6 @@ void BatchInferenceEngine::drain() {
   (void)mailbox_.push(Drain{});  // refused only where the engine has stopped already
 }
 
-void BatchInferenceEngine::watch() {
-  InferenceService::watch();
-  refuse_questions(unavailable("the engine is busy with a step that takes long"),
-                   clock_.now() - PendingExplanations::kPatienceUs);
-}
-
 void BatchInferenceEngine::apply(Submission& message, TimeUs now) {
   const RequestId id = message.id;
   const std::shared_ptr<TokenStream> stream = message.stream;
@@ -123,10 +129,10 @@ void BatchInferenceEngine::apply(Submission& message, TimeUs now) {
     spec.id = id;
     spec.prompt = message.request.prompt;
     spec.deadline = message.deadline;
-    const bool speculates = options_.speculates(message.request);
+    const Speculation speculation = options_.speculation_for(message.request);
     live_.emplace(id, std::make_shared<EngineRequest>(std::move(message),
-                                                      options_.scheduler.vocab_size, speculates));
-    spec.plans_ahead = !speculates && steps_.plans_ahead(*live_.at(id));
+                                                      options_.scheduler.vocab_size, speculation));
+    spec.plans_ahead = speculation == Speculation::kOff && steps_.plans_ahead(*live_.at(id));
     status = scheduler_->submit(std::move(spec), now);
   } catch (const std::exception&) {
     status = {Code::kResourceExhausted, "out of memory"};
@@ -192,6 +198,7 @@ void BatchInferenceEngine::finish_step() {
   const bool hung = watch_.hung();
   commit(step, ended);
   deliver(step, ended);
+  draw_put_off(step);
   step.live.clear();
   if (hung) drop_given_up(ended);
 }
@@ -221,8 +228,10 @@ void BatchInferenceEngine::commit(StepUnderWay& step, TimeUs ended) {
       log_error("request {} failed: {}", segments[i].request.value, status.message());
     }
   }
-  step.guess(draft_memory_);
+  if (!step.guess(draft_memory_, draft_model_.get())) draft_model_ = nullptr;
   scheduler_->commit(step.result, ended, effects_);
+  if (kv_events_) kv_events_->add(*scheduler_);
+  scheduler_->clear_kv_events();
   counters_.last_step_us = step.result.elapsed_us;
   counters_.step_us.add(static_cast<uint64_t>(step.result.elapsed_us));
   counters_.step_segments.add(segments.size());

@@ -25,7 +25,9 @@
 #include "base/mailbox.h"
 #include "engine/loop/failover.h"
 #include "engine/loop/inference_service.h"
+#include "engine/loop/kv_event_feed.h"
 #include "engine/loop/pending_explanations.h"
+#include "engine/loop/slow_draws.h"
 #include "engine/loop/step_ring.h"
 #include "engine/loop/step_runner.h"
 #include "engine/speculation/draft_memory.h"
@@ -35,6 +37,11 @@ namespace skein {
 
 struct EngineOptions : ServiceOptions {
   Failover::HandOver hand_over;  // of an engine that fails; without it all requests end
+  // Who is told what comes into the prefix cache and leaves it, with SchedulerConfig::kv_events;
+  // nullptr: nobody.
+  std::shared_ptr<KvEventFeed> kv_events;
+  // Of a small model that guesses; may be empty. A new one for every engine, as runners are.
+  std::function<Result<std::unique_ptr<DraftModel>>()> make_draft_model;
 };
 
 class BatchInferenceEngine final : public InferenceService {
@@ -87,6 +94,8 @@ class BatchInferenceEngine final : public InferenceService {
   // `sampled`: with its logprobs, where they were asked for.
   void deliver_token(EngineRequest& live, const TokenEvent& event, const SampledToken* sampled,
                      TimeUs now);
+  void draw_put_off(StepUnderWay& step);
+  void resume_drawn();
   void drop_given_up(TimeUs now);
   void finish(RequestId id, FinishReason reason, TimeUs now, Status status = {});
   void end_unstarted(RequestId id, const std::shared_ptr<TokenStream>& stream, FinishReason reason,
@@ -100,11 +109,15 @@ class BatchInferenceEngine final : public InferenceService {
   PendingExplanations explanations_;
   PendingViews views_;
   Failover failover_;
+  const std::shared_ptr<KvEventFeed> kv_events_;  // nullptr: nobody asks
 
   // ---- the thread's own ----
   std::unique_ptr<ContinuousBatchingScheduler> scheduler_;
   StepRing steps_;
+  SlowDraws slow_draws_;
+  std::vector<RequestId> drawn_;
   DraftMemory draft_memory_;
+  std::unique_ptr<DraftModel> draft_model_;  // nullptr: none
   std::unordered_map<RequestId, std::shared_ptr<EngineRequest>> live_;
   std::vector<Message> messages_;
   TimeUs last_finish_ = 0;

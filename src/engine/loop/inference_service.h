@@ -94,11 +94,11 @@ struct ServiceOptions {
   Speculation speculation = Speculation::kOff;  // of requests that do not say
   bool auto_speculates = true;                  // what kAuto comes to
 
-  // Whether guesses are made for a request.
-  bool speculates(const GenerationRequest& request) const {
-    if (scheduler.step_drafts == 0 || request.pooling != Pooling::kNone) return false;
+  // How guesses are made for a request.
+  Speculation speculation_for(const GenerationRequest& request) const {
+    if (scheduler.step_drafts == 0 || request.pooling != Pooling::kNone) return Speculation::kOff;
     const Speculation how = request.speculation.value_or(speculation);
-    return how == Speculation::kNgram || (how == Speculation::kAuto && auto_speculates);
+    return how == Speculation::kAuto && !auto_speculates ? Speculation::kOff : how;
   }
 };
 
@@ -131,8 +131,9 @@ class InferenceService : public RequestCanceller,
   // to it within ten seconds, kResourceExhausted where too many ask. One message for all ids.
   using Explained = std::function<void(Result<std::vector<Explanation>>)>;
   virtual void explain(std::vector<RequestId> ids, Explained done) = 0;
-  // Everything that is live, by one message as well; `done` as there.
-  using Viewed = std::function<void(Result<SchedulerView>)>;
+  // Everything that is live, by one message as well; `done` as there. Who asks at once gets the
+  // same one.
+  using Viewed = std::function<void(Result<std::shared_ptr<const SchedulerView>>)>;
   virtual void view(Viewed done) = 0;
   // Waits for the explanation of one; kNotFound when it is not live.
   Result<Explanation> explain(RequestId id);

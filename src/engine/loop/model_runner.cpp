@@ -15,7 +15,7 @@ bool is_sound(const Argmax& peak) {
 }  // namespace
 
 ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache,
-                         ComputePool& pool, const Clock& clock)
+                         ComputePool& pool, const Clock& clock, uint64_t form_work)
     : model_(std::move(model)), cache_(std::move(cache)), pool_(pool), clock_(clock) {
   const DecoderLimits& limits = model_->decoder().limits();
   tokens_.reserve(limits.rows);
@@ -26,7 +26,9 @@ ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvC
   for (uint32_t i = 0; model_->spec().encoder && i < cache_->blocks(); ++i) {
     scratch_.emplace_back(i);
   }
-  for (size_t i = 0; i < pool_.threads(); ++i) scratches_.emplace_back(model_->backend().scan());
+  for (size_t i = 0; i < pool_.threads(); ++i) {
+    scratches_.emplace_back(model_->backend().scan(), form_work);
+  }
   auto queue = model_->backend().make_peak_queue(limits.logit_rows, model_->vocab(), kDepth);
   if (queue.ok()) queue_ = std::move(*queue);
   found_for_.reserve(limits.logit_rows);
@@ -201,6 +203,14 @@ void ModelRunner::sample(const HostRows& logits, const StepOutput& output) {
   });
 }
 
+void ModelRunner::put_off(const RequestSampler& sampler, std::span<const float> logits,
+                          SegmentResult& result, SegmentDetails& details) const {
+  result.outcome = SegmentOutcome::kPutOff;
+  if (sampler.is_drawn_beside()) return;
+  const std::span<const float> row = logits.first(model_->vocab());
+  details.logits.assign(row.begin(), row.end());
+}
+
 // A token is sampled after each draft that came true.
 void ModelRunner::sample_segment(size_t index, size_t logit, const HostRows& logits,
                                  SamplerScratch& scratch, const StepOutput& output) const {
@@ -220,6 +230,10 @@ void ModelRunner::sample_segment(size_t index, size_t logit, const HostRows& log
     if (!sampled.ok()) {
       // What was drawn before stands, as it would without drafts; the next step fails for itself.
       if (n == 0) details.status = sampled.status();
+      return;
+    }
+    if (sampled->put_off) {
+      if (n == 0) put_off(sampler, logits.row(logit), result, details);
       return;
     }
     if (sampled->stop) {

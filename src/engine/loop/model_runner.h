@@ -20,11 +20,16 @@ namespace skein {
 
 class ModelRunner final : public StepRunner {
  public:
-  // The model's limits must hold the largest step that the scheduler plans; `pool` is the one that
-  // the model computes with.
-  ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache, ComputePool& pool,
-              const Clock& clock);
+  // Of one row of a step: a few tenths of a millisecond.
+  static constexpr uint64_t kFormWork = 20'000;
 
+  // The model's limits must hold the largest step that the scheduler plans; `pool` is the one that
+  // the model computes with. A token that takes more than `form_work` to say what its form allows
+  // is put off.
+  ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache, ComputePool& pool,
+              const Clock& clock, uint64_t form_work = kFormWork);
+
+  std::optional<SamplerScratch> patient_scratch() const override { return scratches_[0].patient(); }
   uint32_t depth() const override { return queue_ == nullptr ? 1 : kDepth; }
   bool samples_ahead(const RequestSampler& sampler) const override {
     return sampler.always_takes_peak();
@@ -57,6 +62,8 @@ class ModelRunner final : public StepRunner {
   bool find_peaks(Rows rows);
   void copy_hidden(const StepOutput& output) const;
   void sample(const HostRows& logits, const StepOutput& output);
+  void put_off(const RequestSampler& sampler, std::span<const float> logits, SegmentResult& result,
+               SegmentDetails& details) const;
   void sample_segment(size_t index, size_t logit, const HostRows& logits, SamplerScratch& scratch,
                       const StepOutput& output) const;
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -58,6 +59,6 @@ class PendingQuestions {
 };
 
 using PendingExplanations = PendingQuestions<std::vector<Explanation>>;
-using PendingViews = PendingQuestions<SchedulerView>;
+using PendingViews = PendingQuestions<std::shared_ptr<const SchedulerView>>;
 
 }  // namespace skein

@@ -29,7 +29,7 @@ constexpr uint64_t SchedulerStats::*kSchedulerCounts[] = {
 
 constexpr uint64_t EngineSnapshot::*kEngineCounts[] = {
     &EngineSnapshot::loop_time_us, &EngineSnapshot::model_time_us,   &EngineSnapshot::reruns,
-    &EngineSnapshot::faults,       &EngineSnapshot::stalled_readers,
+    &EngineSnapshot::faults,       &EngineSnapshot::stalled_readers, &EngineSnapshot::put_off,
 };
 
 constexpr DoublingBuckets EngineSnapshot::*kHistograms[] = {

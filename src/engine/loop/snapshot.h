@@ -63,6 +63,7 @@ struct EngineSnapshot {
   uint64_t reruns = 0;                     // steps that threw and were run again in pieces
   uint64_t faults = 0;                     // segments that ended with an error
   uint64_t stalled_readers = 0;            // requests that were cut because nobody read
+  uint64_t put_off = 0;                    // tokens that were drawn beside the steps
   FormCounts forms;                        // of the model, whichever engine served them
 };
 

@@ -38,7 +38,7 @@ void EngineRequest::guess(DraftMemory& memory, SegmentResult& result) noexcept t
   drafter->follow(result.tokens, result.drafts, result.odds);
 } catch (const std::bad_alloc&) {
   drafter = nullptr;
-  speculates = false;
+  speculation = Speculation::kOff;
   result.drafts.clear();
   result.odds.clear();
 }
@@ -49,12 +49,26 @@ void EngineRequest::remember_answer() noexcept try {
   // Then the next answers are guessed from less.
 }
 
-void StepUnderWay::guess(DraftMemory& memory) noexcept {
+bool StepUnderWay::guess(DraftMemory& memory, DraftModel* model) noexcept try {
+  std::vector<DraftModel::Wish> wishes;
   for (size_t i = 0; i < live.size(); ++i) {
+    EngineRequest& request = *live[i];
     SegmentResult& what = result.segments()[i];
-    const bool goes_on = live[i]->speculates && !live[i]->ended() && !what.tokens.empty();
-    if (goes_on && what.drafts.empty()) live[i]->guess(memory, what);
+    const bool goes_on =
+        request.speculation != Speculation::kOff && !request.ended() && !what.tokens.empty();
+    if (!goes_on || !what.drafts.empty()) continue;
+    request.guess(memory, what);
+    if (model == nullptr || request.drafter == nullptr) continue;
+    if (request.speculation != Speculation::kAuto || what.outcome != SegmentOutcome::kOk) continue;
+    if (request.request.form != nullptr) continue;  // masks may take long, and others wait here
+    wishes.push_back({&request.draft_reader, request.drafter->text(), what.tokens, &request.sampler,
+                      &what.drafts, &what.odds});
   }
+  if (!wishes.empty()) model->guess(wishes);
+  return true;
+} catch (const std::exception& error) {
+  log_warning("the draft model failed and is not asked any more: {}", error.what());
+  return false;
 }
 
 void StepUnderWay::report_progress() {

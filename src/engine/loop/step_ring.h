@@ -13,7 +13,9 @@
 #include "engine/loop/inference_service.h"
 #include "engine/loop/step_runner.h"
 #include "engine/sampling/sampler.h"
+#include "engine/speculation/draft_model.h"
 #include "engine/speculation/drafter.h"
+#include "engine/speculation/speculation.h"
 #include "sched/step.h"
 
 namespace skein {
@@ -21,23 +23,24 @@ namespace skein {
 // A request as the engine knows it beside the scheduler. Its `request` is without the
 // sampling, which is the sampler's, and without the prompt once a token was sent.
 struct EngineRequest : Submission {
-  EngineRequest(Submission&& submission, uint32_t vocab, bool makes_guesses = false)
+  EngineRequest(Submission&& submission, uint32_t vocab, Speculation guesses = Speculation::kOff)
       : Submission(std::move(submission)),
         sampler(std::move(request.sampling), vocab, request.prompt, request.form,
                 request.thought_budget),
-        speculates(makes_guesses) {
+        speculation(guesses) {
     end.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   }
 
   RequestSampler sampler;
   std::unique_ptr<Drafter> drafter;  // from the first token on, where guesses are made
+  DraftModel::Reader draft_reader;
   Pooler pooler;
   GenerationEnd end;
   TimeUs started = kNever;  // first admitted
   TimeUs first_token = kNever;
   uint32_t computed_tokens = 0;  // by the model, up to the first token
   TokenId last_token = kNoToken;
-  bool speculates;
+  Speculation speculation;
 
   bool ended() const { return stream == nullptr; }
   void guess(DraftMemory& memory, SegmentResult& result) noexcept;
@@ -57,8 +60,9 @@ struct StepUnderWay {
 
   // Empty.
   StepOutput output();
-  // Guesses at what follows the tokens that were sampled, where the runner has made none.
-  void guess(DraftMemory& memory) noexcept;
+  // Guesses at what follows the tokens that were sampled, where the runner has made none; by the
+  // model too, where there is one. False: it failed, and is of no use any more.
+  [[nodiscard]] bool guess(DraftMemory& memory, DraftModel* model) noexcept;
   // The way to a request's first token. What its segments did not have to compute was cached.
   void report_progress();
   // Hidden states to the poolers of their requests.
@@ -74,6 +78,7 @@ class StepRing {
   bool plans_ahead(const EngineRequest& live) const {
     return !live.request.form && runner_->samples_ahead(live.sampler);
   }
+  std::optional<SamplerScratch> patient_scratch() const { return runner_->patient_scratch(); }
   // Not behind a step that waits to be run segment by segment: it would take tokens from that one.
   bool may_start();
   // The step that is planned next.

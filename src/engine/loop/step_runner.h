@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -21,11 +22,14 @@ struct SegmentDetails {
   // Hidden states, finite: those of all its rows where the segment wants every one, else that of
   // its last row where it ends its request.
   std::vector<float> hidden;
+  // Of one that was put off: what its token is to be drawn from, unless it is being drawn already.
+  std::vector<float> logits;
 
   void reset() {
     status = {};
     sampled.clear();
     hidden.clear();
+    logits.clear();
   }
 };
 
@@ -46,6 +50,8 @@ class StepRunner {
  public:
   virtual ~StepRunner() = default;
 
+  // What tokens that were put off are drawn with; nullopt where it puts off none.
+  virtual std::optional<SamplerScratch> patient_scratch() const { return std::nullopt; }
   // How many steps may be under way at a time.
   virtual uint32_t depth() const { return 1; }
   // Whether the token after one that this sampler has yet to see can be computed already.

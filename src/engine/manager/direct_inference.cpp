@@ -67,7 +67,8 @@ Result<DirectOutcome> DirectInference::generate(const DirectRequest& request,
                          request.thought_budget);
   drafter_ = nullptr;
   if (request.speculates) {
-    drafter_ = std::make_unique<Drafter>(request.prompt, draft_memory_.of(0, request.salt));
+    drafter_ =
+        std::make_unique<Drafter>(request.prompt, draft_memory_.of(request.tenant, request.salt));
   }
   SKEIN_ASSIGN(outcome.reason,
                decode(sampler, request.max_tokens.value_or(room), on_token, cancel, outcome));
@@ -235,13 +236,10 @@ void DirectInference::guess(uint32_t most) {
   StepLoad load;
   load.add(start, 1);
   DraftValue value(cost_, load, 1);
-  uint32_t count = 0;
-  while (count < std::min<size_t>(most, drafts_.size()) &&
-         value.pays(start + 1 + count, odds_[count])) {
-    value.add(start + 1 + count, odds_[count]);
-    ++count;
+  for (uint32_t i = 0; i < std::min<size_t>(most, drafts_.size()); ++i) {
+    value.add(start + 1 + i, odds_[i]);
   }
-  drafts_.resize(count);
+  drafts_.resize(value.best());
 }
 
 }  // namespace skein

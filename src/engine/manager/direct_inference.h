@@ -35,12 +35,13 @@ struct DirectRequest {
   std::span<const TokenId> prompt;
   SamplingParams sampling;
   std::optional<uint32_t> max_tokens;  // absent: to the end of the context
-  Hash128 salt = {};                   // tenant: nothing that another salt left is used again
+  Hash128 salt = {};                   // nothing that another salt left is used again
   std::shared_ptr<const Form> form = {};
   std::optional<uint32_t> thought_budget = {};  // as in GenerationRequest
   Pooling pooling = Pooling::kNone;             // other than kNone: a vector, and no tokens
   uint32_t second_from = 0;                     // as in GenerationRequest
   bool speculates = false;  // several tokens are computed at once where they can be guessed
+  uint64_t tenant = 0;      // whose earlier answers are guessed from; salts may be shared
 };
 
 struct DirectOutcome {

@@ -106,17 +106,17 @@ void DirectService::explain(std::vector<RequestId> ids, Explained done) {
 
 // It has no blocks to show.
 void DirectService::view(Viewed done) {
-  SchedulerView view;
+  const auto view = std::make_shared<SchedulerView>();
   {
     const std::lock_guard lock(mutex_);
     const auto add = [&](RequestId id) {
-      if (view.requests.size() >= SchedulerView::kMaxRequests) return;
-      if (const auto explanation = explain_one(id)) view.requests.push_back(*explanation);
+      if (view->requests.size() >= SchedulerView::kMaxRequests) return;
+      if (const auto explanation = explain_one(id)) view->requests.push_back(*explanation);
     };
     if (running_ != nullptr) add(running_->id);
     for (const Waiting& waiting : waiting_) add(waiting.id);
   }
-  done(std::move(view));
+  done(std::shared_ptr<const SchedulerView>(view));
 }
 
 std::optional<Explanation> DirectService::explain_one(RequestId id) {
@@ -260,10 +260,11 @@ Result<DirectOutcome> DirectService::generate(const Waiting& waiting, Course& co
   };
   // Whatever goes wrong in one request, the others are served.
   try {
-    return inference_->generate({request.prompt, request.sampling, request.max_tokens, request.salt,
-                                 request.form, request.thought_budget, request.pooling,
-                                 request.second_from, options_.speculates(request)},
-                                on_token, &stop_flag_);
+    return inference_->generate(
+        {request.prompt, request.sampling, request.max_tokens, request.salt, request.form,
+         request.thought_budget, request.pooling, request.second_from,
+         options_.speculation_for(request) != Speculation::kOff, request.tenant},
+        on_token, &stop_flag_);
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "out of memory");
   } catch (const BackendLost& error) {

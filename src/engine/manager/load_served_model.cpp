@@ -17,6 +17,26 @@ ModelOptions model_options(const ServingOptions& options) {
   return model;
 }
 
+// With its memory beside what the large one takes.
+Result<std::shared_ptr<LoadedModel>> load_draft_model(const ServingOptions& options,
+                                                      const LoadedModel& target,
+                                                      const std::string& target_name,
+                                                      const Admit& admit, ComputePool& pool) {
+  if (target.device() != nullptr) {
+    return invalid_argument(
+        "draft model {}: {} computes on a GPU; guesses are made on the CPU alone",
+        options.draft_model, target_name);
+  }
+  ModelOptions wanted = options.model;
+  wanted.limits.rows = options.engine.scheduler.step_tokens;
+  wanted.limits.logit_rows = options.engine.scheduler.max_batch;
+  wanted.admit = admit;
+  SKEIN_ASSIGN(std::unique_ptr<LoadedModel> draft,
+               LoadedModel::load(options.draft_model, wanted, pool));
+  SKEIN_TRY(DraftModel::check_vocabulary(*draft, options.draft_model, target, target_name));
+  return std::shared_ptr<LoadedModel>(std::move(draft));
+}
+
 }  // namespace
 
 uint32_t default_pool_blocks(uint64_t free_bytes, uint64_t bytes_per_block, uint32_t max_context,
@@ -42,8 +62,17 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     parts.model = model;
     parts.weight_bytes = model->decoder().packed_bytes();
     parts.workspace_bytes = model->decoder().workspace_bytes();
-    const uint64_t taken = parts.weight_bytes + parts.workspace_bytes;
-    const uint64_t block = model->kv_block_bytes();
+    uint64_t taken = parts.weight_bytes + parts.workspace_bytes;
+    uint64_t block = model->kv_block_bytes();
+    std::shared_ptr<LoadedModel> draft;
+    if (!options.draft_model.empty() && !model->spec().encoder) {
+      const Admit admit = [&](uint64_t bytes) { return make_room(taken + bytes).status(); };
+      SKEIN_ASSIGN(draft, load_draft_model(options, *model, config.path, admit, pool));
+      parts.weight_bytes += draft->decoder().packed_bytes();
+      parts.workspace_bytes += draft->decoder().workspace_bytes();
+      taken = parts.weight_bytes + parts.workspace_bytes;
+      block += draft->kv_block_bytes();
+    }
     parts.enable_batching = options.enable_batching;
     parts.engine = options.engine;
     SchedulerConfig& scheduler = parts.engine.scheduler;
@@ -67,6 +96,12 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
       scheduler.pool_blocks =
           default_pool_blocks(room - taken, block, scheduler.max_context, scheduler.usual_batch());
     }
+    if (options.kv_events) {
+      const auto [feed, hash_key] = options.kv_events(config.id);
+      scheduler.kv_events = feed != nullptr;
+      if (feed) scheduler.hash_key = hash_key;
+      parts.engine.kv_events = feed;
+    }
     const uint32_t blocks = scheduler.pool_blocks;
     parts.kv_bytes = block * blocks;
     parts.make_runner = [model, blocks, &pool, &clock]() -> Result<std::unique_ptr<StepRunner>> {
@@ -74,6 +109,11 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
       return std::unique_ptr<StepRunner>(
           std::make_unique<ModelRunner>(model, std::move(cache), pool, clock));
     };
+    if (draft != nullptr) {
+      parts.engine.make_draft_model = [draft, model, blocks, &pool] {
+        return DraftModel::create(draft, blocks, DraftModel::cost_milli(*draft, *model), pool);
+      };
+    }
     parts.make_direct = [model, &clock] { return DirectInference::create(*model, clock); };
     return parts;
   };

@@ -13,7 +13,15 @@ struct ServingOptions {
   // Of its scheduler, pool_blocks may be 0: as the free memory allows. Context and vocabulary are
   // the model's.
   EngineOptions engine;
-  ModelOptions model;  // its limits follow from the scheduler's
+  ModelOptions model;       // its limits follow from the scheduler's
+  std::string draft_model;  // of a small model that guesses for the others; empty: none
+  // By a model's id: who is told what its prefix cache holds, and the key of the hashes by which
+  // contents are named. Empty, or no feed: nobody.
+  struct KvEvents {
+    std::shared_ptr<KvEventFeed> feed;
+    HashKey hash_key;
+  };
+  std::function<KvEvents(const std::string& model)> kv_events;
 };
 
 // KV blocks to take where the user named no number: enough for a full batch of whole contexts, but

@@ -140,10 +140,13 @@ void SchedulerManager::load(const std::string& id) {
   changed_.wait(lock, [&] { return entry.state != ModelState::kUnloading; });
   if (entry.waiters.empty()) return;  // an earlier job served them
   entry.state = ModelState::kLoading;
+  if (options_.share != nullptr) options_.share->report(0, 1);
+  at_hand_ = &entry;
   lock.unlock();
   const TimeUs started = clock_.now();
   Result<std::shared_ptr<ServedModel>> served = try_load(entry);
   lock.lock();
+  at_hand_ = nullptr;
   std::vector<Acquired> waiters = std::move(entry.waiters);
   entry.waiters.clear();
   if (served.ok()) {
@@ -320,8 +323,12 @@ std::vector<ModelStatus> SchedulerManager::models() const {
   std::vector<ModelStatus> models;
   models.reserve(entries_.size());
   for (const auto& entry : entries_) {
-    models.push_back({entry->config, entry->state, entry->failure, entry->leases, entry->served,
-                      entry->past, entry->device});
+    ModelStatus& model =
+        models.emplace_back(ModelStatus{entry->config, entry->state, entry->failure, entry->leases,
+                                        entry->served, entry->past, entry->device, std::nullopt});
+    if (at_hand_ == entry.get() && options_.share != nullptr) {
+      model.loaded_share = options_.share->share();
+    }
   }
   return models;
 }

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/manager/load_share.h"
 #include "engine/manager/served_model.h"
 
 namespace skein {
@@ -47,6 +49,9 @@ struct ModelStatus {
   EngineSnapshot past;                  // counts of its earlier times in memory
   // What it computes on, or did; nullptr: the process's own processors.
   std::shared_ptr<const ComputeDevice> device;
+  // From 0 to 1, while the loading thread is at it; nothing while it waits for that thread, or
+  // where no loader reports.
+  std::optional<float> loaded_share;
 };
 
 struct ManagerStats {
@@ -105,6 +110,8 @@ class SchedulerManager {
     // On the loading thread: a device was lost, and models on it could not be loaded anew. May be
     // empty.
     std::function<void(const Status& why)> on_device_gone = {};
+    // The loader's ModelOptions::report tells it, and it outlives the manager. May be null.
+    LoadShare* share = nullptr;
   };
 
   // `clock` must outlive the manager. Leases must be gone when it is destroyed.
@@ -168,6 +175,7 @@ class SchedulerManager {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Entry>> entries_;
+  const Entry* at_hand_ = nullptr;  // the one that is being loaded
   std::deque<Job> jobs_;
   uint64_t uses_ = 0;
   ManagerStats stats_;

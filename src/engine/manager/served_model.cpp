@@ -218,16 +218,17 @@ void ServedModel::explain(std::vector<RequestId> ids, InferenceService::Explaine
 void ServedModel::view(InferenceService::Viewed done) {
   const auto engine = this->engine();
   const auto direct = this->direct();
-  if (!engine && !direct) return done(SchedulerView());
+  using View = std::shared_ptr<const SchedulerView>;
+  if (!engine && !direct) return done(View(std::make_shared<SchedulerView>()));
   if (!direct) return engine->view(std::move(done));
   if (!engine) return direct->view(std::move(done));
-  engine->view([direct, done = std::move(done)](Result<SchedulerView> batched) {
-    direct->view([&](const Result<SchedulerView>& alone) {
-      if (batched.ok() && alone.ok()) {
-        batched->requests.insert(batched->requests.end(), alone->requests.begin(),
-                                 alone->requests.end());
-      }
-      done(std::move(batched));
+  engine->view([direct, done = std::move(done)](Result<View> batched) {
+    direct->view([&](const Result<View>& alone) {
+      if (!batched.ok() || !alone.ok()) return done(std::move(batched));
+      auto both = std::make_shared<SchedulerView>(**batched);
+      both->requests.insert(both->requests.end(), (*alone)->requests.begin(),
+                            (*alone)->requests.end());
+      done(View(std::move(both)));
     });
   });
 }

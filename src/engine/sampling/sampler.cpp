@@ -115,6 +115,17 @@ void RequestSampler::accept(TokenId token) {
     form_->lost = true;
   }
   form_->next.reset();
+  form_->drawn.reset();
+}
+
+void RequestSampler::draw_beside(std::span<const float> logits, uint32_t position,
+                                 SamplerScratch& scratch) const {
+  try {
+    form_->drawn.emplace(Drawn{position, sample_now(logits, position, scratch, {})});
+  } catch (const std::exception&) {
+    form_->drawn.emplace(Drawn{position, Status{Code::kResourceExhausted, "out of memory"}});
+  }
+  form_->is_drawn_beside.store(false, std::memory_order_release);
 }
 
 bool RequestSampler::is_stop(TokenId token) const {
@@ -130,6 +141,19 @@ bool RequestSampler::has_penalties() const {
 Result<SampledToken> RequestSampler::sample(std::span<const float> logits, uint32_t position,
                                             SamplerScratch& scratch,
                                             std::span<const TokenId> ahead) const {
+  if (is_drawn_beside()) {
+    SampledToken later;
+    later.put_off = true;
+    return later;
+  }
+  const bool is_drawn =
+      form_ != nullptr && form_->drawn && ahead.empty() && form_->drawn->position == position;
+  return is_drawn ? form_->drawn->token : sample_now(logits, position, scratch, ahead);
+}
+
+Result<SampledToken> RequestSampler::sample_now(std::span<const float> logits, uint32_t position,
+                                                SamplerScratch& scratch,
+                                                std::span<const TokenId> ahead) const {
   SKEIN_CHECK(logits.size() == vocab_, "{} logits, the vocabulary has {} tokens", logits.size(),
               vocab_);
   scratch.candidates_.prepare(vocab_);
@@ -139,7 +163,7 @@ Result<SampledToken> RequestSampler::sample(std::span<const float> logits, uint3
 
   const std::span<const float> row = edited(logits, position, scratch, ahead);
   if (form_ != nullptr) {
-    SKEIN_TRY(draw_in_form(row, position, scratch, ahead, out));
+    SKEIN_TRY(draw_within_work(row, position, scratch, ahead, out));
   } else {
     SKEIN_ASSIGN(const Argmax peak, checked_argmax(row, scratch.scan_));
     if (peak.value == kOut) {
@@ -162,6 +186,23 @@ TokenId RequestSampler::draw(std::span<const float> row, const Argmax& peak, uin
   return scratch.candidates_.draw(row, peak, params_, scratch.scan_, random);
 }
 
+// In no more work than the thread of `scratch` can wait for, or not at all.
+Status RequestSampler::draw_within_work(std::span<const float> row, uint32_t position,
+                                        SamplerScratch& scratch, std::span<const TokenId> ahead,
+                                        SampledToken& out) const {
+  if (scratch.form_work_ == SamplerScratch::kAnyWork) {
+    return draw_in_form(row, position, scratch, ahead, out);
+  }
+  const grammar::HurriedQuestions hurried(form_->place.grammar(), scratch.form_work_);
+  Status status;
+  if (!hurried.late()) status = draw_in_form(row, position, scratch, ahead, out);
+  if (!hurried.late()) return status;
+  form_->next.reset();
+  out = {};
+  out.put_off = true;
+  return {};
+}
+
 Status RequestSampler::draw_in_form(std::span<const float> row, uint32_t position,
                                     SamplerScratch& scratch, std::span<const TokenId> ahead,
                                     SampledToken& out) const {
@@ -177,12 +218,28 @@ Status RequestSampler::draw_in_form(std::span<const float> row, uint32_t positio
   return {};
 }
 
+const grammar::TokenMask* RequestSampler::mask_at(FormPlace& place) const {
+  uint64_t ns = 0;
+  const grammar::TokenMask* mask = place.mask(ns);
+  // One thread draws at a time.
+  form_->masks.store(form_->masks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (ns > form_->slowest_mask_ns.load(std::memory_order_relaxed)) form_->slowest_mask_ns = ns;
+  return mask;
+}
+
+std::optional<FormUse> RequestSampler::form_use() const {
+  if (form_ == nullptr) return std::nullopt;
+  static constexpr std::string_view kZones[] = {"free", "bound", "ended"};
+  return FormUse{kZones[static_cast<size_t>(form_->zone.load())], form_->masks.load(),
+                 form_->slowest_mask_ns.load() / 1000};
+}
+
 Status RequestSampler::draw_at(FormPlace& place, std::span<const float> row, uint32_t position,
                                SamplerScratch& scratch, SampledToken& out) const {
   const bool stops = !params_.ignore_eos && position >= first_stop_ && place.may_end();
   const grammar::TokenMask* mask = nullptr;
   const auto make_mask = [&] {
-    if (mask == nullptr && !place.failed()) mask = place.mask();
+    if (mask == nullptr && !place.failed()) mask = mask_at(place);
     return mask != nullptr;
   };
   out.token = place.forced();
@@ -214,6 +271,10 @@ Status RequestSampler::draw_at(FormPlace& place, std::span<const float> row, uin
     return form_->next->failed() ? too_much_work() : internal_error("the form's mask is wrong");
   }
   out.last = form_->next->must_end();
+  const bool free = mask != nullptr && mask->is_free();
+  form_->zone = out.last ? grammar::Zone::kEnded
+                : free   ? grammar::Zone::kFree
+                         : grammar::Zone::kBound;
   return {};
 }
 

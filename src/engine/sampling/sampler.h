@@ -12,6 +12,10 @@
 // keep it from being drawn there as long as anything else can follow; where nothing else can, the
 // answer ends.
 //
+// What a form allows next may take long to find. Who samples for many in a step says how much work
+// it can wait for (SamplerScratch); a token that takes more is put off, drawn beside the steps
+// (draw_beside) and given when it is asked for again. It is the same token either way.
+//
 // Thread-safety: rows may be sampled at the same time by different threads, each with a scratch of
 // its own; a RequestSampler is used by one thread at a time. Sampling allocates nothing once a
 // scratch has seen its vocabulary, but for the text that a form remembers; accept() allocates only
@@ -20,6 +24,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -32,6 +37,7 @@
 #include "engine/forms/form_place.h"
 #include "engine/sampling/candidates.h"
 #include "engine/sampling/sampling_params.h"
+#include "sched/types.h"
 
 namespace skein {
 
@@ -65,9 +71,10 @@ struct TokenLogprob {
 
 struct SampledToken {
   TokenId token = kNoToken;
-  bool stop = false;  // one of the stop ids, and they count; or none, and the form ends here
-  bool last = false;  // the answer is complete with it, by its form
-  float logprob = 0;  // with SamplingParams::logprobs
+  bool stop = false;     // one of the stop ids, and they count; or none, and the form ends here
+  bool last = false;     // the answer is complete with it, by its form
+  bool put_off = false;  // there is none yet: it takes longer than whoever asks can wait
+  float logprob = 0;     // with SamplingParams::logprobs
   uint32_t top_count = 0;
   std::array<TokenLogprob, kMaxTopLogprobs> top;  // likeliest first
 
@@ -79,14 +86,20 @@ struct SampledToken {
   }
 };
 
-// Memory that one thread samples with, for any number of requests.
+// Memory that one thread samples with, for any number of requests. It can wait for as much work on
+// a form as `form_work` says.
 class SamplerScratch {
  public:
-  explicit SamplerScratch(VocabularyScan scan) : scan_(scan) {}
+  static constexpr uint64_t kAnyWork = UINT64_MAX;
+  explicit SamplerScratch(VocabularyScan scan, uint64_t form_work = kAnyWork)
+      : scan_(scan), form_work_(form_work) {}
+  // One for a thread that can wait.
+  SamplerScratch patient() const { return SamplerScratch(scan_); }
 
  private:
   friend class RequestSampler;
   VocabularyScan scan_;
+  uint64_t form_work_;
   std::vector<float> row_;     // the logits after edits
   std::vector<float> masked_;  // those of them that the form allows
   CandidateSet candidates_;
@@ -107,7 +120,7 @@ class RequestSampler {
   // kInternal, naming token and value, for a logit that is NaN or +inf where it counts: of a token
   // that may be drawn, or of any with logprobs. kInvalidArgument when the parameters leave no token
   // to draw, or none that the form allows; kOutOfRange when the form takes more work than it may.
-  // `ahead`: tokens before it that were not accepted yet.
+  // `ahead`: tokens before it that were not accepted yet. May be put off, where there is a form.
   Result<SampledToken> sample(std::span<const float> logits, uint32_t position,
                               SamplerScratch& scratch, std::span<const TokenId> ahead = {}) const;
   // Whether the largest logit is all that sample() would look at.
@@ -118,17 +131,44 @@ class RequestSampler {
   SampledToken sample_peak(const Argmax& peak) const;
   void accept(TokenId token);
 
+  // For a token that was put off. Between the two the other members are the caller's of the second
+  // one, on its thread, and sample() puts off again on any.
+  void begin_beside() { form_->is_drawn_beside.store(true, std::memory_order_relaxed); }
+  bool is_drawn_beside() const {
+    return form_ != nullptr && form_->is_drawn_beside.load(std::memory_order_acquire);
+  }
+  void draw_beside(std::span<const float> logits, uint32_t position, SamplerScratch& scratch) const;
+
+  // Nothing without a form. Any thread.
+  std::optional<FormUse> form_use() const;
+
  private:
+  // What was drawn beside the steps.
+  struct Drawn {
+    uint32_t position;
+    Result<SampledToken> token;
+  };
   // Where the answer stands in its form: after the accepted tokens, and one token further.
   struct InForm {
     FormPlace place;
     std::optional<FormPlace> next = {};  // place and next_token
     TokenId next_token = kNoToken;
     bool lost = false;  // a token was accepted that the form does not allow
+    std::optional<Drawn> drawn = {};
+    std::atomic<bool> is_drawn_beside = false;
+    // For who wants to know.
+    std::atomic<grammar::Zone> zone = grammar::Zone::kBound;
+    std::atomic<uint32_t> masks = 0;
+    std::atomic<uint64_t> slowest_mask_ns = 0;
   };
 
+  Result<SampledToken> sample_now(std::span<const float> logits, uint32_t position,
+                                  SamplerScratch& scratch, std::span<const TokenId> ahead) const;
   bool has_penalties() const;
   bool is_stop(TokenId token) const;
+  const grammar::TokenMask* mask_at(FormPlace& place) const;
+  Status draw_within_work(std::span<const float> row, uint32_t position, SamplerScratch& scratch,
+                          std::span<const TokenId> ahead, SampledToken& out) const;
   Status draw_in_form(std::span<const float> row, uint32_t position, SamplerScratch& scratch,
                       std::span<const TokenId> ahead, SampledToken& out) const;
   Status draw_at(FormPlace& place, std::span<const float> row, uint32_t position,

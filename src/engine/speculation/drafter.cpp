@@ -7,11 +7,15 @@ namespace skein {
 namespace {
 
 // What is likely before anything is known of this text, in 1/1000.
-constexpr std::array<uint32_t, 5> kAtFirst = {250, 400, 600, 750, 900};
+constexpr std::array<uint32_t, 8> kAtFirst = {200, 350, 150, 350, 600, 800, 900, 960};
 constexpr uint32_t kLikeliest = 985;
 constexpr uint32_t kUnlikeliest = 10;
 // A guess with worse odds pays nowhere.
 constexpr uint32_t kLeastOdds = 20;
+// A place is worth looking for once so much of it was followed, for so many tokens, so far ahead.
+constexpr uint32_t kLeastFollowed = 3;
+constexpr uint32_t kPatience = 8;
+constexpr uint32_t kNearby = 16;
 
 }  // namespace
 
@@ -22,10 +26,10 @@ Drafter::Drafter(std::span<const TokenId> prompt, std::shared_ptr<EarlierAnswers
 }
 
 size_t Drafter::kind_of(uint32_t length) {
-  if (length <= 3) return 0;
-  if (length <= 5) return 1;
-  if (length <= 8) return 2;
-  return length <= 16 ? 3 : 4;
+  if (length <= 3) return length;
+  if (length <= 5) return 4;
+  if (length <= 8) return 5;
+  return length <= 16 ? 6 : 7;
 }
 
 const TokenIndex& Drafter::text_of(const Source& source) const {
@@ -60,13 +64,32 @@ void Drafter::learn(TokenId sampled) {
 // be lost among many that are alike.
 void Drafter::go_on(TokenId sampled) {
   TokenIndex::Match& match = source_.match;
+  if (match.end == 0) return;
   const std::span<const TokenId> there = text_of(source_).tokens();
-  if (match.length > 0 && match.end < there.size() && there[match.end] == sampled) {
+  if (match.end < there.size() && there[match.end] == sampled) {
     ++match.end;
     match.length = std::min(match.length + 1, TokenIndex::kLongestMatch);
-  } else {
-    source_ = {};
+    return;
   }
+  if (match.length >= kLeastFollowed) patience_ = kPatience;
+  look_nearby(sampled);
+}
+
+void Drafter::look_nearby(TokenId sampled) {
+  if (patience_ == 0) {
+    source_ = {};
+    return;
+  }
+  --patience_;
+  TokenIndex::Match& match = source_.match;
+  const std::span<const TokenId> there = text_of(source_).tokens();
+  const size_t last = std::min<size_t>(there.size(), size_t{match.end} + kNearby);
+  for (size_t at = match.end; at < last && there[at] != kNoToken; ++at) {
+    if (there[at] != sampled) continue;
+    match = {static_cast<uint32_t>(at + 1), 1};
+    return;
+  }
+  match = {match.end + 1, 0};  // one token in the place of another
 }
 
 void Drafter::look_up() {
@@ -87,7 +110,7 @@ void Drafter::write(std::vector<TokenId>& drafts, std::vector<uint16_t>& odds) {
   learned_ = 0;
   drafts.clear();
   odds.clear();
-  if (source_.match.length == 0) return;
+  if (source_.match.end == 0) return;
   const std::span<const TokenId> there = text_of(source_).tokens();
   uint32_t likely = 1000;
   for (uint32_t i = 0; i < kMostDrafts; ++i) {

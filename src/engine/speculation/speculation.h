@@ -10,7 +10,7 @@ namespace skein {
 enum class Speculation : uint8_t {
   kOff,
   kNgram,  // from what the text and the tenant's earlier answers said before
-  kAuto,   // likewise, where that pays on what computes the model
+  kAuto,   // likewise, and by a draft model where there is one; where that pays at all
 };
 
 // As options and requests name it; nothing: another word.

@@ -1,6 +1,6 @@
 // TokenIndex: a text that grows, in which the places are found that its end was at before.
 //
-// Every three tokens that something follows are in a hash table with chains, most recent first, as
+// Every two tokens that something follows are in a hash table with chains, most recent first, as
 // compressors have it. A search looks at a bounded number of places, whatever the text is.
 // Memory: 8 bytes a token and at most 8 more for the table. Single-threaded.
 #pragma once
@@ -15,7 +15,7 @@ namespace skein {
 
 class TokenIndex {
  public:
-  static constexpr uint32_t kLeastMatch = 3;     // shorter ends are not looked for
+  static constexpr uint32_t kLeastMatch = 2;     // shorter ends are not looked for
   static constexpr uint32_t kLongestMatch = 32;  // longer ones are as good as this
   static constexpr uint32_t kMostPlaces = 64;    // that a search looks at
 

@@ -20,6 +20,9 @@ const char* const kObject =
 class LosingRunner final : public StepRunner {
  public:
   explicit LosingRunner(std::unique_ptr<StepRunner> real) : real_(std::move(real)) {}
+  std::optional<SamplerScratch> patient_scratch() const override {
+    return real_->patient_scratch();
+  }
   void start(std::span<const Segment> segments,
              std::span<const RequestSampler* const> samplers) override {
     real_->start(segments, samplers);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <gmock/gmock.h>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "base/rng.h"
@@ -98,6 +99,42 @@ std::vector<SamplingParams> many_params() {
     all.push_back(ignoring);
   }
   return all;
+}
+
+// A token that takes longer than a step can wait is drawn beside it, and is the same one.
+TEST_F(FormSamplingTest, WhatIsPutOffIsDrawnAllTheSame) {
+  uint32_t put_off = 0, at_once = 0;
+  for (const FormSpec& spec : {schema_form(kSchema), regex_form("[a-c]{0,9}[xyz]+")}) {
+    for (const SamplingParams& params : many_params()) {
+      RequestSampler patient = sampler(params, spec);
+      RequestSampler hurried = sampler(params, spec);
+      SamplerScratch hasty(scans().back(), 40);
+      for (uint32_t position = 0; position < 60; ++position) {
+        const std::vector<float> row = random_row(position + 77);
+        if (position % 3 == 0) form(spec)->grammar->forget_all();
+        SampledToken drawn = *hurried.sample(row, position, hasty);
+        put_off += drawn.put_off ? 1 : 0;
+        at_once += drawn.put_off ? 0 : 1;
+        if (drawn.put_off) {
+          EXPECT_EQ(drawn.token, kNoToken);
+          hurried.begin_beside();
+          EXPECT_TRUE(hurried.sample(row, position, hasty)->put_off);
+          std::thread([&] { hurried.draw_beside(row, position, scratch_); }).join();
+          drawn = *hurried.sample(row, position, hasty);
+          ASSERT_FALSE(drawn.put_off);
+        }
+        const SampledToken expected = sample(patient, row, position);
+        ASSERT_EQ(drawn.token, expected.token) << "position " << position;
+        ASSERT_EQ(drawn.stop, expected.stop);
+        ASSERT_EQ(drawn.last, expected.last);
+        if (drawn.stop || drawn.last) break;
+        hurried.accept(drawn.token);
+        patient.accept(drawn.token);
+      }
+    }
+  }
+  EXPECT_GT(put_off, 20U);
+  EXPECT_GT(at_once, 20U);
 }
 
 // Asked one by one, the tokens that may come next keep their logits; of them the plain sampler

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/even_clock.h"
 #include "engine/models.h"
 #include "engine/tiny_model.h"
 #include "model/goldens.h"
@@ -51,7 +52,7 @@ class DirectInferenceTest : public ::testing::Test {
   };
   Run generate(DirectInference& direct, const Tokens& prompt, const SamplingParams& params,
                std::optional<uint32_t> max_tokens, const Hash128& salt = {},
-               bool speculates = false) {
+               bool speculates = false, uint64_t tenant = 0) {
     Run run;
     const auto on_token = [&](const SampledToken& t) {
       run.tokens.push_back(t.token);
@@ -59,6 +60,7 @@ class DirectInferenceTest : public ::testing::Test {
     };
     DirectRequest request{prompt, params, max_tokens, salt};
     request.speculates = speculates;
+    request.tenant = tenant;
     const auto outcome = direct.generate(request, on_token);
     EXPECT_TRUE(outcome.ok()) << outcome.message();
     if (outcome.ok()) run.outcome = *outcome;
@@ -67,7 +69,7 @@ class DirectInferenceTest : public ::testing::Test {
 
   TestFolder folder_;
   ComputePool pool_{2};
-  SystemClock clock_;
+  testing::EvenClock clock_;
   std::vector<std::unique_ptr<LoadedModel>> models_;
 };
 
@@ -93,6 +95,24 @@ TEST_F(DirectInferenceTest, ChunksOfThePromptChangeNothing) {
     if (expected.empty()) expected = run.tokens;
     EXPECT_EQ(run.tokens, expected) << rows << " rows a step";
   }
+}
+
+// Where prefixes are shared all tenants have one salt.
+TEST_F(DirectInferenceTest, NobodyGuessesFromAnothersAnswers) {
+  const auto direct = make({.rows = 256, .logit_rows = 32});
+  // How many guesses are computed depends on what they cost, so there are several texts.
+  const auto accepted = [&](uint64_t tenant) {
+    uint32_t sum = 0;
+    for (TokenId first = 0; first < 5; ++first) {
+      const Run run = generate(*direct, numbers(40, first), greedy(), 120, {}, true, tenant);
+      sum += run.outcome.accepted_tokens;
+    }
+    return sum;
+  };
+  (void)accepted(1);
+  const uint32_t own = accepted(1);
+  EXPECT_GT(own, 100u) << "its own answers are known";
+  EXPECT_LT(accepted(2), own / 2);
 }
 
 TEST_F(DirectInferenceTest, GuessesChangeNothing) {

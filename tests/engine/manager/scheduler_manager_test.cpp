@@ -1,5 +1,6 @@
 #include "engine/manager/scheduler_manager.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -33,6 +34,35 @@ TEST_F(ManagerTest, FiftyFirstRequestsMakeOneLoad) {
   EXPECT_EQ(served, 50);
   EXPECT_EQ(loads_, 1);
   EXPECT_EQ(manager_->stats().loads, 1U);
+}
+
+TEST_F(ManagerTest, TellsHowMuchOfAModelIsLoaded) {
+  LoadShare share;
+  std::vector<float> seen;
+  serving_.model.report = [&](uint64_t done, uint64_t all) {
+    share.report(done, all);
+    const std::vector<ModelStatus> models = manager_->models();
+    seen.push_back(models[0].loaded_share.value_or(-1));
+    EXPECT_FALSE(models[1].loaded_share) << "of a model that nobody loads";
+  };
+  start({.memory_bytes = uint64_t{4} << 30,
+         .before_load =
+             [&](const ModelConfig&) {
+               EXPECT_EQ(manager_->models()[0].loaded_share, 0.0F) << "of the load before";
+               return ok_status();
+             },
+         .share = &share});
+  for (int round = 0; round < 2; ++round) {
+    seen.clear();
+    ASSERT_TRUE(manager_->acquire("a").ok());
+    ASSERT_GT(seen.size(), 2U);
+    EXPECT_EQ(seen.front(), 0.0F);
+    EXPECT_EQ(seen.back(), 1.0F);
+    EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+    EXPECT_FALSE(manager_->models()[0].loaded_share);
+    ASSERT_TRUE(manager_->unload("a").ok());
+  }
+  manager_ = nullptr;
 }
 
 TEST_F(ManagerTest, UnknownModelIsNotFound) {
@@ -249,6 +279,9 @@ class LosingRunner final : public StepRunner {
  public:
   LosingRunner(std::unique_ptr<StepRunner> real, std::shared_ptr<std::atomic<int>> steps_left)
       : real_(std::move(real)), steps_left_(std::move(steps_left)) {}
+  std::optional<SamplerScratch> patient_scratch() const override {
+    return real_->patient_scratch();
+  }
   void start(std::span<const Segment> segments,
              std::span<const RequestSampler* const> samplers) override {
     real_->start(segments, samplers);

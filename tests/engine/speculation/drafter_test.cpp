@@ -30,7 +30,9 @@ TEST(Speculation, AnIndexFindsTheLongestPlaceAndTheLatestAmongEquals) {
   EXPECT_EQ(index.find(Tokens{9, 2, 3, 4}).end, 9U) << "the longest";
   EXPECT_EQ(index.find(Tokens{9, 2, 3, 4}).length, 4U);
   EXPECT_EQ(index.find(Tokens{1, 2, 3, 4}).end, 4U);
-  EXPECT_EQ(index.find(Tokens{3, 4}).length, 0U) << "too short";
+  EXPECT_EQ(index.find(Tokens{3, 4}).length, 2U);
+  EXPECT_EQ(index.find(Tokens{4}).length, 0U) << "too short";
+  EXPECT_EQ(index.find(Tokens{5, 4}).length, 0U) << "too little of it";
   EXPECT_EQ(index.find(Tokens{5, 5, 5}).length, 0U);
   EXPECT_EQ(index.find(index.tokens()).length, 0U) << "nothing follows the end itself";
 }
@@ -38,7 +40,8 @@ TEST(Speculation, AnIndexFindsTheLongestPlaceAndTheLatestAmongEquals) {
 TEST(Speculation, NothingMatchesAcrossTwoTexts) {
   TokenIndex index;
   index.append(Tokens{1, 2, kNoToken, 3, 4, 5, kNoToken, 6, 7, 8, 9});
-  EXPECT_EQ(index.find(Tokens{2, 3, 4}).length, 0U);
+  EXPECT_EQ(index.find(Tokens{2, 3, 4}).length, 2U);
+  EXPECT_EQ(index.find(Tokens{2, 3}).length, 0U);
   EXPECT_EQ(index.find(Tokens{3, 4, 5}).length, 0U) << "what follows is another text";
   EXPECT_EQ(index.find(Tokens{5, 6, 7, 8}).length, 3U);
 }
@@ -87,6 +90,67 @@ TEST(Speculation, WhatThePromptSaidIsGuessedAndWhatWasRightBecomesLikelier) {
   EXPECT_EQ(drafts[0], 140);
   EXPECT_GT(odds[0], 900);
   EXPECT_LT(odds[0], 1000);
+}
+
+// Follows 100, 101, ... with that many of them, then goes elsewhere.
+class Copying {
+ public:
+  explicit Copying(const Tokens& prompt) : drafter_(prompt, memory_.of(0, {})) {}
+
+  // The first guess at what follows; kNoToken: none.
+  TokenId after(const Tokens& sampled) {
+    drafter_.follow(sampled, drafts_, odds_);
+    return drafts_.empty() ? kNoToken : drafts_[0];
+  }
+
+ private:
+  DraftMemory memory_;
+  Drafter drafter_;
+  Tokens drafts_;
+  std::vector<uint16_t> odds_;
+};
+
+TEST(Speculation, APlaceThatIsLostIsLookedForNearby) {
+  Copying copying(numbers(100, 60) + Tokens{1, 2, 3});
+  EXPECT_EQ(copying.after(numbers(100, 10)), 110);
+  EXPECT_EQ(copying.after({900}), 111) << "a token in the place of one";
+  EXPECT_EQ(copying.after({901}), 112) << "and another";
+  EXPECT_EQ(copying.after({112}), 113);
+  EXPECT_EQ(copying.after({113, 114, 115}), 116);
+  EXPECT_EQ(copying.after({120}), 121) << "some are left out";
+  EXPECT_EQ(copying.after({121, 122, 123}), 124);
+  EXPECT_EQ(copying.after({150}), 125) << "too far to be the same place";
+}
+
+TEST(Speculation, APlaceThatStaysLostIsGivenUp) {
+  Copying copying(numbers(100, 60) + Tokens{1, 2, 3});
+  EXPECT_EQ(copying.after(numbers(100, 10)), 110);
+  TokenId guess = 0;
+  int guesses = 0;
+  for (TokenId other = 900; other < 920; ++other) {
+    guess = copying.after({other});
+    guesses += guess == kNoToken ? 0 : 1;
+  }
+  EXPECT_EQ(guess, kNoToken);
+  EXPECT_EQ(guesses, 8);
+  Copying barely(numbers(100, 60) + Tokens{1, 2, 3});
+  EXPECT_EQ(barely.after({110, 111}), 112);
+  EXPECT_EQ(barely.after({900}), kNoToken) << "two tokens alike are no place to come back to";
+}
+
+TEST(Speculation, NoPlaceIsLookedForInAnotherAnswer) {
+  EarlierAnswers answers;
+  answers.add(numbers(100, 10));
+  answers.add(numbers(200, 10));
+  const auto shared = std::make_shared<EarlierAnswers>(answers);
+  Drafter drafter(Tokens{1, 2, 3}, shared);
+  Tokens drafts;
+  std::vector<uint16_t> odds;
+  drafter.follow(numbers(100, 8), drafts, odds);
+  ASSERT_FALSE(drafts.empty());
+  EXPECT_EQ(drafts, numbers(108, 2)) << "and no further than its answer";
+  drafter.follow(Tokens{205}, drafts, odds);
+  EXPECT_NE(drafts, numbers(206, 4));
 }
 
 TEST(Speculation, WhatIsWrongBecomesUnlikelierAlsoWhereNobodyComputedIt) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "backend/cpu/cpu_backend.h"
 #include "base/rng.h"
 #include "engine/drafting_runner.h"
 #include "engine/loop/model_runner.h"
@@ -37,18 +38,35 @@ bool same(const Answer& a, const Answer& b) {
                     equal);
 }
 
+void add(const SchedulerStats& more, SchedulerStats& stats) {
+  stats.drafts += more.drafts;
+  stats.drafted_tokens += more.drafted_tokens;
+  stats.accepted_tokens += more.accepted_tokens;
+  stats.preemptions += more.preemptions;
+  stats.prefix_hit_tokens += more.prefix_hit_tokens;
+}
+
 }  // namespace
 
-EqualAnswers::EqualAnswers(const std::string& model_path, std::optional<std::string> isa,
+EqualAnswers::EqualAnswers(const std::string& model_path, std::optional<CpuIsa> isa,
                            uint32_t requests, uint32_t longest)
     : requests_(requests), longest_(longest) {
   ModelOptions options;
-  options.isa = std::move(isa);
+  if (isa) {
+    // Past the check of what this machine has: tiles may be emulated.
+    options.backend_maker = [isa](const BackendOptions& wanted, ComputePool& pool) {
+      return Result(make_cpu_backend(pool, *isa, wanted.precision));
+    };
+  }
   options.limits = {.rows = kStepTokens + kBatch, .logit_rows = kBatch + kEqualDrafts};
   auto loaded = LoadedModel::load(model_path, options, pool_);
   EXPECT_TRUE(loaded.ok()) << loaded.message();
   if (!loaded.ok()) return;
   model_ = std::move(*loaded);
+  options.precision = Precision::kHigh;
+  auto draft = LoadedModel::load(model_path, options, pool_);
+  EXPECT_TRUE(draft.ok()) << draft.message();
+  if (draft.ok()) draft_ = std::move(*draft);
   if (model_->forms() == nullptr || !model_->forms()->prepare().ok()) return;
   for (const FormSpec& spec : some_forms()) {
     auto form = model_->forms()->compile(spec);
@@ -112,7 +130,9 @@ std::unique_ptr<StepRunner> EqualAnswers::runner_for(Guesser guesser) {
   auto cache = model_->make_kv(kBlocks);
   EXPECT_TRUE(cache.ok()) << cache.message();
   auto real = std::make_unique<ModelRunner>(model_, std::move(*cache), pool_, clock_);
-  if (guesser == Guesser::kNobody || guesser == Guesser::kNgram) return real;
+  if (guesser == Guesser::kNobody || guesser == Guesser::kNgram || guesser == Guesser::kModel) {
+    return real;
+  }
   return std::make_unique<DraftingRunner>(
       std::move(real),
       [this, guesser](RequestId id, uint32_t position) { return guess(guesser, id, position); });
@@ -129,6 +149,12 @@ std::vector<Answer> EqualAnswers::answers_of(Guesser guesser, SchedulerStats& st
   options.scheduler.step_drafts = guesser == Guesser::kNobody ? 0 : kEqualDrafts;
   options.stall_timeout_us = 3600 * kUsPerSecond;  // the streams are read one after the other
   options.speculation = Speculation::kNgram;
+  if (guesser == Guesser::kModel && draft_ != nullptr) {
+    options.speculation = Speculation::kAuto;
+    // A pass that costs nothing, so that as much as possible is guessed; fewer blocks than the
+    // large model has.
+    options.make_draft_model = [this] { return DraftModel::create(draft_, kBlocks - 2, 0, pool_); };
+  }
   auto engine = BatchInferenceEngine::create(runner_for(guesser), options, clock_);
   EXPECT_TRUE(engine.ok()) << engine.message();
   std::vector<RequestHandle> handles;
@@ -140,11 +166,7 @@ std::vector<Answer> EqualAnswers::answers_of(Guesser guesser, SchedulerStats& st
   std::vector<Answer> answers;
   for (RequestHandle& handle : handles) answers.push_back(read(handle));
   const SchedulerStats now = (*engine)->snapshot().scheduler;
-  stats.drafts += now.drafts;
-  stats.drafted_tokens += now.drafted_tokens;
-  stats.accepted_tokens += now.accepted_tokens;
-  stats.preemptions += now.preemptions;
-  stats.prefix_hit_tokens += now.prefix_hit_tokens;
+  add(now, stats);
   EXPECT_EQ(now.held_blocks, 0U) << "blocks are left behind";
   return answers;
 }
@@ -156,7 +178,10 @@ EqualReport EqualAnswers::run() {
   expected_ = answers_of(Guesser::kNobody, plain);
   EXPECT_EQ(plain.drafted_tokens, 0U);
   for (const Guesser guesser : kGuessers) {
-    const std::vector<Answer> answers = answers_of(guesser, report.stats);
+    SchedulerStats stats;
+    const std::vector<Answer> answers = answers_of(guesser, stats);
+    add(stats, report.stats);
+    if (guesser == Guesser::kModel) report.by_model = stats;
     for (uint32_t i = 0; i < requests_; ++i) {
       ++report.requests;
       if (same(answers[i], expected_[i])) continue;

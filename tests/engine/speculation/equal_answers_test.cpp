@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cpu/isa.h"
+#include "backend/isas.h"
 #include "engine/tiny_model.h"
 #include "format/test_folder.h"
 
@@ -13,15 +13,16 @@ namespace {
 TEST(EqualAnswers, GuessesOfEveryKindChangeNoByteOnAnyInstructionSet) {
   const testing::TestFolder folder;
   const std::string path = testing::write_tiny_model(folder);
-  SchedulerStats all;
-  for (const char* isa : {"scalar", "avx2", "avx512", "amx"}) {
-    if (!choose_isa(isa).ok()) continue;
-    testing::EqualAnswers answers(path, isa, 50, 120);
+  for (const CpuIsa isa : testable_isas()) {
+    const bool slow = is_emulated(isa);
+    testing::EqualAnswers answers(path, isa, slow ? 15 : 50, slow ? 60 : 120);
     const testing::EqualReport report = answers.run();
-    EXPECT_EQ(report.requests, 200U);
-    EXPECT_EQ(report.different, 0U) << isa << ": " << report.first_difference;
-    EXPECT_GT(report.stats.accepted_tokens, 300U);
-    EXPECT_GT(report.stats.drafted_tokens, report.stats.accepted_tokens + 300U);
+    EXPECT_EQ(report.requests, (slow ? 15U : 50U) * std::size(testing::kGuessers));
+    EXPECT_EQ(report.different, 0U) << isa_name(isa) << ": " << report.first_difference;
+    EXPECT_GT(report.stats.accepted_tokens, slow ? 60U : 300U);
+    EXPECT_GT(report.stats.drafted_tokens, report.stats.accepted_tokens + (slow ? 60U : 300U));
+    EXPECT_GT(report.by_model.accepted_tokens, slow ? 20U : 100U);
+    if (slow) continue;
     EXPECT_GT(report.stats.preemptions, 3U);
     EXPECT_GT(report.stats.prefix_hit_tokens, 100U);
   }

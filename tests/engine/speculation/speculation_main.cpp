@@ -5,7 +5,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "backend/cpu/isa.h"
+#include "backend/isas.h"
 #include "engine/speculation/equal_answers.h"
 #include "engine/tiny_model.h"
 #include "format/test_folder.h"
@@ -25,23 +25,24 @@ TEST(SpeculationInFull, GuessesChangeNoByte) {
     EXPECT_EQ(report.different, 0U) << what << ": " << report.first_difference;
     requests += report.requests;
     different += report.different;
-    fmt::print("{}: {} of {} differ; {} of {} guesses right, {} preemptions, {} tokens cached\n",
-               what, report.different, report.requests, report.stats.accepted_tokens,
-               report.stats.drafted_tokens, report.stats.preemptions,
-               report.stats.prefix_hit_tokens);
+    fmt::print(
+        "{}: {} of {} differ; {} of {} guesses right ({} of {} with the draft model), {} "
+        "preemptions, {} tokens cached\n",
+        what, report.different, report.requests, report.stats.accepted_tokens,
+        report.stats.drafted_tokens, report.by_model.accepted_tokens,
+        report.by_model.drafted_tokens, report.stats.preemptions, report.stats.prefix_hit_tokens);
     std::fflush(stdout);
   };
-  std::vector<std::string> isas;
-  for (const char* isa : {"scalar", "avx2", "avx512", "amx"}) {
-    if (choose_isa(isa).ok()) isas.emplace_back(isa);
-  }
+  const std::vector<CpuIsa> isas = testable_isas();
   constexpr uint32_t kGuesserCount = std::size(testing::kGuessers);
   const uint32_t wanted = from_environment("SKEIN_TEST_REQUESTS", 10'000);
   const auto each = static_cast<uint32_t>(wanted / kGuesserCount / isas.size() + 1);
   const testing::TestFolder folder;
   const std::string tiny = testing::write_tiny_model(folder);
-  for (const std::string& isa : isas) {
-    add("tiny, " + isa, testing::EqualAnswers(tiny, isa, each, 80).run());
+  for (const CpuIsa isa : isas) {
+    const std::string name = isa_name(isa).data();
+    add("tiny, " + name + (is_emulated(isa) ? ", emulated" : ""),
+        testing::EqualAnswers(tiny, isa, each, 80).run());
   }
   const std::string path = testing::default_model_path();
   if (std::filesystem::exists(path)) {
