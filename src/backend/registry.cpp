@@ -2,11 +2,15 @@
 
 #include <string_view>
 
+#include "backend/seeded_backend.h"
+
 namespace skein {
 
 #define SKEIN_BACKEND(name) \
   Result<std::unique_ptr<Backend>> make_##name(const BackendOptions& options, ComputePool& pool);
 #include "backend/registry.def"
+Result<std::unique_ptr<Backend>> make_seeded_cuda(const BackendOptions& options, ComputePool& pool,
+                                                  uint64_t seed);
 std::string_view cuda_architectures();  // empty: built without
 
 namespace {
@@ -41,6 +45,16 @@ Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options, Com
     names.append(names.empty() ? "" : ", ").append(entry.name);
   }
   return invalid_argument("'{}' is no backend; there are {}", options.device, names);
+}
+
+Result<std::unique_ptr<Backend>> make_seeded_backend(const BackendOptions& options,
+                                                     ComputePool& pool, uint64_t seed) {
+  const bool asked = options.device.starts_with("cuda");
+  if (asked || (options.device == "auto" && !options.isa)) {
+    auto cuda = make_seeded_cuda(options, pool, seed);
+    if (cuda.ok() || asked) return cuda;
+  }
+  return make_backend(options, pool);
 }
 
 std::string describe_backends() {

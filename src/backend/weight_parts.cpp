@@ -65,6 +65,7 @@ void dequantize_row(const WeightView& view, size_t row, std::span<float> out) {
 
 void consume_rows(const WeightView& view, size_t first, size_t count, const Consumed& consumed) {
   const auto rows = [&](const TensorView& tensor) {
+    if (tensor.bytes.empty()) return;  // a shape alone
     const size_t row_bytes = tensor.row_bytes();
     consumed(tensor.bytes.subspan(first * row_bytes, count * row_bytes));
   };

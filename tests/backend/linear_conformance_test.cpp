@@ -160,7 +160,7 @@ TEST_P(RowTiles, LargeShapes) {
   struct Shape {
     size_t outputs, inputs, most;
   };
-  constexpr Shape kShapes[] = {{70, 2048, 140}, {130, 320, 300}, {65, 600, 65}, {8200, 96, 9}};
+  constexpr Shape kShapes[] = {{70, 2048, 200}, {130, 320, 420}, {65, 600, 65}, {8200, 96, 9}};
   for (const auto& [outputs, inputs, most] : kShapes) {
     const OwnedTensor w = random_tensor(ElementType::kBF16, outputs, inputs, rng_);
     const Both both = matrices({w.view});
@@ -172,7 +172,7 @@ TEST_P(RowTiles, LargeShapes) {
       });
     };
     const OwnedRows want = products(reference_, most);
-    for (const size_t rows : {1, 8, 9, 17, 33, 64, 65, 128, 129, 257, 300}) {
+    for (const size_t rows : {1, 8, 9, 17, 33, 64, 65, 128, 129, 170, 200, 257, 300, 380, 420}) {
       if (rows > most) continue;
       ASSERT_TRUE(agree(products(backend_, rows), want.part(0, rows)))
           << rows << " rows by " << outputs << " x " << inputs;

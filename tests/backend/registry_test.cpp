@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backend/seeded_backend.h"
+
 namespace skein {
 namespace {
 
@@ -28,6 +30,18 @@ TEST(Registry, MakesEveryBackendByItsName) {
     const float logits[] = {1, 3, 2};
     EXPECT_EQ((*backend)->scan().argmax(logits).index, 1U);
   }
+}
+
+// One without memory of its own fills nothing.
+TEST(Registry, ASeedIsForDevicesAlone) {
+  ComputePool pool(1);
+  const auto cpu = make_seeded_backend({.device = "auto", .isa = "scalar"}, pool, 1);
+  ASSERT_TRUE(cpu.ok()) << cpu.message();
+  EXPECT_EQ((*cpu)->name(), "cpu/scalar");
+  EXPECT_EQ((*cpu)->device(), nullptr);
+  const auto none = make_seeded_backend({.device = "cuda:99"}, pool, 1);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.message(), make_backend({.device = "cuda:99"}, pool).message());
 }
 
 TEST(Registry, RefusesWhatItDoesNotKnow) {

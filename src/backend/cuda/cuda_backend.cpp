@@ -34,14 +34,15 @@ class SetForNow {
 }  // namespace
 
 CudaBackend::CudaBackend(const Device& device, DeviceSeat seat, bool has_f16, ComputePool& pool,
-                         const cpu::KernelTable& host_kernels)
+                         const cpu::KernelTable& host_kernels, std::optional<uint64_t> seed)
     : device_(device),
       seat_(std::move(seat)),
       pool_(pool),
       host_kernels_(host_kernels),
       stream_(make_stream()),
-      graphs_(stream_) {
-  if (has_f16) f16_.emplace(device.processors, stream_);
+      graphs_(stream_),
+      seed_(seed) {
+  if (has_f16) f16_.emplace(device.processors, stream_, seed);
 }
 
 CudaBackend::~CudaBackend() {
@@ -96,8 +97,13 @@ Result<std::unique_ptr<Matrix>> CudaBackend::make_f32(const WeightParts& whole,
   SKEIN_ASSIGN(Buffer memory, allocate(whole.outputs() * stride * sizeof(float)));
   float* to = raw(memory.floats());
   const size_t at_once = std::max<size_t>(1, kStagedBytes / (stride * sizeof(float)));
+  if (seed_) fill_floats(to, whole.outputs() * stride, ++*seed_, stream_);
   for (const WeightView& part : whole.parts()) {
     const size_t rows = rows_of(part);
+    if (seed_) {
+      consume_rows(part, 0, rows, consumed);
+      continue;
+    }
     for (size_t first = 0; first < rows; first += at_once) {
       const size_t count = std::min(at_once, rows - first);
       upload_rows(part, first, count, to);
@@ -147,7 +153,10 @@ std::string_view cuda_architectures() {
   return "sm_90a";
 }
 
-Result<std::unique_ptr<Backend>> make_cuda(const BackendOptions& options, ComputePool& pool) {
+namespace {
+
+Result<std::unique_ptr<Backend>> make_with(const BackendOptions& options, ComputePool& pool,
+                                           std::optional<uint64_t> seed) {
   SKEIN_ASSIGN(const cuda::Device device, cuda::find_device(options.device));
   const bool has_f16 = options.precision != Precision::kF32;
   if (has_f16 && !device.is_hopper) {
@@ -162,7 +171,18 @@ Result<std::unique_ptr<Backend>> make_cuda(const BackendOptions& options, Comput
     return unimplemented("CUDA: device {}: {}", device.number, cudaGetErrorString(error));
   }
   return std::unique_ptr<Backend>(std::make_unique<cuda::CudaBackend>(
-      device, std::move(seat), has_f16, pool, cpu::kernels_for(isa)));
+      device, std::move(seat), has_f16, pool, cpu::kernels_for(isa), seed));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda(const BackendOptions& options, ComputePool& pool) {
+  return make_with(options, pool, {});
+}
+
+Result<std::unique_ptr<Backend>> make_seeded_cuda(const BackendOptions& options, ComputePool& pool,
+                                                  uint64_t seed) {
+  return make_with(options, pool, seed);
 }
 
 }  // namespace skein

@@ -62,8 +62,9 @@ struct Unfinished {
 
 class CudaBackend final : public Backend {
  public:
+  // `seed`: of matrices and tables, whatever their views hold.
   CudaBackend(const Device& device, DeviceSeat seat, bool has_f16, ComputePool& pool,
-              const cpu::KernelTable& host_kernels);
+              const cpu::KernelTable& host_kernels, std::optional<uint64_t> seed);
   ~CudaBackend() override;
 
   std::string_view name() const override { return device_.name; }
@@ -145,7 +146,6 @@ class CudaBackend final : public Backend {
     check_launch("norm");
   }
   void linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) override;
-  void linear_f16(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out);
   bool peaks(Rows rows, std::span<VocabularyScan::Argmax> out) override;
   Result<std::unique_ptr<PeakQueue>> make_peak_queue(size_t rows, size_t width,
                                                      uint32_t searches) override {
@@ -217,6 +217,8 @@ class CudaBackend final : public Backend {
     check(cudaStreamSynchronize(stream_), "upload");
   }
   void finish();
+  DeviceRows prepared(const LinearInput& in);
+  void linear_f16(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out);
   Result<std::unique_ptr<Matrix>> make_f32(const WeightParts& whole, const Consumed& consumed);
   void upload_rows(const WeightView& part, size_t first, size_t count, float* to);
 
@@ -226,6 +228,7 @@ class CudaBackend final : public Backend {
   const cpu::KernelTable& host_kernels_;
   const cudaStream_t stream_;
   StepGraphs graphs_;
+  std::optional<uint64_t> seed_;     // of what was filled last
   std::optional<TileProducts> f16_;  // none in float32
   DeviceStep step_;
   Scratch changed_;                   // rows on their way into a product

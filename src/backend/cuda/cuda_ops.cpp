@@ -35,19 +35,23 @@ void CudaBackend::finish() {
   check_launch("finish");
 }
 
+// The rows as they are multiplied.
+DeviceRows CudaBackend::prepared(const LinearInput& in) {
+  DeviceRows x = of(in.x);
+  if (in.delta.data) cuda::add(x, of(in.delta), in.delta_scale, stream_);
+  if (in.norm == nullptr && in.activation == nullptr) return x;
+  const size_t width = in.width();
+  x = {changed_.take(in.x.rows * width), x.rows, static_cast<uint32_t>(width), width};
+  if (in.norm != nullptr) cuda::norm(of(in.x), of(*in.norm), x, stream_);
+  if (in.activation != nullptr) cuda::activate(of(in.x), *in.activation, x, stream_);
+  return x;
+}
+
 void CudaBackend::linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) {
   check_linear(in, matrix, out);
   if (f16_) return linear_f16(in, matrix, bias, out);
   finish();
-  if (in.delta.data) cuda::add(of(in.x), of(in.delta), in.delta_scale, stream_);
-  DeviceRows x = of(in.x);
-  if (in.norm != nullptr || in.activation != nullptr) {
-    const size_t width = in.width();
-    x = {changed_.take(in.x.rows * width), x.rows, static_cast<uint32_t>(width), width};
-    if (in.norm != nullptr) cuda::norm(of(in.x), of(*in.norm), x, stream_);
-    if (in.activation != nullptr) cuda::activate(of(in.x), *in.activation, x, stream_);
-  }
-  cuda::multiply(x, device_matrix(matrix), raw(bias), of(out), stream_);
+  cuda::multiply(prepared(in), device_matrix(matrix), raw(bias), of(out), stream_);
   check_launch("linear");
 }
 
@@ -56,26 +60,26 @@ void CudaBackend::linear_f16(const LinearInput& in, const Matrix& matrix, Floats
   input.x = of(in.x);
   input.width = static_cast<uint32_t>(in.width());
   input.activation = in.activation;
+  if (in.delta.data) input.delta = of(in.delta);
+  input.delta_scale = in.delta_scale;
   DeviceNorm norm;
   if (in.norm != nullptr) {
     norm = of(*in.norm);
     input.norm = &norm;
   }
-  const DeviceRows delta = in.delta.data ? of(in.delta) : DeviceRows();
-  const bool adds_on_the_way = unfinished_.sums.planes != nullptr && in.activation == nullptr &&
-                               are_same(delta, unfinished_.rows);
-  const bool merges_on_the_way = unfinished_.merge && are_same(input.x, unfinished_.rows) &&
-                                 in.norm == nullptr && in.activation == nullptr && !in.delta.data;
+  const bool adds_first = in.delta.data && in.activation != nullptr;
+  const bool at_once = !adds_first && goes_at_once(input, device_tiles(matrix));
+  const bool adds_on_the_way = at_once && in.norm != nullptr &&
+                               unfinished_.sums.planes != nullptr &&
+                               are_same(input.delta, unfinished_.rows);
+  const bool merges_on_the_way = at_once && unfinished_.merge &&
+                                 are_same(input.x, unfinished_.rows) && in.norm == nullptr &&
+                                 in.activation == nullptr && !in.delta.data;
   if (!adds_on_the_way && !merges_on_the_way) finish();
   const Unfinished left = std::exchange(unfinished_, {});
   if (adds_on_the_way) input.delta_sums = left.sums;
   if (merges_on_the_way) input.merge = &*left.merge;
-  if (in.delta.data && in.activation != nullptr) {
-    cuda::add(input.x, delta, in.delta_scale, stream_);
-  } else if (in.delta.data) {
-    input.delta = delta;
-    input.delta_scale = in.delta_scale;
-  }
+  if (!at_once) input = {.x = prepared(in), .width = input.width};
   const SegmentSums sums = f16_->linear(input, matrix, raw(bias), of(out));
   if (sums.planes != nullptr) unfinished_ = {of(out), sums, {}};
   if (!defers_) finish();

@@ -1,5 +1,7 @@
 // Heads on their way to attention on tensor cores: as turn_and_store in attention.cu, but it begins
 // while the kernel before it still runs, and can add up the segments of the product that made them.
+#include <type_traits>
+
 #include "backend/cuda/heads.cuh"
 #include "backend/cuda/heads.h"
 #include "backend/cuda/hopper.cuh"
@@ -18,10 +20,11 @@ struct HeadParams {
   DeviceKv cache;
 };
 
-template <KvType kType>
+// kAdds: so many numbers of the planes at once; 0: there are none.
+template <KvType kType, uint32_t kAdds>
 __global__ void __launch_bounds__(kThreads)
     prepare_heads_of_rows(const __grid_constant__ HeadParams p) {
-  extern __shared__ float heads_of_block[];
+  extern __shared__ __align__(16) float heads_of_block[];
   const uint32_t query_heads = p.rows[0].width / p.cache.head_dim;
   const uint32_t heads = query_heads + 2 * p.cache.heads;
   const uint32_t warp = threadIdx.x / kWarp, thread = threadIdx.x % kWarp;
@@ -37,18 +40,22 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t first = kind == 0 ? head : (head - query_heads) % p.cache.heads;
   float* const values = row_at(p.rows[kind], row) + size_t{first} * dim;
   float* const own = heads_of_block + warp * dim;
-  const bool adds = p.sums.planes != nullptr, turns = kind != 2 && p.angles.data != nullptr;
+  const bool turns = kind != 2 && p.angles.data != nullptr;
   if (turns && thread * kWarp < p.angles.width) {  // on their way while heads are
     asm volatile("prefetch.global.L1 [%0];" ::"l"(row_at(p.angles, row) + thread * kWarp));
   }
+  if constexpr (kAdds == 0) {
 #pragma unroll 4
-  for (uint32_t d = thread; d < dim; d += kWarp) {
-    own[d] = adds ? product_at<1>(p.sums, row, p.first_outputs[kind] + first * dim + d).at[0]
-                  : values[d];
+    for (uint32_t d = thread; d < dim; d += kWarp) own[d] = values[d];
+  } else {
+    const uint32_t output = p.first_outputs[kind] + first * dim;
+    for (uint32_t d = kAdds * thread; d < dim; d += kAdds * kWarp) {
+      *reinterpret_cast<Outputs<kAdds>*>(own + d) = product_at<kAdds>(p.sums, row, output + d);
+    }
   }
   __syncwarp();
   if (turns) turn_head(own, p.layout, p.angles, row, thread);
-  if (adds || turns) {
+  if (kAdds > 0 || turns) {
     for (uint32_t d = thread; d < dim; d += kWarp) values[d] = own[d];
   }
   if (kind != 0) store_row<kType>(own, kind == 1, place, first, p.cache, thread);
@@ -63,11 +70,20 @@ void prepare_heads(DeviceRows q, DeviceRows k, DeviceRows v, const QkvSums& sums
                           cache};
   const uint32_t items = q.rows * (q.width / cache.head_dim + 2 * cache.heads);
   if (items == 0) return;
-  const uint32_t warps = kThreads / kWarp;
-  const size_t shared = size_t{warps} * cache.head_dim * sizeof(float);
-  launch_overlapped(cache.type == KvType::kBf16 ? prepare_heads_of_rows<KvType::kBf16>
-                                                : prepare_heads_of_rows<KvType::kInt8>,
-                    groups_of(items, warps), kThreads, shared, stream, params);
+  bool in_fours = cache.head_dim % 4 == 0;
+  for (const uint32_t first : {sums.q, sums.k, sums.v, sums.sums.outputs}) {
+    in_fours = in_fours && first % 4 == 0;
+  }
+  const auto launch = [&]<uint32_t kAdds>(std::integral_constant<uint32_t, kAdds>) {
+    const uint32_t warps = kThreads / kWarp;
+    launch_overlapped(cache.type == KvType::kBf16 ? prepare_heads_of_rows<KvType::kBf16, kAdds>
+                                                  : prepare_heads_of_rows<KvType::kInt8, kAdds>,
+                      groups_of(items, warps), kThreads,
+                      size_t{warps} * cache.head_dim * sizeof(float), stream, params);
+  };
+  if (sums.sums.planes == nullptr) return launch(std::integral_constant<uint32_t, 0>());
+  in_fours ? launch(std::integral_constant<uint32_t, 4>())
+           : launch(std::integral_constant<uint32_t, 1>());
 }
 
 }  // namespace skein::cuda

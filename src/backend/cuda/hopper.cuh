@@ -37,21 +37,16 @@ __device__ inline void wait(uint32_t barrier, uint32_t parity) {
 }
 
 // Whether what is copied will be read again soon, by another block of threads.
-__device__ inline uint64_t evict_first() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ inline uint64_t evict_last() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ inline uint64_t evict_normally() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
+#define SKEIN_EVICT(when)                                                           \
+  __device__ inline uint64_t evict_##when() {                                       \
+    uint64_t policy;                                                                \
+    asm("createpolicy.fractional.L2::evict_" #when ".b64 %0, 1.0;" : "=l"(policy)); \
+    return policy;                                                                  \
+  }
+SKEIN_EVICT(first)
+SKEIN_EVICT(last)
+SKEIN_EVICT(normal)
+#undef SKEIN_EVICT
 __device__ inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
                                  uint64_t policy) {
   asm volatile(

@@ -125,6 +125,11 @@ void multiply_experts(DeviceRows x, const ExpertTable& table, const DeviceMatrix
                       const float* biases, const DeviceRoutes& routes, DeviceRows out,
                       cudaStream_t stream);
 
+// Random numbers where nobody has others (seeded_backend.h): small ones, and tiles whose numbers
+// are as usual.
+void fill_floats(float* to, size_t count, uint64_t seed, cudaStream_t stream);
+void fill_tiles(const F16Tiles& tiles, std::byte* to, uint64_t seed, cudaStream_t stream);
+
 // Turns the first angles.width elements of each head of q and k (no data: none), and stores k and
 // v.
 void turn_and_store(DeviceRows q, DeviceRows k, DeviceRows v, RopeLayout layout, DeviceRows angles,

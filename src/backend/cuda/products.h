@@ -32,12 +32,13 @@ struct SegmentSums {
   uint32_t outputs = 0;
 };
 
-// Rows on their way into a product, as LinearInput has them.
+// Rows on their way into a product, as LinearInput has them. All but x and width is for rows that
+// go at once.
 struct DeviceInput {
   DeviceRows x;
   const MergeParams* merge = nullptr;  // x is yet to be made of these spans; neither norm nor delta
   DeviceRows delta{};                  // no data: none; never with an activation
-  SegmentSums delta_sums{};            // the same, not yet added up
+  SegmentSums delta_sums{};            // the same, not yet added up; there is a norm then
   float delta_scale = 1;
   const DeviceNorm* norm = nullptr;
   const ActivationParams* activation = nullptr;
@@ -71,6 +72,8 @@ uint32_t tiled_rows(const DeviceTiles& matrix, uint32_t rows, uint32_t processor
 // Floats that ProductScratch::sums needs.
 size_t sums_of_segments(const DeviceTiles& matrix, uint32_t rows);
 
+// Whether one kernel does all that is to be done to the rows: they are not too wide, and aligned.
+bool goes_at_once(const DeviceInput& in, const DeviceTiles& matrix);
 void to_tiles(const DeviceInput& in, const DeviceTiles& matrix, const ProductScratch& scratch,
               cudaStream_t stream);
 // `processors` is the number that the device has. Where segments are summed apart `out` is not

@@ -39,6 +39,13 @@ __device__ inline uint32_t pair_of(uint16_t low, uint16_t high) {
   return uint32_t{high} << 16 | low;
 }
 
+// Two numbers of which none is subnormal, as round_to_bf16 rounds them.
+__device__ inline uint32_t rounded_pair(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 __device__ inline bool is_finite_pair(uint32_t pair) {
   return (pair & 0x7f80U) != 0x7f80U && (pair & 0x7f800000U) != 0x7f800000U;
 }
@@ -94,6 +101,7 @@ struct SpanParams {
   uint32_t parts;       // of them, for a block of threads each
   uint32_t heads_each;  // heads of a block of threads
   uint32_t rows_each;
+  uint32_t rows_of_unit;  // that a block of threads goes through, item after item
   SpanSums sums;
 };
 
@@ -102,10 +110,9 @@ struct SpanItem {
   uint32_t row, heads, span;
 };
 
-// False: there is nothing to do.
+// The row is one with which queries begin (StepView::places). False: there is nothing to do.
 __device__ inline bool find_queries(const SpanParams& p, const SpanItem& item, Queries& own) {
   const uint32_t row = item.row;
-  if (p.step.places[row] % p.rows_each != 0) return false;
   own.kv_head = p.parts == 1 ? item.heads : item.heads / p.parts;
   const uint32_t part = (item.heads - own.kv_head * p.parts) * p.heads_each;
   own.first_row = row;
@@ -191,16 +198,18 @@ __device__ inline void put_weights(uint16_t* weights, uint32_t query, uint32_t t
 }
 
 // Scores become weights in shared memory; what is not seen is 0. The largest score of each query
-// is kept. Nothing is computed for eight queries that are not there.
-__device__ inline void weigh(const SpanParams& p, const Queries& own, uint32_t first, uint32_t warp,
-                             uint32_t lane, float (&scores)[4][4], uint16_t* weights,
+// is kept. Nothing is computed for eight queries that are not there, or for a block that none sees
+// (is_seen).
+__device__ inline void weigh(const SpanParams& p, const Queries& own, bool is_seen, uint32_t first,
+                             uint32_t warp, uint32_t lane, float (&scores)[4][4], uint16_t* weights,
                              float* largest_of) {
+  const uint32_t queries = is_seen ? own.count() : 0;
   float largest[2] = {-arithmetic::kInfinity, -arithmetic::kInfinity};
   const bool caps = p.attention.softcap != 0;
   const uint32_t place = warp * kBlockTokens, token = first + place + lane % 4 * 2;
 #pragma unroll
   for (uint32_t i = 0; i < 2; ++i) {
-    if (i * 8 >= own.count()) break;
+    if (i * 8 >= queries) break;
     const SeenTokens seen(p, own, lane / 4 + i * 8);
     if (caps) {
       for (uint32_t e = 0; e < 8; ++e) {
@@ -220,20 +229,19 @@ __device__ inline void weigh(const SpanParams& p, const Queries& own, uint32_t f
 #pragma unroll
   for (uint32_t i = 0; i < 2; ++i) {
     const uint32_t query = lane / 4 + i * 8;
-    if (i * 8 >= own.count()) {
+    if (i * 8 >= queries) {
       for (uint32_t n = 0; n < 4; ++n) put_weights(weights, query, place + n * 8, lane, 0);
       continue;
     }
     const SeenTokens seen(p, own, query);
 #pragma unroll
     for (uint32_t n = 0; n < 4; ++n) {
-      uint16_t pair[2];
+      float pair[2];
       for (uint32_t j = 0; j < 2; ++j) {
         const float weight = arithmetic::exp(scores[n][2 * i + j] - largest[i]);
-        const uint16_t rounded = arithmetic::round_to_bf16(weight);
-        pair[j] = seen.has(token + n * 8 + j) ? rounded : uint16_t{0};
+        pair[j] = seen.has(token + n * 8 + j) ? weight : 0.0F;
       }
-      put_weights(weights, query, place + n * 8, lane, pair_of(pair[0], pair[1]));
+      put_weights(weights, query, place + n * 8, lane, rounded_pair(pair[0], pair[1]));
     }
   }
   if (warp == 0 && lane % 4 == 0) {
@@ -255,7 +263,8 @@ __device__ inline void write_weights(const SpanParams& p, const Queries& own, ui
   const uint32_t query = threadIdx.x / kLaneThreads;
   if (threadIdx.x / kWarp * (kWarp / kLaneThreads) >= own.count()) return;  // a whole warp
   float sum = 0;
-  for (uint32_t t = threadIdx.x % kLaneThreads; t < kSpan; t += kLaneThreads) {
+  const uint32_t end = min(kSpan, own.last() + 1 - (p.first_span + span) * kSpan);
+  for (uint32_t t = threadIdx.x % kLaneThreads; t < end; t += kLaneThreads) {
     sum = sum + arithmetic::float_of_bf16(weights[query * kWeightStride + t]);
   }
   sum = sum_of_lanes(sum);
@@ -342,5 +351,11 @@ struct SpanValues {
     }
   }
 };
+
+// Heads of a cache of bfloat16 that have a place in the ring of stream_attention.cu, and attention
+// over them; grid: rows, parts of heads, spans of the batch.
+bool is_streamed(const DeviceKv& cache);
+void attend_streamed(const SpanParams& params, dim3 grid, const SpanBatch& batch,
+                     cudaStream_t stream);
 
 }  // namespace skein::cuda

@@ -3,7 +3,6 @@
 // into the next item, so that memory never waits for arithmetic; 8 warps multiply. Blocks of the
 // cache that no row of the step writes are copied before the kernel before has ended.
 #include "backend/cuda/spans.cuh"
-#include "backend/cuda/stream_attention.h"
 
 namespace skein::cuda {
 namespace {
@@ -23,14 +22,48 @@ struct StreamShape {
   static constexpr uint32_t kQueryStride = kStride + 8;
   static constexpr uint32_t kQueryBytes = kQueries * kQueryStride * sizeof(uint16_t);
   static constexpr uint32_t kWeightBytes = kQueries * kWeightStride * sizeof(uint16_t);
-  static constexpr uint32_t kSharedBytes =
-      kSlots * kSlotBytes + kQueryBytes + kWeightBytes + 2 * kSlots * 8;
+  // Weights take the place of the queries that they were made with.
+  static constexpr uint32_t kOwnBytes = kQueryBytes > kWeightBytes ? kQueryBytes : kWeightBytes;
+  static constexpr uint32_t kSharedBytes = kSlots * kSlotBytes + kOwnBytes + 2 * kSlots * 8;
 };
 
-// Spans are outermost: long items come first, and heads of a row share its part of the record.
-__device__ SpanItem item_at(const dim3& all, uint32_t index) {
-  return {index / all.y % all.x, index % all.y, index / all.y / all.x};
-}
+// The items of a block of threads in turn, the same for who copies and who multiplies. Spans are
+// outermost: long items come first, and heads of a row share its part of the record.
+class Items {
+ public:
+  __device__ Items(const SpanParams& p, const dim3& all) : p_(p), all_(all) {}
+
+  // False: there are no more.
+  __device__ bool next(SpanItem& item, Queries& own) {
+    for (;;) {
+      if (row_ >= end_ && !find_unit()) return false;
+      item = {row_, heads_, span_};
+      const uint32_t place = p_.step.places[row_] % p_.rows_each;
+      if (place != 0) {
+        row_ += min(p_.rows_each - place, p_.step.rows_left[row_]);
+        continue;
+      }
+      const bool is_one = find_queries(p_, item, own);
+      row_ += own.rows;
+      if (is_one) return true;
+    }
+  }
+
+ private:
+  __device__ bool find_unit() {
+    if (index_ >= all_.x * all_.y * all_.z) return false;
+    heads_ = index_ % all_.y;
+    span_ = index_ / all_.y / all_.x;
+    row_ = index_ / all_.y % all_.x * p_.rows_of_unit;
+    end_ = min(row_ + p_.rows_of_unit, p_.q.rows);
+    index_ += gridDim.x;
+    return true;
+  }
+
+  const SpanParams& p_;
+  const dim3& all_;
+  uint32_t index_ = blockIdx.x, row_ = 0, end_ = 0, heads_ = 0, span_ = 0;
+};
 
 // Blocks of the cache that an item reads, and the first that the step writes.
 struct Blocks {
@@ -52,14 +85,13 @@ struct SlotRing {
 // By one thread.
 template <class S>
 __device__ void copy_blocks(const SpanParams& p, const dim3& all, const SlotRing& ring) {
-  const uint64_t policy = evict_normally();
+  const uint64_t policy = evict_normal();
   const uint32_t bytes = static_cast<uint32_t>(p.cache.half_bytes);
   uint32_t slot = 0, parity = 0;
   bool has_waited = false;
-  for (uint32_t index = blockIdx.x; index < all.x * all.y * all.z; index += gridDim.x) {
-    Queries own;
-    const SpanItem item = item_at(all, index);
-    if (!find_queries(p, item, own)) continue;
+  Items items(p, all);
+  SpanItem item;
+  for (Queries own; items.next(item, own);) {
     const Blocks blocks(p, item, own);
     const std::byte* const head = p.cache.data + own.kv_head * 2 * p.cache.half_bytes;
     for (uint32_t half = 0; half < 2; ++half) {
@@ -209,29 +241,32 @@ __device__ void attend_item(const SpanParams& p, const SpanItem& item, const Que
     wait(ring.full + at.slot * 8, at.parity);
     return ring.slots + at.slot * S::kSlotBytes;
   };
+  sync_multipliers();  // nobody reads the weights of the item before
   load_queries(p, own, shared.queries, S::kQueryStride);
   sync_multipliers();
   float scores[4][4] = {};
-  if (const uint32_t block = first_block + warp; block >= blocks.begin && block < blocks.end) {
+  const uint32_t block = first_block + warp;
+  const bool is_seen = block >= blocks.begin && block < blocks.end;
+  if (is_seen) {
     const auto own_place = place.after(block - blocks.begin);
     score_slot(p, wait_for(own_place), shared.queries, S::kQueryStride, lane, scores);
     __syncwarp();
     if (lane < kWarps) arrive(ring.empty + own_place.slot * 8);  // for all warps
   }
   place = place.after(blocks.count());
-  weigh(p, own, first, warp, lane, scores, shared.weights, shared.largest);
+  weigh(p, own, is_seen, first, warp, lane, scores, shared.weights, shared.largest);
   sync_multipliers();
   write_weights(p, own, item.span, shared.weights, shared.largest);
   const SpanValues values{p, own, first, lane};
   const ValueRows<S> rows(p, shared.weights, warp, lane);
   float sums[S::kTiles][4] = {};
 #pragma unroll 1
-  for (uint32_t block = blocks.begin; block < blocks.end; ++block) {
+  for (uint32_t b = blocks.begin; b < blocks.end; ++b) {
     const uint32_t from = wait_for(place);
-    if (values.all_see(block * kBlockTokens, kBlockTokens)) {
-      add_seen_block(rows, block - first_block, from, sums);
+    if (values.all_see(b * kBlockTokens, kBlockTokens)) {
+      add_seen_block(rows, b - first_block, from, sums);
     } else {
-      add_part_of_block(rows, values, block - first_block, from, sums);
+      add_part_of_block(rows, values, b - first_block, from, sums);
     }
     __syncwarp();
     if (lane == 0) arrive(ring.empty + place.slot * 8);
@@ -249,9 +284,9 @@ __global__ void __launch_bounds__(kThreads + kWarp, S::kShare)
   __shared__ float largest[kQueries];
   std::byte* const queries = ring_memory + S::kSlots * S::kSlotBytes;
   const SpanShared shared{reinterpret_cast<uint16_t*>(queries),
-                          reinterpret_cast<uint16_t*>(queries + S::kQueryBytes), largest};
+                          reinterpret_cast<uint16_t*>(queries), largest};
   const uint32_t slots = shared_address(ring_memory);
-  const uint32_t full = slots + S::kSlots * S::kSlotBytes + S::kQueryBytes + S::kWeightBytes;
+  const uint32_t full = slots + S::kSlots * S::kSlotBytes + S::kOwnBytes;
   const SlotRing ring{slots, full, full + S::kSlots * 8};
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < S::kSlots; ++i) {
@@ -268,11 +303,9 @@ __global__ void __launch_bounds__(kThreads + kWarp, S::kShare)
   }
   wait_for_kernel_before();
   SlotPlace<S::kSlots> place;
-  for (uint32_t index = blockIdx.x; index < all.x * all.y * all.z; index += gridDim.x) {
-    Queries own;
-    const SpanItem item = item_at(all, index);
-    if (find_queries(p, item, own)) attend_item<S>(p, item, own, ring, shared, place);
-  }
+  Items items(p, all);
+  SpanItem item;
+  for (Queries own; items.next(item, own);) attend_item<S>(p, item, own, ring, shared, place);
 }
 
 template <class S>
@@ -290,8 +323,8 @@ cudaError_t set_up() {
                               S::kSharedBytes);
 }
 
-using Narrow = StreamShape<1, 12, 3>;
-using Usual = StreamShape<2, 10, 2>;
+using Narrow = StreamShape<1, 16, 3>;
+using Usual = StreamShape<2, 12, 2>;
 using Wide = StreamShape<4, 8, 1>;
 
 }  // namespace
@@ -309,6 +342,7 @@ bool is_streamed(const DeviceKv& cache) {
 
 void attend_streamed(const SpanParams& params, dim3 grid, const SpanBatch& batch,
                      cudaStream_t stream) {
+  grid.x = groups_of(grid.x, params.rows_of_unit);
   if (params.cache.stride <= Narrow::kStride) return launch<Narrow>(params, grid, batch, stream);
   if (params.cache.stride <= Usual::kStride) return launch<Usual>(params, grid, batch, stream);
   launch<Wide>(params, grid, batch, stream);

@@ -6,7 +6,6 @@
 // gives to mma are side by side in memory.
 #include "backend/cuda/span_merge.cuh"
 #include "backend/cuda/spans.cuh"
-#include "backend/cuda/stream_attention.h"
 
 namespace skein::cuda {
 namespace {
@@ -90,7 +89,7 @@ __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constan
   wait_for_kernel_before();
   Queries own;
   const SpanItem item{blockIdx.x, blockIdx.y, blockIdx.z};
-  if (!find_queries(p, item, own)) return;
+  if (p.step.places[item.row] % p.rows_each != 0 || !find_queries(p, item, own)) return;
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const uint32_t first = (p.first_span + item.span) * kSpan, stride = p.cache.stride + 8;
   uint16_t *const queries = shared, *const weights = shared + kQueries * stride;
@@ -103,10 +102,12 @@ __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constan
   __syncthreads();
   float scores[4][4] = {};
   const uint32_t from = first + warp * kBlockTokens;
-  if (from <= own.last() && from + kBlockTokens > first_seen(own.position, p.attention.window)) {
+  const bool is_seen =
+      from <= own.last() && from + kBlockTokens > first_seen(own.position, p.attention.window);
+  if (is_seen) {
     score_block<kType>(p, own, queries, stride, from, lane, scores);
   }
-  weigh(p, own, first, warp, lane, scores, weights, largest);
+  weigh(p, own, is_seen, first, warp, lane, scores, weights, largest);
   __syncthreads();
   write_weights(p, own, item.span, weights, largest);
   const SpanValues values{p, own, first, lane};
@@ -133,6 +134,12 @@ __global__ void merge_queries(const __grid_constant__ MergeParams p) {
       p.sums.next[2 * query + 1] = merged.weight;
     }
   }
+}
+
+// Keys that a block of threads has asked for ahead are worth more than another block of threads,
+// as long as there are enough of these.
+uint32_t rows_of_unit(uint32_t rows) {
+  return std::clamp(rows / 128, 1U, 16U);
 }
 
 }  // namespace
@@ -169,11 +176,17 @@ MergeParams attend_on_tensor_cores(DeviceRows q, const StepView& step, const Dev
       (kQueries * (cache.stride + 8) + kQueries * kWeightStride) * sizeof(uint16_t);
   for (uint32_t first = 0;; first += batch.at_once) {
     const uint32_t count = min(batch.at_once, batch.spans - first);
-    const SpanParams span{q,          step,
-                          cache,      params,
-                          first,      batch.at_once,
-                          group,      parts,
-                          heads_each, group > kQueries ? 1 : kQueries / group,
+    const SpanParams span{q,
+                          step,
+                          cache,
+                          params,
+                          first,
+                          batch.at_once,
+                          group,
+                          parts,
+                          heads_each,
+                          group > kQueries ? 1 : kQueries / group,
+                          batch.processors == 0 ? rows_of_unit(q.rows) : 1,
                           sums};
     const dim3 grid(q.rows, cache.heads * parts, count);
     if (is_streamed(cache)) {

@@ -27,8 +27,8 @@ void consume_parts(const WeightParts& whole, size_t first, size_t end, const Con
 
 }  // namespace
 
-TileProducts::TileProducts(uint32_t processors, cudaStream_t stream)
-    : processors_(processors), stream_(stream) {
+TileProducts::TileProducts(uint32_t processors, cudaStream_t stream, std::optional<uint64_t> seed)
+    : processors_(processors), stream_(stream), seed_(seed) {
   check(set_up_products(), "kernels for sm_90a");
   check(set_up_attention(), "kernels for sm_90a");
 }
@@ -70,6 +70,11 @@ Result<std::unique_ptr<Matrix>> TileProducts::make_tiles(const WeightParts& whol
                                                          ComputePool& pool) {
   constexpr size_t kStagedBytes = size_t{16} << 20;
   SKEIN_ASSIGN(Buffer memory, allocate_device(tiles.bytes()));
+  if (seed_) {
+    fill_tiles(tiles, raw(memory), ++*seed_, stream_);
+    consume_parts(whole, 0, whole.outputs(), consumed);
+    return std::unique_ptr<Matrix>(std::make_unique<CudaTiles>(tiles, std::move(memory)));
+  }
   std::vector<float> scales(size_t{tiles.row_blocks()} * kTileRows);
   const auto at_once =
       static_cast<uint32_t>(std::max<size_t>(1, kStagedBytes / tiles.row_block_bytes()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "backend/backend.h"
@@ -14,8 +15,9 @@ namespace skein::cuda {
 
 class TileProducts {
  public:
-  // For the current device, which is a Hopper with `processors`. All work goes into `stream`.
-  TileProducts(uint32_t processors, cudaStream_t stream);
+  // For the current device, which is a Hopper with `processors`. All work goes into `stream`. With
+  // a seed matrices are filled from it, whatever their views hold.
+  TileProducts(uint32_t processors, cudaStream_t stream, std::optional<uint64_t> seed);
 
   // As Backend::make_matrix; the pool rounds and packs.
   Result<std::unique_ptr<Matrix>> make_matrix(const WeightParts& whole, const Consumed& consumed,
@@ -48,6 +50,7 @@ class TileProducts {
 
   const uint32_t processors_;
   const cudaStream_t stream_;
+  std::optional<uint64_t> seed_;  // of the matrix that was filled last
   Scratch tiles_, scales_, sums_, routes_;
   Scratch wide_;  // numbers of a matrix of codes, for many rows
   Pinned staging_;

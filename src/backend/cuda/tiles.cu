@@ -12,11 +12,12 @@ namespace {
 
 using arithmetic::fma;
 
-// Floats that are in shared memory at once; a multiple of the threads of a block.
-constexpr uint32_t kChunk = 4096;
+// kNormOfSums: what is added to the rows has segments to be added up. kMerge: the rows are yet to
+// be made, of spans of attention.
+enum class Change : uint8_t { kNone, kNorm, kNormOfSums, kActivation, kMerge };
 
-// kMerge: the rows are yet to be made, of spans of attention.
-enum class Change : uint8_t { kNone, kNorm, kActivation, kMerge };
+template <Change kChange>
+constexpr bool kNorms = kChange == Change::kNorm || kChange == Change::kNormOfSums;
 
 struct TileParams {
   DeviceRows x;
@@ -35,37 +36,6 @@ struct TileParams {
   uint32_t input_blocks;  // with the zeros at the end
 };
 
-// A sum over value(k), k < width, or over its square. The threads read, each the same elements in
-// every pass; 16 of them are the lanes.
-template <uint32_t kBlock, bool kSquares, class Value>
-__device__ float sum_of_row(uint32_t width, const Value& value) {
-  __shared__ float chunk[kChunk];
-  __shared__ float result;
-  float lane = 0;
-  for (uint32_t first = 0; first < width; first += kChunk) {
-    const uint32_t count = groups_of(min(kChunk, width - first), kLaneThreads) * kLaneThreads;
-    for (uint32_t i = threadIdx.x; i < count; i += kBlock) {
-      chunk[i] = first + i < width ? value(first + i) : 0.0F;
-    }
-    __syncthreads();
-    if (threadIdx.x < kWarp) {
-#pragma unroll 16
-      for (uint32_t i = threadIdx.x % kLaneThreads; i < count; i += kLaneThreads) {
-        lane = kSquares ? fma(chunk[i], chunk[i], lane) : lane + chunk[i];
-      }
-    }
-    __syncthreads();
-  }
-  if (threadIdx.x < kWarp) {
-    const float sum = sum_of_lanes(lane);
-    if (threadIdx.x == 0) result = sum;
-  }
-  __syncthreads();
-  const float sum = result;
-  __syncthreads();  // before the next one
-  return sum;
-}
-
 // The largest of a block's threads, for all of them.
 template <uint32_t kBlock>
 __device__ uint32_t largest_of(uint32_t x) {
@@ -77,62 +47,24 @@ __device__ uint32_t largest_of(uint32_t x) {
   return __reduce_max_sync(0xffffffffU, x);
 }
 
-// The numbers of a row as they are multiplied.
-template <uint32_t kBlock, Change kChange>
-struct TileRow {
-  float* x;
-  const TileParams& p;
-  float mean = 0;
-  float scale = 1;
-
-  __device__ void measure() {
-    const auto count = static_cast<float>(p.width);
-    const bool centers = p.norm.kind == NormKind::kLayer;
-    if (centers) {
-      mean = sum_of_row<kBlock, false>(p.width, [&](uint32_t k) { return x[k]; }) / count;
-    }
-    const float squares =
-        sum_of_row<kBlock, true>(p.width, [&](uint32_t k) { return centers ? x[k] - mean : x[k]; });
-    scale = 1.0F / sqrtf(squares / count + p.norm.epsilon);
-  }
-  __device__ float at(uint32_t k) const {
-    if constexpr (kChange == Change::kActivation) {
-      const bool gated = p.activation.kind != Activation::kGeluTanh;
-      return activated(p.activation, x[k], gated ? x[p.width + k] : 0.0F);
-    }
-    if constexpr (kChange == Change::kNone) return x[k];
-    float y = (p.norm.kind == NormKind::kLayer ? x[k] - mean : x[k]) * scale;
-    if (p.norm.weight != nullptr) y = y * p.norm.weight[k];
-    if (p.norm.bias != nullptr) y = y + p.norm.bias[k];
-    return y;
-  }
-};
-
-template <uint32_t kBlock, Change kChange>
-__global__ void __launch_bounds__(kBlock) make_tiles(const __grid_constant__ TileParams p) {
+// Rows as they are, of any width and alignment.
+__global__ void __launch_bounds__(kThreads) make_tiles(const __grid_constant__ TileParams p) {
   const uint32_t row = blockIdx.x;
   let_next_kernel_begin();
   wait_for_kernel_before();
   const uint32_t route = p.routes == nullptr ? row : p.routes[row];
   if (route == UINT32_MAX) return;
-  TileRow<kBlock, kChange> own{row_at(p.x, route / p.rows_of_route), p};
-  if (p.delta.data != nullptr) {
-    const float* const delta = row_at(p.delta, row);
-    for (uint32_t k = threadIdx.x; k < p.width; k += kBlock) {
-      own.x[k] = fma(p.delta_scale, delta[k], own.x[k]);
-    }
-  }
-  if constexpr (kChange == Change::kNorm) own.measure();
+  const float* const x = row_at(p.x, route / p.rows_of_route);
   uint32_t largest = 0;
-  for (uint32_t k = threadIdx.x; k < p.width; k += kBlock) {
-    largest = max(largest, arithmetic::bits_of_float(own.at(k)) & 0x7fffffffU);
+  for (uint32_t k = threadIdx.x; k < p.width; k += kThreads) {
+    largest = max(largest, arithmetic::bits_of_float(x[k]) & 0x7fffffffU);
   }
-  const int32_t exponent = arithmetic::f16_exponent(largest_of<kBlock>(largest));
+  const int32_t exponent = arithmetic::f16_exponent(largest_of<kThreads>(largest));
   const float scale = arithmetic::power_of_two(exponent);
   if (threadIdx.x == 0) p.scales[row] = arithmetic::power_of_two(-exponent);
-  for (uint32_t k = threadIdx.x; k < p.input_blocks * kTileInputs; k += kBlock) {
+  for (uint32_t k = threadIdx.x; k < p.input_blocks * kTileInputs; k += kThreads) {
     std::byte* const block = p.tiles + size_t{k / kTileInputs} * p.tile_rows * (2 * kTileInputs);
-    const uint16_t value = k < p.width ? f16_of(own.at(k) * scale) : uint16_t{0};
+    const uint16_t value = k < p.width ? f16_of(x[k] * scale) : uint16_t{0};
     *reinterpret_cast<uint16_t*>(block + offset_in_tile(row, k % kTileInputs)) = value;
   }
 }
@@ -203,8 +135,11 @@ __device__ Loaded load_numbers(const TileParams& p, uint32_t row, uint32_t k) {
     return out;
   }
   if (p.delta.data == nullptr) return out;
-  out.added = p.delta_sums.planes == nullptr ? load_outputs<4>(row_at(p.delta, row) + k)
-                                             : product_at<4>(p.delta_sums, row, k);
+  if constexpr (kChange == Change::kNormOfSums) {
+    out.added = product_at<4>(p.delta_sums, row, k);
+  } else {
+    out.added = load_outputs<4>(row_at(p.delta, row) + k);
+  }
   for (uint32_t i = 0; i < 4; ++i) {
     out.x.at[i] = fma(p.delta_scale, out.added.at[i], out.x.at[i]);
   }
@@ -221,7 +156,7 @@ __device__ void store_numbers(const TileParams& p, uint32_t row, uint32_t k, con
   if constexpr (kChange == Change::kActivation) return;
   if (kChange != Change::kMerge && p.delta.data == nullptr) return;
   store_four(row_at(p.x, row) + k, loaded.x);
-  if (kChange != Change::kMerge && p.delta_sums.planes != nullptr) {
+  if constexpr (kChange == Change::kNormOfSums) {
     store_four(row_at(p.delta, row) + k, loaded.added);
   }
 }
@@ -293,14 +228,20 @@ __device__ inline void put_in_tiles(const TileParams& p, uint32_t row, uint32_t 
       halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]};
 }
 
+// So many blocks of threads share a processor: it takes them to keep memory busy.
 template <uint32_t kVectors, Change kChange>
-__global__ void __launch_bounds__(kManyThreads, 2)
+constexpr uint32_t kRowsAtOnce = kVectors > 4 || kChange == Change::kNormOfSums ? 2
+                                 : kVectors > 2 && kChange == Change::kNorm     ? 2
+                                                                                : 3;
+
+template <uint32_t kVectors, Change kChange>
+__global__ void __launch_bounds__(kManyThreads, (kRowsAtOnce<kVectors, kChange>))
     make_tiles_at_once(const __grid_constant__ TileParams p) {
   const uint32_t row = blockIdx.x;
   const auto first_of = [](uint32_t v) { return 4 * (v * kManyThreads + threadIdx.x); };
   Outputs<4> weights[kVectors] = {}, x[kVectors] = {};
   let_next_kernel_begin();
-  if (kChange == Change::kNorm && p.norm.weight != nullptr) {
+  if (kNorms<kChange> && p.norm.weight != nullptr) {
 #pragma unroll
     for (uint32_t v = 0; v < kVectors; ++v) {
       if (first_of(v) < p.width) weights[v] = load_outputs<4>(p.norm.weight + first_of(v));
@@ -308,7 +249,7 @@ __global__ void __launch_bounds__(kManyThreads, 2)
   }
   wait_for_kernel_before();
   load_all<kChange>(p, row, first_of, x);
-  if constexpr (kChange == Change::kNorm) norm_numbers<kVectors>(p, weights, x);
+  if constexpr (kNorms<kChange>) norm_numbers<kVectors>(p, weights, x);
   const uint32_t largest = largest_of<kManyThreads>(largest_of_thread(x));
   const int32_t exponent = arithmetic::f16_exponent(largest);
   const float scale = arithmetic::power_of_two(exponent);
@@ -325,7 +266,7 @@ constexpr uint32_t kParts = 8, kPartThreads = 256;
 template <uint32_t kVectors, Change kChange>
 __global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kPartThreads, 4)
     make_tiles_in_parts(const __grid_constant__ TileParams p) {
-  static_assert(kChange != Change::kNorm);
+  static_assert(!kNorms<kChange>);
   __shared__ uint32_t largest_of_parts[kParts];
   const uint32_t part = blockIdx.x, row = blockIdx.y;
   const auto first_of = [part](uint32_t v) {
@@ -364,12 +305,6 @@ bool fits_at_once(uint32_t numbers, uint32_t rows, bool normed) {
   return numbers <= 4 * threads;
 }
 
-bool goes_at_once(const TileParams& p, uint32_t rows, bool normed) {
-  return p.routes == nullptr && p.width % 4 == 0 && is_aligned(p.x) && is_aligned(p.delta) &&
-         reinterpret_cast<uintptr_t>(p.norm.weight) % 16 == 0 &&
-         fits_at_once(p.input_blocks * kTileInputs, rows, normed);
-}
-
 template <Change kChange>
 void launch_at_once(const TileParams& params, uint32_t rows, cudaStream_t stream) {
   const uint32_t vectors = groups_of(params.input_blocks * kTileInputs, 4 * kManyThreads);
@@ -377,10 +312,12 @@ void launch_at_once(const TileParams& params, uint32_t rows, cudaStream_t stream
     launch_overlapped(kernel, rows, kManyThreads, 0, stream, params);
   };
   if (vectors <= 1) return launch(make_tiles_at_once<1, kChange>);
-  if constexpr (kChange == Change::kNorm) {
+  if constexpr (kNorms<kChange>) {
     launch(vectors <= 2 ? make_tiles_at_once<2, kChange> : make_tiles_at_once<4, kChange>);
   } else if (rows > kFewRows) {
-    launch(vectors <= 2 ? make_tiles_at_once<2, kChange> : make_tiles_at_once<8, kChange>);
+    launch(vectors <= 2   ? make_tiles_at_once<2, kChange>
+           : vectors <= 4 ? make_tiles_at_once<4, kChange>
+                          : make_tiles_at_once<8, kChange>);
   } else {
     constexpr uint32_t kEach = kParts * kPartThreads / kManyThreads;
     const auto kernel = vectors <= kEach       ? make_tiles_in_parts<1, kChange>
@@ -390,16 +327,17 @@ void launch_at_once(const TileParams& params, uint32_t rows, cudaStream_t stream
   }
 }
 
-template <Change kChange>
 void launch_tiles(const TileParams& params, uint32_t rows, cudaStream_t stream) {
-  if (rows == 0) return;
-  if (goes_at_once(params, rows, kChange == Change::kNorm)) {
-    return launch_at_once<kChange>(params, rows, stream);
-  }
-  launch_overlapped(make_tiles<kPartThreads, kChange>, rows, kPartThreads, 0, stream, params);
+  if (rows > 0) launch_overlapped(make_tiles, rows, kThreads, 0, stream, params);
 }
 
 }  // namespace
+
+bool goes_at_once(const DeviceInput& in, const DeviceTiles& matrix) {
+  return in.width % 4 == 0 && is_aligned(in.x) && is_aligned(in.delta) &&
+         (in.norm == nullptr || reinterpret_cast<uintptr_t>(in.norm->weight) % 16 == 0) &&
+         fits_at_once(matrix.input_blocks() * kTileInputs, in.x.rows, in.norm != nullptr);
+}
 
 void to_tiles(const DeviceInput& in, const DeviceTiles& matrix, const ProductScratch& scratch,
               cudaStream_t stream) {
@@ -414,24 +352,27 @@ void to_tiles(const DeviceInput& in, const DeviceTiles& matrix, const ProductScr
   params.scales = scratch.scales;
   params.tile_rows = scratch.rows;
   params.input_blocks = matrix.input_blocks();
-  if (in.norm != nullptr) params.norm = *in.norm;
-  const bool at_once = goes_at_once(params, in.x.rows, in.norm != nullptr);
-  if (in.delta_sums.planes != nullptr && !at_once) add_segments(in.delta_sums, in.delta, stream);
+  if (!goes_at_once(in, matrix)) return launch_tiles(params, in.x.rows, stream);
+  if (in.x.rows == 0) return;
   if (in.merge != nullptr) {
     constexpr uint32_t kFewSpans = 8;
-    if (at_once && in.merge->head_dim % 4 == 0 && in.merge->spans <= kFewSpans &&
-        in.merge->first_span == 0) {
+    if (in.merge->head_dim % 4 == 0 && in.merge->spans <= kFewSpans && in.merge->first_span == 0) {
       params.merge = *in.merge;
       return launch_at_once<Change::kMerge>(params, in.x.rows, stream);
     }
     merge_spans(*in.merge, stream);
   }
-  if (in.norm != nullptr) return launch_tiles<Change::kNorm>(params, in.x.rows, stream);
+  if (in.norm != nullptr) {
+    params.norm = *in.norm;
+    return in.delta_sums.planes == nullptr
+               ? launch_at_once<Change::kNorm>(params, in.x.rows, stream)
+               : launch_at_once<Change::kNormOfSums>(params, in.x.rows, stream);
+  }
   if (in.activation != nullptr) {
     params.activation = *in.activation;
-    return launch_tiles<Change::kActivation>(params, in.x.rows, stream);
+    return launch_at_once<Change::kActivation>(params, in.x.rows, stream);
   }
-  launch_tiles<Change::kNone>(params, in.x.rows, stream);
+  launch_at_once<Change::kNone>(params, in.x.rows, stream);
 }
 
 void to_expert_tiles(DeviceRows x, const ExpertTiles& tiles, uint32_t rows_of_route,
@@ -445,7 +386,7 @@ void to_expert_tiles(DeviceRows x, const ExpertTiles& tiles, uint32_t rows_of_ro
   params.scales = scratch.scales;
   params.tile_rows = scratch.rows;
   params.input_blocks = shape.input_blocks();
-  launch_tiles<Change::kNone>(params, tiles.rows(), stream);
+  launch_tiles(params, tiles.rows(), stream);
 }
 
 }  // namespace skein::cuda
