@@ -9,7 +9,8 @@ const kNumbers = [
   ['temperature', 'Temperature', 0, 5, 0.1], ['top_p', 'Top p', 0, 1, 0.05], ['top_k', 'Top k', 0, 1000, 1],
   ['min_p', 'Min p', 0, 1, 0.01], ['max_tokens', 'Max tokens', 1, 1_000_000, 1], ['seed', 'Seed', 0, 2 ** 31, 1],
 ];
-const kIdeas = ['Explain continuous batching to a friend', 'Write a haiku about yarn', 'Show quicksort in Python'];
+// What the small default model answers well.
+const kIdeas = ['Why is the sky blue?', 'What are three good habits for the morning?', 'Write a Python function that reverses a string'];
 
 let settings = { logprobs: true };
 try {

@@ -2,7 +2,7 @@
 import { getJson, hasKey, onKey, postJson, remove } from './api.js';
 import { ago, confirmed, copy, count, h, problem, show, title } from './dom.js';
 
-const kWhoMay = 'This view needs a key with the admin right. `skein keys add --name NAME --admin` makes one; the button Key… takes it.';
+const whoMay = () => h('p', { class: 'note' }, 'This view needs a key with the admin right. ', h('code', null, 'skein keys add --name NAME --admin'), ' makes one; the button Key… takes it.');
 
 function usageBar(key, most) {
   const { prompt_tokens: prompt, cached_tokens: cached, output_tokens: output, requests } = key.usage;
@@ -15,7 +15,7 @@ export function open(main) {
   const trouble = h('div');
   const list = h('div');
   const fresh = h('div');
-  const act = async (work) => { show(trouble); try { await work(); } catch (error) { show(trouble, error.status === 403 ? h('p', { class: 'note' }, kWhoMay) : problem(error)); } };
+  const act = async (work) => { show(trouble); try { await work(); } catch (error) { show(trouble, error.status === 403 ? whoMay() : problem(error)); } };
   const showSecret = (key, what) => {
     const button = h('button', { onclick: () => copy(key.key, button) }, 'Copy');
     show(fresh, h('section', { class: 'card', role: 'status' }, h('h2', null, what), h('div', { class: 'secret' }, key.key), h('div', { class: 'row' }, button, h('span', { class: 'muted' }, 'It is shown this once.'))));
@@ -45,7 +45,7 @@ export function open(main) {
   h('div', { class: 'row end' }, h('label', { class: 'grow' }, h('input', { type: 'checkbox', name: 'admin' }), 'Admin right'), h('button', { class: 'primary' }, 'Make')));
   form.hidden = true;
   const look = () => act(async () => {
-    if (!hasKey()) return show(trouble, h('p', { class: 'note' }, kWhoMay));
+    if (!hasKey()) return show(trouble, whoMay());
     const { data } = await getJson('/admin/keys');
     form.hidden = false;
     const most = Math.max(1, ...data.map((key) => key.usage.prompt_tokens + key.usage.output_tokens));

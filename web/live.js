@@ -3,6 +3,7 @@ import { bytes, count, duration, h, hideTip, problem, show, showTip, svg, title 
 import { watch } from './feed.js';
 
 const kKept = 240;  // frames: a minute
+const kWindow = 4;  // frames that a rate is taken over: a second
 const kEvents = 60;
 const kClasses = ['high', 'normal', 'low'];
 
@@ -170,10 +171,10 @@ function happened(before, now) {
 export function open(main) {
   const points = [];
   const log = [];
-  let before = null;
-  let chosen = null;
+  const past = [];  // the frames of the last second
+  let chosen = null, shown = null;  // ids of models
   const figures = h('div', { class: 'figures' });
-  const select = h('select', { 'aria-label': 'Model', onchange: () => { chosen = select.value; points.length = 0; before = null; } });
+  const select = h('select', { 'aria-label': 'Model', onchange: () => { chosen = select.value; } });
   const rate = new Chart('Tokens a second', (n) => count(n), [{ name: 'generated', field: 'generated', color: '--line-1' }, { name: 'computed, prompts too', field: 'computed', color: '--line-2' }]);
   const gap = new Chart('Between two tokens', duration, [{ name: 'median', field: 'p50', color: '--line-2' }, { name: '99 %', field: 'p99', color: '--line-1' }]);
   const blocks = new Blocks();
@@ -196,18 +197,20 @@ export function open(main) {
     const model = loaded.find((one) => one.id === chosen) ?? loaded[0];
     if (!model) return show(trouble, h('p', { class: 'note' }, 'No model is loaded.'));
     const { engine } = model;
-    if (before && frame.at_ms > before.at) {
-      const seconds = (frame.at_ms - before.at) / 1000;
-      points.push({ generated: (engine.generated_tokens - before.engine.generated_tokens) / seconds, computed: (engine.computed_tokens - before.engine.computed_tokens) / seconds,
-        p50: percentile(before.engine, engine, 0.5), p99: percentile(before.engine, engine, 0.99) });
+    if (shown !== model.id) points.length = past.length = 0;
+    shown = model.id;
+    const [first] = past;
+    if (first && frame.at_ms > past.at(-1).at) {
+      const seconds = (frame.at_ms - first.at) / 1000;
+      points.push({ generated: (engine.generated_tokens - first.engine.generated_tokens) / seconds, computed: (engine.computed_tokens - first.engine.computed_tokens) / seconds,
+        p50: percentile(first.engine, engine, 0.5), p99: percentile(first.engine, engine, 0.99) });
       if (points.length > kKept) points.shift();
-      for (const text of happened(before.engine, engine)) log.unshift({ at: new Date(), text });
+      for (const text of happened(past.at(-1).engine, engine)) log.unshift({ at: new Date(), text });
       log.length = Math.min(log.length, kEvents);
     }
-    before = { at: frame.at_ms, engine };
-    const recent = points.slice(-8);
-    const mean = (field) => recent.reduce((sum, point) => sum + (point[field] ?? 0), 0) / Math.max(1, recent.length);
-    rate.draw(points, count(mean('generated')));
+    past.push({ at: frame.at_ms, engine });
+    if (past.length > kWindow) past.shift();
+    rate.draw(points, count(points.at(-1)?.generated));
     const lastGap = [...points].reverse().find((point) => point.p50 !== null);
     gap.draw(points, lastGap ? duration(lastGap.p50) : '–');
     blocks.draw(model, frame);

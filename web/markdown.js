@@ -5,22 +5,27 @@
 //   answer.push('some *tex'); answer.push('t*'); answer.finish();
 //
 // Blocks that have ended are never touched again, and of a long one only its end is made anew, so
-// that the cost of a token does not grow with the answer.
+// that the cost of a token does not grow with the answer. Nor is there text that takes longer than
+// its length: no pattern below has two ways to read the same run, and none looks further than
+// kReach for what closes a mark.
 import { copy, h, show } from './dom.js';
 
 const kLongText = 2000;  // of a block that is still open: what is before may be settled
+const kLongestText = 8000;  // settled whether or not its marks are closed
 const kLongCode = 6000;
+const kMostQuotes = 8;  // inside each other; further marks are text
+const kMostColumns = 64;  // of a table; further cells are left out
 
-const kFence = /^ {0,3}(```+|~~~+)\s*([^\s`]*)[^`]*$/;
-const kHeading = /^(#{1,6})\s+(.*?)\s*#*$/;
+const kFence = /^ {0,3}(```+(?!`)|~~~+(?!~))([^`]*)$/;
+const kHeading = /^(#{1,6})\s+(\S.*)?$/s;
 const kRule = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
-const kItem = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const kQuote = /^ {0,3}>\s?(.*)$/;
-const kTableRule = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)+\|?\s*$/;
+const kItem = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/s;
+const kQuote = /^ {0,3}>\s?(.*)$/s;
 
 export class MarkdownStream {
-  constructor(node) {
+  constructor(node, depth = 0) {
     this.node = node;
+    this.depth = depth;  // of the quote that it is in
     this.text = '';     // of the block that is still open, and of what may follow it
     this.open = null;   // the node of that block
     this.code = null;   // an open fence: {mark, node, line}
@@ -78,12 +83,13 @@ export class MarkdownStream {
     const whole = last ? lines.length : lines.length - 1;  // lines that are complete
     const first = lines[0];
     const fence = kFence.exec(first);
-    if (fence && whole > 0) {
+    if (fence) {
+      if (whole === 0) return 0;  // its line goes on
       this.#clear();
-      this.code = openCode(this.node, fence[1], fence[2]);
+      this.code = openCode(this.node, fence[1], fence[2].trim().split(/\s/)[0]);
       return Math.min(this.text.length, first.length + 1) || 0;
     }
-    const kind = kindOf(lines, 0);
+    const kind = this.#kindOf(lines);
     const used = blockLines(kind, lines);
     const ended = used < whole || (used === whole && (kind === 'heading' || kind === 'rule')) || last;
     const source = lines.slice(0, used);
@@ -94,6 +100,11 @@ export class MarkdownStream {
       : source.reduce((sum, line) => sum + line.length + 1, 0);
   }
 
+  #kindOf(lines) {
+    const kind = kindOf(lines, 0);
+    return kind === 'quote' && this.depth === kMostQuotes ? 'text' : kind;
+  }
+
   #draw(kind, lines, ended) {
     const isLong = !ended && this.text.length > kLongText;
     if (isLong && kind === 'text') lines = this.#settlePart(lines.join('\n')).split('\n');
@@ -101,7 +112,7 @@ export class MarkdownStream {
     if (kind === 'table' && this.open?.grow) return this.open.grow(lines);
     if (kind === 'text' && this.tail !== null) return show(this.tail, inline(lines.join('\n')));
     this.tail = kind === 'text' ? h('span', null, inline(lines.join('\n'))) : null;
-    const node = this.tail ? h('p', null, this.tail) : makeBlock(kind, lines);
+    const node = this.tail ? h('p', null, this.tail) : makeBlock(kind, lines, this.depth);
     if (this.open === null) this.node.append(node);
     else this.open.replaceWith(node);
     this.open = node;
@@ -109,9 +120,11 @@ export class MarkdownStream {
 
   // A long paragraph: all but its end is drawn once and kept. -> the end
   #settlePart(text) {
-    const at = text.lastIndexOf(' ', text.length - 400);
+    const isLongest = text.length > kLongestText;
+    const space = text.lastIndexOf(' ', text.length - 400);
+    const at = space < 0 && isLongest ? text.length - 400 : space;
     const head = text.slice(0, at + 1);
-    if (at < 0 || this.tail === null || !isBalanced(head)) return text;
+    if (at < 0 || this.tail === null || !(isLongest || isBalanced(head))) return text;
     this.tail?.before(h('span', null, inline(head)));
     this.text = this.text.slice(head.length);
     return text.slice(head.length);
@@ -154,9 +167,13 @@ function kindOf(lines, at) {
   if (kRule.test(line)) return 'rule';
   if (kItem.test(line)) return 'list';
   if (kQuote.test(line)) return 'quote';
-  if (line.includes('|') && lines[at + 1] !== undefined && kTableRule.test(lines[at + 1])) return 'table';
+  if (line.includes('|') && lines[at + 1] !== undefined && isTableRule(lines[at + 1])) return 'table';
   return 'text';
 }
+
+const cellsOf = (line) => line.trim().replace(/^\||\|$/g, '').split('|', kMostColumns).map((cell) => cell.trim());
+const isTableRule = (line) => line.includes('-') && line.includes('|') && cellsOf(line).length > 1
+  && cellsOf(line).every((cell) => /^:?-+:?$/.test(cell));
 
 // How many lines belong to the block that begins at the first one.
 function blockLines(kind, lines) {
@@ -173,17 +190,24 @@ function blockLines(kind, lines) {
   return n;
 }
 
-function makeBlock(kind, lines) {
+// Without the marks that may close a heading.
+function titleOf(text) {
+  let end = text.trimEnd().length;
+  while (end > 0 && text[end - 1] === '#') --end;
+  return text.slice(0, end).trimEnd();
+}
+
+function makeBlock(kind, lines, depth = 0) {
   if (kind === 'heading') {
     const [, marks, text] = kHeading.exec(lines[0]);
-    return h(`h${Math.min(6, marks.length + 2)}`, null, inline(text));
+    return h(`h${Math.min(6, marks.length + 2)}`, null, inline(titleOf(text ?? '')));
   }
   if (kind === 'rule') return h('hr');
   if (kind === 'quote') {
     const node = h('blockquote');
-    const inner = new MarkdownStream(node);
-    inner.push(lines.map((line) => kQuote.exec(line)?.[1] ?? line).join('\n'));
-    inner.finish();
+    const inner = new MarkdownStream(node, depth + 1);
+    inner.text = lines.map((line) => kQuote.exec(line)?.[1] ?? line).join('\n');
+    inner.finish();  // at once: each level would be drawn twice as often as the one around it
     return node;
   }
   if (kind === 'table') return makeTable(lines);
@@ -212,11 +236,10 @@ function makeList(lines, from) {
 }
 
 function makeTable(lines) {
-  const cells = (line) => line.trim().replace(/^\||\|$/g, '').split('|').map((cell) => cell.trim());
-  const row = (line) => h('tr', null, cells(line).map((cell) => h('td', null, inline(cell))));
+  const row = (line) => h('tr', null, cellsOf(line).map((cell) => h('td', null, inline(cell))));
   const body = h('tbody', null, lines.slice(2).map(row));
   const node = h('div', { class: 'table' }, h('table', null,
-    h('thead', null, h('tr', null, cells(lines[0]).map((cell) => h('th', null, inline(cell))))), body));
+    h('thead', null, h('tr', null, cellsOf(lines[0]).map((cell) => h('th', null, inline(cell))))), body));
   node.grow = (now) => {  // only its last row may have changed
     body.lastElementChild?.remove();
     for (let i = body.childElementCount + 2; i < now.length; ++i) body.append(row(now[i]));
@@ -246,16 +269,19 @@ function openCode(parent, mark, language) {
 
 // ---- within a block ----
 
+const kReach = 1000;
+const within = `{0,${kReach}}`;
+const marked = (name) => `(?<${name}>(?=\\S)[\\s\\S]${within}?\\S)`;
 const kInline = new RegExp([
-  '(?<code>`+)(?<coded>[^`]|[^`][\\s\\S]*?[^`])\\k<code>(?!`)',
-  '\\*\\*(?<bold>(?=\\S)[\\s\\S]+?\\S|\\S)\\*\\*',
-  '__(?<bold2>(?=\\S)[\\s\\S]+?\\S|\\S)__(?!\\w)',
-  '~~(?<gone>(?=\\S)[\\s\\S]+?\\S|\\S)~~',
-  '\\*(?<slant>(?=[^\\s*])[^*\\n]*?[^\\s*]|[^\\s*])\\*',
-  '(?<!\\w)_(?<slant2>(?=[^\\s_])[^_\\n]*?[^\\s_]|[^\\s_])_(?!\\w)',
-  '!\\[(?<picture>[^\\]\\n]*)\\]\\([^)\\s]*[^)]*\\)',
-  '\\[(?<label>[^\\]\\n]+)\\]\\((?<url>[^)\\s]+)[^)]*\\)',
-  '(?<bare>https?://[^\\s<>()`"\']+[^\\s<>()`"\'.,;:!?])',
+  `(?<!\`)(?<code>\`{1,8})(?!\`)(?<coded>[\\s\\S]${within}?[^\`])\\k<code>(?!\`)`,
+  `\\*\\*${marked('bold')}\\*\\*`,
+  `__${marked('bold2')}__(?!\\w)`,
+  `~~${marked('gone')}~~`,
+  `\\*(?<slant>(?=[^\\s*])[^*\\n]${within}?[^\\s*]|[^\\s*])\\*`,
+  `(?<!\\w)_(?<slant2>(?=[^\\s_])[^_\\n]${within}?[^\\s_]|[^\\s_])_(?!\\w)`,
+  `!\\[(?<picture>[^\\[\\]\\n]${within})\\]\\([^()\\n]${within}\\)`,
+  `\\[(?<label>[^\\[\\]\\n]{1,${kReach}})\\]\\((?<url>(?:[^()\\s]|\\([^()\\s]{0,200}\\)){1,${kReach}})(?:\\s[^()\\n]${within})?\\)`,
+  `(?<bare>https?://[^\\s<>()\`"']${within}[^\\s<>()\`"'.,;:!?])`,
   '\\\\(?<escaped>[\\\\`*_{}\\[\\]()#+\\-.!|>~])',
 ].join('|'), 'g');
 
@@ -281,7 +307,7 @@ export function inline(text, depth = 0) {
   return nodes;
 }
 
-const withBreaks = (text) => text.split(/ {2,}\n/).flatMap((line, i) => (i === 0 ? [line] : [h('br'), line]));
+const withBreaks = (text) => text.split(/(?<! ) {2,}\n/).flatMap((line, i) => (i === 0 ? [line] : [h('br'), line]));
 
 // Shows where it goes. Anything but http and https stays text.
 function link(label, address, depth) {

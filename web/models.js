@@ -30,7 +30,7 @@ export function open(main) {
     const busy = model.state === 'loading' || model.state === 'unloading';
     return h('section', { class: 'card' },
       h('div', { class: 'row' }, h('h2', { class: 'grow' }, model.id), h('span', { class: `pill ${model.state === 'ready' ? 'good' : busy ? 'hot' : ''}` }, model.state), model.failed && h('span', { class: 'pill bad' }, 'the last load failed')),
-      busy && [h('div', { class: 'bar busy', role: 'progressbar', 'aria-label': `${model.state} ${model.id}` }, h('i')), h('p', { class: 'muted' }, `${model.state} for ${duration(Date.now() - since.get(model.id))}`)],
+      busy && [progress(model), h('p', { class: 'muted num' }, `${model.state} for ${duration(Date.now() - since.get(model.id))}${model.loaded_share ? ` · ${Math.floor(100 * model.loaded_share)} % of its weights` : ''}`)],
       model.engine && [bar, h('div', { class: 'legend' }, kParts.map(([field, name, kind]) => h('span', null, swatch(kind), `${name} ${bytes(sizes[field])}`))),
         h('p', null, `${bytes(model.memory_bytes)} in all · up to ${count(model.max_request_tokens)} tokens a request · ${model.max_batch} at a time · ${model.leases} lease${model.leases === 1 ? '' : 's'}${model.pinned ? ' · stays loaded' : ''}`)],
       h('div', { class: 'row' },
@@ -44,11 +44,19 @@ export function open(main) {
       if (model.state !== 'loading' && model.state !== 'unloading') since.delete(model.id);
       else if (!since.has(model.id)) since.set(model.id, Date.now());
     }
-    const now = JSON.stringify(frame.models.map((m) => [m.id, m.state, m.leases, m.failed, m.memory_bytes, since.has(m.id) && Math.floor(Date.now() / 500)]));
+    const now = JSON.stringify(frame.models.map((m) => [m.id, m.state, m.leases, m.failed, m.memory_bytes, m.loaded_share, since.has(m.id) && Math.floor(Date.now() / 500)]));
     if (now === signature) return;
     signature = now;
     show(list, frame.models.map((model) => card(model, frame.admin)));
   }, (error) => show(trouble, problem(error)));
+}
+
+// How far a load is. While its files are opened, or another load is before it, nobody knows.
+function progress(model) {
+  const share = model.loaded_share;
+  const fill = h('i');
+  if (share) fill.style.width = `${100 * share}%`;
+  return h('div', { class: share ? 'bar' : 'bar busy', role: 'progressbar', 'aria-label': `${model.state} ${model.id}`, ...(share ? { 'aria-valuemin': 0, 'aria-valuemax': 100, 'aria-valuenow': Math.floor(100 * share) } : {}) }, fill);
 }
 
 function swatch(kind) {

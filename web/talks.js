@@ -23,9 +23,13 @@ export function listTalks() {
   return talks.sort((a, b) => b.at - a.at);
 }
 
+// Null where what is kept is no talk: whatever else was served from this address may have written it.
 export function loadTalk(id) {
   try {
-    return JSON.parse(localStorage.getItem(kPrefix + id));
+    const talk = JSON.parse(localStorage.getItem(kPrefix + id));
+    const isTalk = talk.id === id && Object.values(talk.chosen).every((other) => typeof other === 'string')
+      && Object.entries(talk.nodes).every(([name, node]) => node.id === name && typeof node.role === 'string' && typeof node.content === 'string');
+    return isTalk ? talk : null;
   } catch {
     return null;
   }
@@ -64,7 +68,8 @@ export const choose = (talk, node) => { talk.chosen[node.parent] = node.id; };
 
 export function path(talk, until) {
   const nodes = [];
-  for (let id = talk.chosen.root; id !== undefined && talk.nodes[id]; id = talk.chosen[id]) {
+  const most = Object.keys(talk.nodes).length;  // a path that comes back to itself has an end, too
+  for (let id = talk.chosen.root; id !== undefined && talk.nodes[id] && nodes.length < most; id = talk.chosen[id]) {
     nodes.push(talk.nodes[id]);
     if (id === until?.id) break;
   }

@@ -76,8 +76,9 @@ export class Turn {
     if (this.thoughtsGrew) this.#drawThoughts(true);
     if (this.callsGrew) this.#drawCalls();
     this.thoughtsGrew = this.callsGrew = false;
-    if (this.pending) this.markdown.push(this.pending);
+    const text = this.pending;
     this.pending = '';
+    if (text) this.markdown.push(text);
     this.does.grew?.();
   }
   finish() {

@@ -27,12 +27,12 @@ bool is_terminal(std::FILE* out) {
   return ::isatty(::fileno(out)) == 1;
 }
 
-// What a model says: as it is into a file or a pipe, harmless on a terminal.
+// Prints what a model says: as it is into a file or a pipe, harmless on a terminal.
 Status write_said(std::string_view text, std::FILE* out) {
   return is_terminal(out) ? write(terminal_safe(text), out) : write(text, out);
 }
 
-// What an answer says beside its text, for people.
+// Prints for people what an answer says beside its text.
 class SideNotes {
  public:
   explicit SideNotes(std::FILE* out) : dims_(is_terminal(out)), to_(dims_ ? out : stderr) {}

@@ -30,6 +30,7 @@ struct CompareModesOptions {
   bool no_limits = false;
   bool no_single = false;
   std::string speculation;  // empty: the modes are compared
+  std::string draft_model;
 };
 
 constexpr const char* kBenchManual =
@@ -44,6 +45,7 @@ constexpr const char* kBenchManual =
     "  skein bench --model m.gguf --concurrency 1,8,32 --rounds 3 --plot m.svg --save m.json\n"
     "  skein bench --prompt-tokens 128 -n 128 --prompts 32 --concurrency 32\n"
     "  skein bench --dummy-weights config.json --dummy-quant Q4_0\n"
+    "  skein bench --shape llama-8b --type q4_0 --device cuda\n"
     "  skein bench --speculation --concurrency 1,32 --rounds 5\n"
     "  skein bench serve --url http://127.0.0.1:8080\n"
     "  skein bench compare a.json b.json\n"
@@ -298,6 +300,10 @@ void add_bench(CLI::App& app, CommandResult& result) {
       ->expected(0, 1)
       ->default_str("auto")
       ->check(CLI::IsMember({"ngram", "auto"}));
+  command
+      ->add_option("--draft-model", options->draft_model,
+                   "With --speculation: a small model of the same vocabulary that guesses too")
+      ->needs("--speculation");
   command->add_flag("--no-single", options->no_single, "Leave out one at a time");
   command->add_flag("--no-limits", options->no_limits, "Leave out the hardware's limits");
   add_output_options(*command, options->output);
@@ -308,9 +314,9 @@ void add_bench(CLI::App& app, CommandResult& result) {
   command->callback([options, command, &result] {
     if (!command->get_subcommands().empty()) return;
     if (command->count("--speculation") > 0) {
-      result = compare_speculation({options->model, options->speculation, options->concurrencies,
-                                    options->rounds, options->workload.max_tokens,
-                                    options->output.markdown});
+      result = compare_speculation({options->model, options->speculation, options->draft_model,
+                                    options->concurrencies, options->rounds,
+                                    options->workload.max_tokens, options->output.markdown});
       return;
     }
     result = compare_modes(*options);

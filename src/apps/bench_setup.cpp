@@ -8,16 +8,62 @@
 #include <utility>
 
 #include "apps/files.h"
+#include "backend/seeded_backend.h"
+#include "base/resources.h"
 
 namespace skein::apps {
 namespace {
 
 constexpr std::chrono::milliseconds kBenchRedraw{100};
 constexpr uint64_t kBenchBarWidth = 30;
+constexpr uint64_t kWeightSeed = 1;
+
+// Whether the process has room for the file and for what the backend makes of it.
+Status check_room(const DummyModel& dummy, const Backend& backend, const std::string& what) {
+  uint64_t packed = 0;
+  for (const DummyTensor& tensor : dummy.tensors()) {
+    if (!tensor.is_matrix()) continue;
+    uint64_t outputs = 1;
+    for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) outputs *= tensor.shape[i];
+    const WeightView view = TensorView{tensor.type, {outputs, tensor.shape.back()}, {}};
+    packed += backend.matrix_bytes({&view, 1});
+  }
+  const uint64_t needed = dummy.bytes() + packed, left = available_memory();
+  if (needed <= left) return {};
+  return resource_exhausted(
+      "{} takes {} bytes of memory on the CPU, {} as they are made and {} as they are multiplied; "
+      "{} are available",
+      what, needed, dummy.bytes(), packed, left);
+}
+
+// The model that --shape names, in memory alone. The backend is made before the file is opened, and
+// one that does not fill matrices by itself finds them there.
+Result<BenchModel> load_shape(const BenchModelFlags& flags, const DecoderLimits& limits) {
+  BenchModel out;
+  SKEIN_ASSIGN(DummyModel dummy, DummyModel::of_shape(flags.shape, flags.dummy_quant));
+  SKEIN_ASSIGN(TemporaryFile file, TemporaryFile::in_memory());
+  SKEIN_TRY(dummy.write_vectors(file));
+  out.file = std::make_unique<TemporaryFile>(std::move(file));
+  out.pool = make_pool(flags.model);
+  ModelFlags model = flags.model;
+  model.model = out.file->path();
+  const auto make = [dummy = std::move(dummy), to = out.file.get(), name = flags.name()](
+                        const BackendOptions& options,
+                        ComputePool& pool) -> Result<std::unique_ptr<Backend>> {
+    SKEIN_ASSIGN(auto backend, make_seeded_backend(options, pool, kWeightSeed));
+    if (backend->device() != nullptr) return backend;
+    SKEIN_TRY(check_room(dummy, *backend, name));
+    SKEIN_TRY(dummy.write_matrices(*to));
+    return backend;
+  };
+  SKEIN_ASSIGN(out.model, load_model(model, limits, *out.pool, make));
+  return out;
+}
 
 }  // namespace
 
 std::string BenchModelFlags::name() const {
+  if (!shape.empty()) return fmt::format("{} with random {} weights", shape, dummy_quant);
   if (!dummy_config.empty()) {
     return fmt::format("{} with random {} weights",
                        std::filesystem::path(dummy_config).filename().string(), dummy_quant);
@@ -31,19 +77,33 @@ void add_bench_model_options(CLI::App& command, BenchModelFlags& flags) {
   CLI::Option* model = command.get_option("--model");
   model->required(false);
   flags.model.model = "default";
+  CLI::Option* const config =
+      command
+          .add_option("--dummy-weights", flags.dummy_config,
+                      "A config.json: measure that shape with random weights instead")
+          ->excludes(model);
   command
-      .add_option("--dummy-weights", flags.dummy_config,
-                  "A config.json: measure that shape with random weights instead")
-      ->excludes(model);
-  command.add_option("--dummy-quant", flags.dummy_quant, "Quantization of the random weights")
+      .add_option("--shape", flags.shape,
+                  "A shape by its name (llama-8b; a wrong one lists them), with random weights and "
+                  "without a file: a GPU fills its memory from a seed")
+      ->excludes(model)
+      ->excludes(config);
+  command
+      .add_option("--type,--dummy-quant", flags.dummy_quant,
+                  "What random weights are: bf16, q4_0, ...")
       ->capture_default_str();
 }
 
 Result<BenchModel> load_bench_model(const BenchModelFlags& flags, const DecoderLimits& limits) {
+  if (!flags.shape.empty()) return load_shape(flags, limits);
   BenchModel out;
   ModelFlags model = flags.model;
   if (!flags.dummy_config.empty()) {
-    SKEIN_ASSIGN(TemporaryFile file, write_dummy_model(flags.dummy_config, flags.dummy_quant));
+    SKEIN_ASSIGN(const DummyModel dummy,
+                 DummyModel::of_config(flags.dummy_config, flags.dummy_quant));
+    SKEIN_ASSIGN(TemporaryFile file, TemporaryFile::create());
+    SKEIN_TRY(dummy.write_vectors(file));
+    SKEIN_TRY(dummy.write_matrices(file));
     model.model = file.path();
     out.file = std::make_unique<TemporaryFile>(std::move(file));
   }

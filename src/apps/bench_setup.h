@@ -23,6 +23,7 @@ namespace skein::apps {
 struct BenchModelFlags {
   ModelFlags model;
   std::string dummy_config;
+  std::string shape;  // a name of dummy_model.cpp
   std::string dummy_quant = "Q4_0";
 
   std::string name() const;  // for people

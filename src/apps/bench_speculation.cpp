@@ -8,6 +8,7 @@
 #include "bench/model_target.h"
 #include "bench/report.h"
 #include "bench/speculation.h"
+#include "engine/speculation/draft_model.h"
 #include "generate/prompt.h"
 
 namespace skein::apps {
@@ -55,22 +56,24 @@ void print_line(const bench::SpeculationWorkload& workload, uint32_t level,
                            : 100 * static_cast<double>(result.accepted_tokens) /
                                  static_cast<double>(result.drafted_tokens);
   const char* const format =
-      markdown ? "| {} | {} | {:.1f} | {:.1f} | {:.3f} | {} | {} | {:.0f} % |\n"
-               : "{:<8} {:>7} {:>10.1f} {:>10.1f} {:>7.3f} {:>8} {:>8} {:>7.0f} %\n";
+      markdown ? "| {} | {} | {:.1f} | {:.1f} | {:.3f} | {:.3f} | {} | {} | {:.0f} % |\n"
+               : "{:<8} {:>7} {:>10.1f} {:>10.1f} {:>7.3f} {:>7.3f} {:>8} {:>8} {:>7.0f} %\n";
   fmt::print(fmt::runtime(format), workload.name, level, result.off_tokens_per_second,
-             result.on_tokens_per_second, result.ratio, result.tokens, result.drafted_tokens,
-             share);
+             result.on_tokens_per_second, result.ratio, result.cpu_ratio, result.tokens,
+             result.drafted_tokens, share);
   std::fflush(stdout);
 }
 
 void print_head(bool markdown) {
   if (markdown) {
     fmt::print(
-        "| workload | streams | off, tokens/s | on, tokens/s | ratio | tokens | guessed | right |\n"
-        "|---|---|---|---|---|---|---|---|\n");
+        "| workload | streams | off, tokens/s | on, tokens/s | ratio | by CPU time | tokens | "
+        "guessed | "
+        "right |\n"
+        "|---|---|---|---|---|---|---|---|---|\n");
   } else {
-    fmt::print("{:<8} {:>7} {:>10} {:>10} {:>7} {:>8} {:>8} {:>9}\n", "workload", "streams",
-               "off, t/s", "on, t/s", "ratio", "tokens", "guessed", "right");
+    fmt::print("{:<8} {:>7} {:>10} {:>10} {:>7} {:>7} {:>8} {:>8} {:>9}\n", "workload", "streams",
+               "off, t/s", "on, t/s", "ratio", "by CPU", "tokens", "guessed", "right");
   }
 }
 
@@ -83,11 +86,21 @@ CommandResult compare_speculation(const SpeculationBench& options) {
                load_bench_model(options.model, {.rows = kSpeculationStepTokens + batch,
                                                 .logit_rows = batch + kStepDrafts}));
   SKEIN_TRY(loaded.model->tokenizer_status());
+  std::shared_ptr<LoadedModel> draft;
+  if (!options.draft_model.empty()) {
+    ModelFlags flags = options.model.model;
+    flags.model = options.draft_model;
+    SKEIN_ASSIGN(draft, load_model(flags, {.rows = kSpeculationStepTokens, .logit_rows = batch},
+                                   *loaded.pool));
+    SKEIN_TRY(DraftModel::check_vocabulary(*draft, options.draft_model, *loaded.model,
+                                           options.model.name()));
+  }
   const SystemClock clock;
   SKEIN_ASSIGN(const auto target, bench::ModelTarget::create(loaded.model, *loaded.pool,
                                                              {.prefix_cache = false,
                                                               .step_tokens = kSpeculationStepTokens,
-                                                              .step_drafts = kStepDrafts},
+                                                              .step_drafts = kStepDrafts,
+                                                              .draft_model = draft},
                                                              clock));
   print_head(options.markdown);
   for (const uint32_t level : options.levels) {

@@ -12,7 +12,8 @@ namespace skein::apps {
 
 struct SpeculationBench {
   BenchModelFlags model;
-  std::string how;  // ngram or auto
+  std::string how;          // ngram or auto
+  std::string draft_model;  // that guesses too; empty: none
   std::vector<uint32_t> levels;
   uint32_t rounds = 1;
   uint32_t max_tokens = 128;

@@ -40,6 +40,7 @@ void add_bench(CLI::App& app, CommandResult& result);
 void add_chat(CLI::App& app, CommandResult& result);
 void add_dialog(CLI::App& app, CommandResult& result);
 void add_eval(CLI::App& app, CommandResult& result);
+void add_export_tokenizer(CLI::App& app, CommandResult& result);
 void add_grammar(CLI::App& app, CommandResult& result);
 void add_inspect(CLI::App& app, CommandResult& result);
 void add_keys(CLI::App& app, CommandResult& result);

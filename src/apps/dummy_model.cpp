@@ -1,17 +1,20 @@
 #include "apps/dummy_model.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <iterator>
+#include <sys/mman.h>
 #include <unistd.h>
-#include <vector>
 
 #include "base/rng.h"
 #include "format/gguf_metadata.h"
 #include "format/hf_documents.h"
+#include "format/json.h"
 #include "model/families/family.h"
 #include "tensor/element_type.h"
 #include "tensor/quant/scale_offsets.h"
@@ -59,18 +62,6 @@ std::vector<std::byte> random_blocks(ElementType type, size_t count, uint64_t se
   }
   return out;
 }
-
-struct DummyTensor {
-  std::string name;
-  ElementType type;
-  std::vector<uint64_t> shape;  // outermost first
-
-  uint64_t bytes() const {
-    uint64_t elements = 1;
-    for (const uint64_t dim : shape) elements *= dim;
-    return elements / info(type).block_elements * info(type).block_bytes;
-  }
-};
 
 double bits_of(ElementType type) {
   return 8.0 * info(type).block_bytes / info(type).block_elements;
@@ -249,8 +240,70 @@ void write_tensor(std::ofstream& file, const DummyTensor& tensor) {
     const uint64_t count = std::min<uint64_t>(pattern.size(), bytes - at);
     file.write(reinterpret_cast<const char*>(pattern.data()), static_cast<std::streamsize>(count));
   }
-  constexpr char kZeros[kGgufAlignment] = {};
-  file.write(kZeros, static_cast<std::streamsize>(aligned(bytes) - bytes));
+}
+
+struct NamedShape {
+  std::string_view name;
+  std::string_view config;  // what a config.json says
+};
+
+// The shapes of models that are in use, by what is public of them.
+constexpr NamedShape kShapes[] = {
+    {"llama-135m", R"({"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536,
+      "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64,
+      "vocab_size": 49152, "max_position_embeddings": 8192, "tie_word_embeddings": true})"},
+    {"llama-1b", R"({"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192,
+      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+      "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": true})"},
+    {"llama-8b", R"({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+      "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": false})"},
+    {"llama-70b", R"({"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672,
+      "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128,
+      "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": false})"},
+    {"mixtral-8x7b", R"({"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
+      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+      "vocab_size": 32000, "max_position_embeddings": 32768, "tie_word_embeddings": false,
+      "num_local_experts": 8, "num_experts_per_tok": 2})"},
+    {"qwen3-30b-a3b", R"({"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
+      "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+      "vocab_size": 151936, "max_position_embeddings": 40960, "tie_word_embeddings": false,
+      "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+      "norm_topk_prob": true})"},
+};
+
+Result<Json> config_of_shape(const std::string& name) {
+  std::string names;
+  for (const NamedShape& shape : kShapes) {
+    if (shape.name == name) {
+      SKEIN_ASSIGN(Json config, parse_json(shape.config));
+      config["rms_norm_eps"] = 1e-5;
+      config["rope_theta"] = 500000.0;
+      config["hidden_act"] = "silu";
+      return config;
+    }
+    names.append(names.empty() ? "" : ", ").append(shape.name);
+  }
+  return not_found("'{}' is no shape; there are {}", name, names);
+}
+
+struct DummyFile {
+  std::string header;
+  std::vector<DummyTensor> tensors;
+};
+
+Result<DummyFile> file_of(const Json& config, const std::string& quant) {
+  std::string name = quant;
+  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const auto type = element_type_of_name(name);
+  if (!type || info(*type).gguf_id == kNoGgufId) {
+    return invalid_argument("'{}' is no quantization; docs/MODELS.md lists them", quant);
+  }
+  SKEIN_ASSIGN(const ModelDescription description, describe_config(config, {}));
+  SKEIN_ASSIGN(const std::string_view architecture, architecture_of(description.spec.family));
+  std::vector<DummyTensor> tensors = DummyTensors(description, *type).take();
+  std::string header = header_of(metadata_of(description.spec, architecture), tensors);
+  return DummyFile{std::move(header), std::move(tensors)};
 }
 
 }  // namespace
@@ -266,6 +319,12 @@ Result<TemporaryFile> TemporaryFile::create() {
   return TemporaryFile(file);
 }
 
+Result<TemporaryFile> TemporaryFile::in_memory() {
+  const int file = ::memfd_create("skein-weights", MFD_CLOEXEC);
+  if (file < 0) return unavailable("a file in memory: {}", std::strerror(errno));
+  return TemporaryFile(file);
+}
+
 TemporaryFile::~TemporaryFile() {
   if (file_ >= 0) ::close(file_);
 }
@@ -274,27 +333,50 @@ std::string TemporaryFile::path() const {
   return fmt::format("/proc/self/fd/{}", file_);
 }
 
-Result<TemporaryFile> write_dummy_model(const std::string& config, const std::string& quant) {
-  const auto type = element_type_of_name(quant);
-  if (!type || info(*type).gguf_id == kNoGgufId) {
-    return invalid_argument("'{}' is no quantization; docs/MODELS.md lists them", quant);
-  }
+uint64_t DummyTensor::bytes() const {
+  uint64_t elements = 1;
+  for (const uint64_t dim : shape) elements *= dim;
+  return elements / info(type).block_elements * info(type).block_bytes;
+}
+
+Result<DummyModel> DummyModel::of_config(const std::string& config, const std::string& quant) {
   SKEIN_ASSIGN(const Json document, load_json_object(config, kMaxDocumentBytes));
-  auto description = describe_config(document, {});
-  if (!description.ok()) {
-    return Status(description.status().code(),
-                  fmt::format("{}: {}", config, description.message()));
+  auto file = file_of(document, quant);
+  if (!file.ok()) {
+    return Status(file.status().code(), fmt::format("{}: {}", config, file.message()));
   }
-  SKEIN_ASSIGN(const std::string_view architecture, architecture_of(description->spec.family));
-  const std::vector<DummyTensor> tensors = DummyTensors(*description, *type).take();
-  SKEIN_ASSIGN(TemporaryFile file, TemporaryFile::create());
-  std::ofstream out(file.path(), std::ios::binary);
-  const std::string header = header_of(metadata_of(description->spec, architecture), tensors);
-  out.write(header.data(), static_cast<std::streamsize>(header.size()));
-  for (const DummyTensor& tensor : tensors) write_tensor(out, tensor);
+  return DummyModel(std::move(file->header), std::move(file->tensors));
+}
+
+Result<DummyModel> DummyModel::of_shape(const std::string& name, const std::string& quant) {
+  SKEIN_ASSIGN(const Json config, config_of_shape(name));
+  SKEIN_ASSIGN(DummyFile file, file_of(config, quant));
+  return DummyModel(std::move(file.header), std::move(file.tensors));
+}
+
+uint64_t DummyModel::bytes() const {
+  uint64_t bytes = header_.size();
+  for (const DummyTensor& tensor : tensors_) bytes += aligned(tensor.bytes());
+  return bytes;
+}
+
+Status DummyModel::write(const TemporaryFile& file, bool matrices) const {
+  // Opened for both, so that what was written stays.
+  std::ofstream out(file.path(), std::ios::binary | std::ios::in | std::ios::out);
+  if (!matrices) {
+    if (::truncate(file.path().c_str(), static_cast<off_t>(bytes())) != 0) {
+      return resource_exhausted("a file of {} bytes: {}", bytes(), std::strerror(errno));
+    }
+    out.write(header_.data(), static_cast<std::streamsize>(header_.size()));
+  }
+  uint64_t at = header_.size();
+  for (const DummyTensor& tensor : tensors_) {
+    out.seekp(static_cast<std::streamoff>(at));
+    if (tensor.is_matrix() == matrices) write_tensor(out, tensor);
+    at += aligned(tensor.bytes());
+  }
   out.close();
-  if (!out) return resource_exhausted("no room for {} of random weights", config);
-  return file;
+  return out ? ok_status() : resource_exhausted("no room for {} bytes of random weights", bytes());
 }
 
 }  // namespace skein::apps

@@ -131,7 +131,7 @@ std::string_view sampling_words(SamplingSource source) {
   return source == SamplingSource::kAuthors ? "as its authors say" : "the files say nothing";
 }
 
-// What requests get that say nothing; what is off goes without saying.
+// Prints the sampling of requests that say nothing; what is off is left out.
 void print_sampling(const WeightSource& source) {
   const SamplingDefaults defaults = find_sampling_defaults(source, {});
   const SamplingParams& params = defaults.params;
@@ -163,7 +163,7 @@ OrderedJson sampling_json(const WeightSource& source) {
           {"from", name_of(defaults.source)}};
 }
 
-// What the files say the model makes of a text beside more text.
+// Prints which vectors the model makes of a text, as its files say.
 void print_vectors(const WeightSource& source) {
   const VectorFacts facts = read_vectors(source);
   if (!facts.status.ok()) {
@@ -204,6 +204,11 @@ std::string_view kind_name(const WeightSource& source) {
   return source.kind() == SourceKind::kGguf ? "GGUF" : "Hugging Face folder";
 }
 
+// What no family takes is not spoken of as if it could be served.
+bool writes_text(const WeightSource& source, const Status& loads) {
+  return !Decoder::is_encoder(source) && loads.code() != Code::kUnimplemented;
+}
+
 void print_table(const WeightSource& source, const ModelSummary& summary) {
   print_line("Model", source.path());
   print_line("Kind", fmt::format("{}, {} file{}", kind_name(source), source.file_count(),
@@ -216,15 +221,17 @@ void print_table(const WeightSource& source, const ModelSummary& summary) {
                                        bits_per_parameter(summary.tensor_bytes, summary.parameters),
                                        bytes_text(summary.tensor_bytes)));
   print_quantization(summary);
-  if (!Decoder::is_encoder(source)) print_memory(summary);
+  const Status loads = Decoder::check_source(source, 0);
+  if (writes_text(source, loads)) print_memory(summary);
   print_text(summary);
   if (Decoder::is_encoder(source)) {
     print_line("Encoder", "makes vectors of whole texts, writes none, keeps no KV");
-  } else {
+  } else if (writes_text(source, loads)) {
     print_dialog_format(source);
     print_sampling(source);
   }
   print_vectors(source);
+  if (!loads.ok()) print_line("Loads", "no: " + printable(loads.message(), 300));
 }
 
 OrderedJson tokenizer_json(const TokenizerFacts& tokenizer) {
@@ -264,17 +271,20 @@ void print_json(const WeightSource& source, const ModelSummary& summary, bool wi
                                    {"parameters", share.parameters},
                                    {"bytes", share.bytes}});
   }
-  const bool is_encoder = Decoder::is_encoder(source);
-  out["encoder"] = is_encoder;
-  out["kv_bytes_per_token"] = summary.kv_bytes_per_token && !is_encoder
+  const Status loads = Decoder::check_source(source, 0);
+  const bool writes = writes_text(source, loads);
+  out["loads"] = loads.ok();
+  out["refused"] = loads.ok() ? OrderedJson() : OrderedJson(loads.message());
+  out["encoder"] = Decoder::is_encoder(source);
+  out["kv_bytes_per_token"] = summary.kv_bytes_per_token && writes
                                   ? OrderedJson(*summary.kv_bytes_per_token)
                                   : OrderedJson();
-  out["memory"] = is_encoder ? OrderedJson::array() : memory_json(summary);
+  out["memory"] = writes ? memory_json(summary) : OrderedJson::array();
   out["tokenizer"] = tokenizer_json(summary.tokenizer);
   out["chat_template"] =
       summary.chat_template ? OrderedJson(*summary.chat_template) : OrderedJson();
-  out["dialog"] = is_encoder ? OrderedJson() : dialog_format_json(source);
-  out["sampling"] = is_encoder ? OrderedJson() : sampling_json(source);
+  out["dialog"] = writes ? dialog_format_json(source) : OrderedJson();
+  out["sampling"] = writes ? sampling_json(source) : OrderedJson();
   out["pooling"] = vectors_json(source);
   if (with_tensors) {
     out["tensors"] = OrderedJson::array();

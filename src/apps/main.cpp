@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
   skein::apps::add_inspect(app, result);
   skein::apps::add_tokenize(app, result);
   skein::apps::add_render(app, result);
+  skein::apps::add_export_tokenizer(app, result);
   skein::apps::add_grammar(app, result);
   skein::apps::add_dialog(app, result);
   skein::apps::add_eval(app, result);

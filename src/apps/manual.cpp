@@ -64,6 +64,8 @@ std::string roff(std::string_view text) {
       out.append("\\e");
     } else if (c == '-') {
       out.append("\\-");
+    } else if (c == '|') {
+      out.append("|\\:");  // a line may end behind it
     } else {
       out.push_back(c);
     }
@@ -108,6 +110,7 @@ std::string man_page(const Page& page) {
   std::string out =
       fmt::format(".TH {} 1 \"\" \"skein {}\" \"skein\"\n", roff(page.name), SKEIN_VERSION);
   const std::string what = page.app->get_description();
+  out += ".ad l\n";  // a line of one long word cannot be stretched to the margin
   out += fmt::format(".SH NAME\n{} \\- {}\n", roff(page.name), roff(what));
   const std::vector<const CLI::App*> commands = shown_commands(*page.app);
   out += fmt::format(".SH SYNOPSIS\n\\fB{}\\fR [\\fIOPTIONS\\fR]{}\n", roff(page.line),

@@ -63,17 +63,24 @@ Result<std::unique_ptr<SideProcess>> start_model_checker(const SandboxRules& rul
   return SideProcess::start(options);
 }
 
-SchedulerManager::Loader with_check(SchedulerManager::Loader load, SideProcess& checker) {
-  return [load = std::move(load), &checker](
+SchedulerManager::Loader with_check(SchedulerManager::Loader load, SideProcess& checker,
+                                    std::string draft_model) {
+  return [load = std::move(load), &checker, draft_model = std::move(draft_model)](
              const ModelConfig& config,
              const SchedulerManager::MakeRoom& make_room) -> Result<ServedModelParts> {
-    SKEIN_TRY(check_within_sandbox(config.path));
-    const std::vector<FileStamp> before = stamps_of(config.path);
-    SKEIN_TRY(checker.run(config.path));
+    std::vector<std::string> paths = {config.path};
+    if (!draft_model.empty()) paths.push_back(draft_model);
+    std::vector<std::vector<FileStamp>> before;
+    for (const std::string& path : paths) {
+      SKEIN_TRY(check_within_sandbox(path));
+      before.push_back(stamps_of(path));
+      SKEIN_TRY(checker.run(path));
+    }
     Result<ServedModelParts> parts = load(config, make_room);
-    if (parts.ok() && stamps_of(config.path) != before) {
+    for (size_t i = 0; i < paths.size(); ++i) {
+      if (!parts.ok() || stamps_of(paths[i]) == before[i]) continue;
       return data_loss("{}: was replaced or written to while it was being loaded; load it again",
-                       config.path);
+                       paths[i]);
     }
     return parts;
   };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/sandbox.h"
 #include "base/side_process.h"
@@ -17,8 +18,10 @@ namespace skein::apps {
 Result<std::unique_ptr<SideProcess>> start_model_checker(const SandboxRules& rules,
                                                          uint32_t max_context);
 
-// `load`, after the model was found within the sandbox and `checker` has read it. Files that are
-// replaced or written to between that and the end of the load make it fail.
-SchedulerManager::Loader with_check(SchedulerManager::Loader load, SideProcess& checker);
+// `load`, after the model was found within the sandbox and `checker` has read it; the draft model
+// that is loaded with it likewise, where there is one. Files that are replaced or written to
+// between that and the end of the load make it fail.
+SchedulerManager::Loader with_check(SchedulerManager::Loader load, SideProcess& checker,
+                                    std::string draft_model = {});
 
 }  // namespace skein::apps

@@ -104,10 +104,12 @@ std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags) {
   return std::make_unique<ComputePool>(flags.threads == 0 ? usable_cpus() : flags.threads);
 }
 
-Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags,
-                                                const DecoderLimits& limits, ComputePool& pool) {
+Result<std::unique_ptr<LoadedModel>> load_model(
+    const ModelFlags& flags, const DecoderLimits& limits, ComputePool& pool,
+    decltype(ModelOptions::backend_maker) backend_maker) {
   SKEIN_ASSIGN(const std::string path, model_path(flags.model));
   ModelOptions options = model_options(flags);
+  options.backend_maker = std::move(backend_maker);
   options.limits = limits;
   LoadShare share;
   LoadProgress progress({flags.model}, share);

@@ -40,9 +40,10 @@ std::unique_ptr<ComputePool> make_pool(const ModelFlags& flags);
 
 // Loads what the flags name, with workspace for batches of `limits`; a terminal shows how far it
 // is.
-// For commands that write text: an encoder is refused.
-Result<std::unique_ptr<LoadedModel>> load_model(const ModelFlags& flags,
-                                                const DecoderLimits& limits, ComputePool& pool);
+// For commands that write text: an encoder is refused. `backend_maker` as in ModelOptions.
+Result<std::unique_ptr<LoadedModel>> load_model(
+    const ModelFlags& flags, const DecoderLimits& limits, ComputePool& pool,
+    decltype(ModelOptions::backend_maker) backend_maker = {});
 
 // --speculation: whether tokens are guessed and computed several at once; on the CPU `auto` does.
 void add_speculation_option(CLI::App& command, std::string& word);

@@ -1,4 +1,4 @@
-// What `skein serve` waits for: signals, loads that end, an admin's wish to drain.
+// ServeEvents: `skein serve` waits here for signals, loads that end, and an admin's wish to drain.
 #pragma once
 
 #include <atomic>

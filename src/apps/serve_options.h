@@ -35,7 +35,7 @@ struct ServeOptions {
 #undef SKEIN_OPTION
 };
 
-// What a value must be beside its type.
+// The limits of a value, beside its type.
 struct OptionCheck {
   double low = 0;  // of numbers, both included
   double high = 0;

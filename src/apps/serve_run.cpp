@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <sys/resource.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "base/side_process.h"
 #include "engine/manager/load_served_model.h"
 #include "format/locate.h"
+#include "server/observe/traces.h"
 #include "server/server.h"
 #include "server/store/store.h"
 
@@ -77,6 +79,7 @@ struct ServeFiles {
   std::vector<ModelConfig> first;  // load at the start
   std::vector<ModelConfig> known;  // all, and those of the command line before the others
   std::vector<SamplingWish> sampling;
+  std::string draft_model;  // where it is; empty: none
   std::string state_dir;
 };
 
@@ -87,6 +90,9 @@ Result<ServeFiles> find_files(const ServeOptions& options) {
   if (!options.model_folder.empty()) files.folders.models = options.model_folder;
   SKEIN_ASSIGN(files.first,
                models_to_load(options.model, options.served_model_name, files.folders));
+  if (!options.draft_model.empty()) {
+    SKEIN_ASSIGN(files.draft_model, locate_model(options.draft_model, files.folders));
+  }
   // Those of the command line first: the first of all is what an absent `model` means.
   files.known = files.first;
   for (ModelConfig& config : models_in_folder(files.folders.models, files.first)) {
@@ -112,8 +118,13 @@ Result<std::unique_ptr<SideProcess>> enter_serve_sandbox(const ServeOptions& opt
   if (options.store.empty()) SKEIN_TRY(make_state_dir(files.state_dir));
   std::vector<std::string> paths;
   for (const ModelConfig& config : files.known) paths.push_back(config.path);
+  if (!files.draft_model.empty()) paths.push_back(files.draft_model);
   SandboxRules rules = serve_sandbox(options, files.folders, paths, files.state_dir);
   if (!options.store.empty()) SKEIN_TRY(add_store(options.store, rules));
+  if (!options.otlp_endpoint.empty()) {
+    SKEIN_ASSIGN(const TraceEndpoint collector, parse_trace_endpoint(options.otlp_endpoint));
+    rules.connect_ports.push_back(collector.port);
+  }
   const auto max_context = static_cast<uint32_t>(options.max_context);
   SKEIN_ASSIGN(std::unique_ptr<SideProcess> checker, start_model_checker(rules, max_context));
   SKEIN_ASSIGN(const SandboxReport report, enter_sandbox(rules));
@@ -148,6 +159,7 @@ class ServeRun {
   Status serve();
   void reload();
   void stay_alive() const;
+  void give_notice();
   CommandResult stop(CommandResult result);
   bool is_loading() const;
 
@@ -173,6 +185,7 @@ Status ServeRun::start() {
   SKEIN_ASSIGN(const auto backend, make_backend(settings_.serving.model, *pool_));
   log_device(*backend);
   if (manager.memory_bytes == 0) manager.memory_bytes = backend->available();
+  manager.share = &load_share_;
   manager.before_load = [this](const ModelConfig& config) { return before_load(config); };
   manager.after_load = [this](const ModelConfig& config) { server_->end_load(config); };
   // There is nothing left to serve with; a service manager starts the next process.
@@ -182,9 +195,9 @@ Status ServeRun::start() {
   manager_ = std::make_unique<SchedulerManager>(manager, model_loader(), clock_);
   for (const ModelConfig& config : files_.known) SKEIN_TRY(manager_->add(config));
   SKEIN_TRY(start_server());
-  // A shared store that comes back is connected to anew.
-  return checker_ ? forbid_new_sockets(options_.store.empty() ? Sockets::kNone : Sockets::kConnect)
-                  : ok_status();
+  // A shared store that comes back is connected to anew, and so is a collector of traces.
+  const bool connects = !options_.store.empty() || !options_.otlp_endpoint.empty();
+  return checker_ ? forbid_new_sockets(connects ? Sockets::kConnect : Sockets::kNone) : ok_status();
 }
 
 // Who let the server choose is told why it is the CPU.
@@ -201,8 +214,10 @@ void ServeRun::log_device(const Backend& backend) const {
 SchedulerManager::Loader ServeRun::model_loader() {
   ServingOptions serving = settings_.serving;
   serving.model.report = [this](uint64_t done, uint64_t all) { load_share_.report(done, all); };
+  serving.kv_events = [this](const std::string& model) { return server_->kv_events(model); };
+  serving.draft_model = files_.draft_model;
   SchedulerManager::Loader load = make_model_loader(serving, *pool_, clock_);
-  return checker_ ? with_check(std::move(load), *checker_) : load;
+  return checker_ ? with_check(std::move(load), *checker_, files_.draft_model) : load;
 }
 
 // Loads begin when the server is there.
@@ -216,6 +231,9 @@ Status ServeRun::start_server() {
   ServerSettings settings = settings_.server;
   settings.store.state_dir = files_.state_dir;
   settings.default_model = files_.known.front().id;
+  if (!options_.kv_events.empty()) {
+    for (const ModelConfig& config : files_.first) settings.kv_events.models.push_back(config.id);
+  }
   settings.on_drain_request = [this] { events_.push({ServeEvent::Kind::kStop, 0, {}}); };
   SKEIN_ASSIGN(server_, Server::create(std::move(settings), *manager_, clock_));
   return server_->start();
@@ -310,9 +328,18 @@ bool ServeRun::is_loading() const {
                      [](const ModelStatus& model) { return model.state == ModelState::kLoading; });
 }
 
+// Others have the store too, and a router will send them what comes.
+void ServeRun::give_notice() {
+  const milliseconds notice(static_cast<int64_t>(options_.drain_notice * 1000));
+  server_->leave();
+  log_info("leaving: /health says so, and work is taken for {} s more", options_.drain_notice);
+  std::this_thread::sleep_for(notice);
+}
+
 CommandResult ServeRun::stop(CommandResult result) {
   const PatientScope patient;  // it ends in good order, also when memory is short
   const milliseconds grace(static_cast<int64_t>(options_.drain_timeout * 1000));
+  if (!options_.store.empty()) give_notice();
   const auto until = steady_clock::now() + grace;
   notifier_.stopping();
   server_->drain();

@@ -129,7 +129,7 @@ SandboxRules serve_sandbox(const ServeOptions& options, const ModelFolders& fold
 
 Status add_store(const std::string& url, SandboxRules& rules) {
   SKEIN_ASSIGN(const StoreAccess access, store_access(url));
-  rules.connect_ports = access.ports;
+  rules.connect_ports.insert(rules.connect_ports.end(), access.ports.begin(), access.ports.end());
   for (const std::string& file : access.files) add_folders_of_file(file, rules.read);
   // Where libpq looks for what the URL does not say: users, passwords, certificates.
   for (const char* path : {"/etc/passwd", "/etc/ssl/certs", "/etc/postgresql-common"}) {

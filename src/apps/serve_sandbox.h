@@ -1,4 +1,5 @@
-// What `skein serve` may touch: models to read, the state folder to write, and nothing beyond.
+// The sandbox of `skein serve`, which may read models, write the state folder, and touch nothing
+// beyond.
 #pragma once
 
 #include <string>
@@ -18,11 +19,12 @@ std::vector<std::string> files_of_model(const std::string& path);
 // snapshot of the Hugging Face cache is links to blobs).
 std::vector<std::string> folders_of_model(const std::string& path);
 
-// The rules for a server of these options, which knows the models at `paths`. Files that come into
-// the folders later can be read, too; links out of them that come later cannot.
-// What connections to a shared store need beside that. As Store::open() where the URL is none.
+// Adds what connections to a shared store need. Errors are those of Store::open() for a URL that is
+// none.
 Status add_store(const std::string& url, SandboxRules& rules);
 
+// The rules for a server of these options, which knows the models at `paths`. Files that come into
+// the folders later can be read, too; links out of them that come later cannot.
 SandboxRules serve_sandbox(const ServeOptions& options, const ModelFolders& folders,
                            const std::vector<std::string>& paths, const std::string& state_dir);
 

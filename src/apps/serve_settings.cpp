@@ -43,7 +43,7 @@ std::string id_of(const std::string& model, const std::string& path) {
   return is_snapshot ? model : stem_of_model(path);
 }
 
-// What stands in serve_options.def where no setting gets the value.
+// Stands in serve_options.def where no setting gets the value.
 constexpr struct ByName {
 } by_name;
 
@@ -101,7 +101,7 @@ void set(T& target, const Option& value) {
 }
 
 // 127.0.0.1:9090, [::]:9090 or name:9090.
-Result<http::ServerOptions::Probe> parse_listen(std::string_view text) {
+Result<http::ServerOptions::Probe> parse_listen(const char* option, std::string_view text) {
   const size_t colon = text.rfind(':');
   const std::string_view digits = text.substr(std::min(colon, text.size() - 1) + 1);
   std::string_view host = text.substr(0, std::min(colon, text.size()));
@@ -110,7 +110,7 @@ Result<http::ServerOptions::Probe> parse_listen(std::string_view text) {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
   if (colon == std::string_view::npos || host.empty() || error != std::errc() ||
       end != digits.data() + digits.size()) {
-    return invalid_argument("--probe-listen '{}': it must be ADDR:PORT, as in 0.0.0.0:9090", text);
+    return invalid_argument("{} '{}': it must be ADDR:PORT, as in 127.0.0.1:9090", option, text);
   }
   return http::ServerOptions::Probe{std::string(host), port};
 }
@@ -121,7 +121,7 @@ Status complete_http(const ServeOptions& options, http::ServerOptions& http) {
     http.trusted_proxies.push_back(range);
   }
   if (!options.probe_listen.empty()) {
-    SKEIN_ASSIGN(http.probe, parse_listen(options.probe_listen));
+    SKEIN_ASSIGN(http.probe, parse_listen("--probe-listen", options.probe_listen));
   }
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     return invalid_argument("--tls-cert and --tls-key go together; only {} was given",
@@ -131,7 +131,27 @@ Status complete_http(const ServeOptions& options, http::ServerOptions& http) {
   return {};
 }
 
-// What goes into ids and headers.
+Status complete_kv_events(const ServeOptions& options, KvPublisher::Options& events) {
+  if (options.kv_events.empty()) return {};
+  SKEIN_ASSIGN(const auto listen, parse_listen("--kv-events", options.kv_events));
+  events.host = listen.host;
+  events.port = listen.port;
+  events.topic = options.kv_events_topic;
+  events.insecure_open = options.kv_events_insecure_open;
+  events.encoding =
+      options.kv_events_encoding == "map" ? KvEventEncoding::kMap : KvEventEncoding::kArray;
+  if (options.model.empty()) {
+    return invalid_argument(
+        "--kv-events is for models that are named with --model; there are none");
+  }
+  if (!options.enable_batching || !options.prefix_cache) {
+    return invalid_argument("--kv-events and {} exclude each other: there is no cache to tell of",
+                            options.prefix_cache ? "--no-enable-batching" : "--no-prefix-cache");
+  }
+  return {};
+}
+
+// Whether a name can stand in ids and headers.
 bool is_node_name(std::string_view name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
@@ -286,6 +306,7 @@ Result<ServeSettings> serve_settings(const ServeOptions& options) {
     };
   }
   SKEIN_TRY(complete_http(options, http));
+  SKEIN_TRY(complete_kv_events(options, server.kv_events.options));
   SKEIN_TRY(complete_hosts(server.allow_hosts, options.insecure_open));
   return settings;
 }

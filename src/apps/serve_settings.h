@@ -25,7 +25,7 @@ Result<std::vector<ModelConfig>> models_to_load(const std::vector<std::string>& 
 std::vector<ModelConfig> models_in_folder(const std::string& models_folder,
                                           const std::vector<ModelConfig>& taken);
 
-// What an operator wants of one model's sampling, or of all of them (*).
+// An operator's wish for the sampling of one model, or of all of them (*).
 struct SamplingWish {
   std::string model;
   std::vector<SamplingValue> values;

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/manager/load_share.h"
+
 namespace skein::apps {
 
 // While one lives, SIGINT sets pressed() and ends a blocking read; before and after it ends the
@@ -40,18 +42,6 @@ class LineReader {
   // (an InterruptFlag must be alive), kEnd at the end of the input.
   virtual Event read(std::string& line) = 0;
   virtual bool edits() const = 0;
-};
-
-// How much of the model at hand is loaded: told by the thread that loads, read by any.
-class LoadShare {
- public:
-  void report(uint64_t done, uint64_t all) {
-    share_ = all == 0 ? 1.0F : static_cast<float>(done) / static_cast<float>(all);
-  }
-  float share() const { return share_; }
-
- private:
-  std::atomic<float> share_{0};
 };
 
 // On stderr, redrawn in place; nothing where stderr is no terminal, nor before a second has passed.

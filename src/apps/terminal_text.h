@@ -1,4 +1,4 @@
-// What others say, as a terminal may be given it.
+// Texts of others, made harmless for a terminal.
 #pragma once
 
 #include <string>

@@ -44,10 +44,10 @@ std::string gauge(double used, double of) {
   return fmt::format("[{:#<{}}{:.<{}}]", "", filled, "", kTopBar - filled);
 }
 
-const TopJson& model_in(const TopJson& frame, const TopJson& id) {
+const TopJson& model_in(const TopJson& frame, const std::string& id) {
   static const TopJson kNone;
   for (const TopJson& model : part(frame, "models")) {
-    if (part(model, "id") == id) return model;
+    if (part(model, "id").is_string() && text(model, "id") == id) return model;
   }
   return kNone;
 }
@@ -58,7 +58,7 @@ struct Rates {
 
 Rates rates_of(const TopJson& before, const TopJson& now, const TopJson& model) {
   const TopJson& engine = part(model, "engine");
-  const TopJson& old = part(model_in(before, part(model, "id")), "engine");
+  const TopJson& old = part(model_in(before, text(model, "id")), "engine");
   const double seconds = (number(now, "at_ms") - number(before, "at_ms")) / 1000;
   if (!old.is_object() || seconds <= 0) return {};
   const auto grown = [&](const char* name) { return number(engine, name) - number(old, name); };
@@ -71,7 +71,12 @@ void add_model(std::vector<std::string>& lines, const TopJson& before, const Top
                const TopJson& model) {
   const TopJson& engine = part(model, "engine");
   if (!engine.is_object()) {
+    const TopJson& share = part(model, "loaded_share");
     lines.push_back(fmt::format("{}  {}", text(model, "id"), text(model, "state")));
+    if (share.is_number()) {
+      const double loaded = share.get<double>();
+      lines.push_back(fmt::format("  load   {} {:.0f} %", gauge(loaded, 1), 100 * loaded));
+    }
     return;
   }
   const Rates rates = rates_of(before, now, model);

@@ -1,4 +1,4 @@
-// What this binary is.
+// Says what this binary is.
 #pragma once
 
 #include <string>

@@ -71,6 +71,34 @@ size_t end_of_secret(std::string_view text, size_t at) {
   return at;
 }
 
+struct Character {
+  size_t bytes = 1;
+  bool is_shown = true;  // as it is
+};
+
+// What a terminal or a reader may take for something else than text is escaped byte by byte:
+// control characters (U+0080 to U+009F among them), what is no UTF-8, and what breaks a line or
+// turns its direction (U+2028 to U+202E, U+2066 to U+2069).
+Character character_at(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return {1, first >= 0x20 && first != 0x7f};
+  const size_t size = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  if (size == 0 || text.size() < size) return {1, false};
+  uint32_t code = first & (0xffU >> (size + 1));
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80) return {1, false};
+    code = code << 6 | (byte(i) & 0x3fU);
+  }
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool is_whole =
+      code >= kLeast[size] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
+  if (!is_whole) return {1, false};
+  const bool acts =
+      code < 0xa0 || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+  return {size, !acts};
+}
+
 std::string whole_line(LogLevel level, std::string_view message) {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
@@ -81,19 +109,19 @@ std::string whole_line(LogLevel level, std::string_view message) {
   fmt::format_to(std::back_inserter(out), "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z {} ",
                  utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
                  utc.tm_sec, now.tv_nsec / 1'000'000, name_of(level));
-  for (size_t at = 0; at < message.size(); ++at) {
+  for (size_t at = 0; at < message.size();) {
     if (follows_key_id(message, at)) {
       out.append("...");
       at = end_of_secret(message, at);
       if (at == message.size()) break;
     }
-    const char c = message[at];
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte);
-    } else {
-      out += c;
+    const Character next = character_at(message.substr(at));
+    const std::string_view bytes = message.substr(at, next.bytes);
+    if (next.is_shown) out.append(bytes);
+    for (const char c : next.is_shown ? std::string_view() : bytes) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
     }
+    at += next.bytes;
   }
   return out.append("\n");
 }

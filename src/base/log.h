@@ -2,8 +2,10 @@
 //
 //   log_info("model {} loaded in {} ms", name, ms);
 //
-// Control characters in a message are escaped, so text from outside can neither break a line nor
-// forge one. Messages below the level cost a load and are not formatted.
+// Control characters in a message are escaped, and so is what is no UTF-8 or turns the direction of
+// a line, so text from outside can neither break a line nor forge one. Of an API key,
+// sk-<id>-<secret>, the secret is left out, wherever it stands. Messages below the level cost a
+// load and are not formatted.
 #pragma once
 
 #include <chrono>

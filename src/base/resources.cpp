@@ -166,7 +166,18 @@ uint64_t available_memory(const std::string& root) {
   return least;
 }
 
+namespace {
+
+thread_local bool gives_way = false;
+
+}  // namespace
+
+void give_turn() {
+  if (gives_way) ::sched_yield();
+}
+
 void give_way() {
+  gives_way = true;
   constexpr int kNicer = 10, kNicest = 19;
   const sched_param no_priority{};
   // 0 is this thread, for all of them. A batch thread does not interrupt another when it wakes up.

@@ -23,5 +23,9 @@ uint64_t available_memory(const std::string& root = "");
 // starts: where the others leave no CPU idle, it gets about a tenth of one. Where a filter of
 // system calls refuses that, it goes on as before.
 void give_way();
+// To be called now and then in long work, a few thousand times a second: a thread that gives way
+// lets another have its CPU at once, instead of when the kernel next looks, some milliseconds
+// later. Nothing on other threads.
+void give_turn();
 
 }  // namespace skein

@@ -42,6 +42,14 @@ struct ServerContext {
   std::atomic<bool>& ready;  // the models named at the start are loaded
   std::atomic<bool>& draining;  // no new work is taken
   int64_t started_at_s = 0;     // in the calendar's time
+  // It will drain in a moment, and takes work until then; null: it never says so.
+  const std::atomic<bool>* leaving = nullptr;
+
+  // Servers that share a store: it is away, and keys may have been revoked for so long that nobody
+  // is let in.
+  bool knows_keys_no_more() const {
+    return store.is_shared() && store.away_s() > settings.store_grace_s;
+  }
 
   // Why the workers did not take a task.
   api::Error no_worker() const { return draining ? api::draining(1) : api::overloaded(1); }

@@ -16,6 +16,11 @@ bool is_plain(char c) {
   return static_cast<uint8_t>(c) >= 0x20 && static_cast<uint8_t>(c) < 0x7F && c != '"' && c != '\\';
 }
 
+// The second byte of U+0080 to U+009F.
+bool is_c1(char c) {
+  return static_cast<uint8_t>(c) >= 0x80 && static_cast<uint8_t>(c) < 0xA0;
+}
+
 void append_escaped(std::string& out, char c) {
   switch (c) {
     case '"':
@@ -60,6 +65,13 @@ void append_string(std::string& out, std::string_view text) {
     if (static_cast<uint8_t>(text.front()) < 0x80) {
       append_escaped(out, text.front());
       text.remove_prefix(1);
+      continue;
+    }
+    // Control characters of ISO 8859, which terminals may act on: valid as they are, and better
+    // seen.
+    if (text.size() > 1 && text[0] == '\xC2' && is_c1(text[1])) {
+      append_escaped(out, text[1]);
+      text.remove_prefix(2);
       continue;
     }
     const Utf8Char next = utf8_next(text);

@@ -188,9 +188,7 @@ api::Parsed<PrincipalPtr> Router::enter(const Route& route, const http::RequestH
     return api::forbidden("This needs a key with the admin right.");
   }
   if (is_admin_call) audit_.admin_call(call, *who);
-  // Keys may have been revoked meanwhile, and nobody here would know.
-  if (route.auth != Auth::kNone && context_.store.is_shared() &&
-      context_.store.away_s() > context_.settings.store_grace_s) {
+  if (route.auth != Auth::kNone && context_.knows_keys_no_more()) {
     return api::storage_failed(unavailable("the store is away"));
   }
   if (context_.draining && route.begins_work) {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "server/batch/batch_executor.h"
 #include "server/context.h"
+#include "server/observe/traces.h"
 #include "server/router.h"
 
 namespace skein {
@@ -31,6 +32,20 @@ OriginGuard::Options probe_guard_options(const ServerSettings& settings) {
   options.is_probe = true;
   if (settings.http.probe) options.hosts.push_back(settings.http.probe->host);
   return options;
+}
+
+// Every request that is logged has its spans, too.
+Status add_traces(ServerSettings& settings) {
+  if (settings.otlp_endpoint.empty()) return {};
+  SKEIN_ASSIGN(TraceEndpoint endpoint, parse_trace_endpoint(settings.otlp_endpoint));
+  const TraceSource source{settings.store.node, settings.version};
+  settings.log_request = [log = std::move(settings.log_request),
+                          traces = std::make_shared<Traces>(std::move(endpoint), source)](
+                             const FinishedRequest& request) {
+    if (log) log(request);
+    traces->add(request);
+  };
+  return {};
 }
 
 constexpr std::chrono::milliseconds kLookAgain{5};
@@ -66,13 +81,16 @@ class Server::Impl {
                  .scrapes = scrapes_,
                  .ready = ready_,
                  .draining = draining_,
-                 .started_at_s = store_->unix_time_s()},
+                 .started_at_s = store_->unix_time_s(),
+                 .leaving = &leaving_},
         workers_(settings_.workers, clock),
         scrapes_({.threads = 1, .queue_limit = kMaxScrapes}, clock),
         router_(context_, OriginGuard(guard_options(settings_)),
                 OriginGuard(probe_guard_options(settings_))),
         http_(settings_.http, router_, workers_, memory_),
-        executor_(context_, settings_.batch_lines) {}
+        executor_(context_, settings_.batch_lines) {
+    metrics_.watch_kv_events([this] { return kv_publishers_.stats(); });
+  }
   // Answers that the store is keeping tell the delivery.
   ~Impl() { store_->responses().close(); }
   Impl(const Impl&) = delete;
@@ -89,6 +107,8 @@ class Server::Impl {
   }
 
   Status start() {
+    SKEIN_TRY(kv_publishers_.open(settings_.kv_events, store_->salt_key()));
+    SKEIN_TRY(kv_publishers_.start());
     SKEIN_TRY(http_.start());
     executor_.start();
     return {};
@@ -102,11 +122,12 @@ class Server::Impl {
   Stopped stop(std::chrono::milliseconds grace) {
     using std::chrono::steady_clock;
     drain();
+    const auto until = steady_clock::now() + grace;
+    store_->finish_by(until);
     executor_.stop();
     store_->end_epoch();
     store_->quarantine().end_all_loads();  // the process may end in the middle of one
     // The port stays open as long as anything runs, so that new work is refused aloud.
-    const auto until = steady_clock::now() + grace;
     while (live_.size() > 0 && steady_clock::now() < until) std::this_thread::sleep_for(kLookAgain);
     const bool whole = live_.size() == 0;
     feed_.close();  // streams that would never end
@@ -123,10 +144,12 @@ class Server::Impl {
   RateLimiter limiter_;
   ByteBudget memory_;
   Metrics metrics_;
+  KvPublishers kv_publishers_;
   LiveRequests live_;
   RecentRequests recent_;
   std::atomic<bool> ready_{false};
   std::atomic<bool> draining_{false};
+  std::atomic<bool> leaving_{false};
   ServerContext context_;
   // Their threads use the context until they are joined.
   Delivery delivery_;
@@ -141,6 +164,7 @@ class Server::Impl {
 Result<std::unique_ptr<Server>> Server::create(ServerSettings settings, SchedulerManager& models,
                                                const Clock& clock) {
   SKEIN_ASSIGN(std::unique_ptr<Store> store, Store::open(settings.store));
+  SKEIN_TRY(add_traces(settings));
   auto impl = std::make_unique<Impl>(std::move(settings), std::move(store), models, clock);
   SKEIN_TRY(impl->check_exposure());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
@@ -185,6 +209,14 @@ Status Server::begin_load(const ModelConfig& config, bool named_by_operator) {
 
 void Server::end_load(const ModelConfig& config) {
   impl_->store_->quarantine().end_load(config.path);
+}
+
+void Server::leave() {
+  impl_->leaving_ = true;
+}
+
+ServingOptions::KvEvents Server::kv_events(const std::string& model) const {
+  return impl_->kv_publishers_.of(model);
 }
 
 void Server::drain() {

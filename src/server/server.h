@@ -47,6 +47,10 @@ class Server {
   // earlier server. What the operator names at the start is tried again.
   Status begin_load(const ModelConfig& config, bool named_by_operator);
   void end_load(const ModelConfig& config);
+  // /health says that it goes, so that routers look elsewhere; work is still taken.
+  void leave();
+  // For the loader of a model: who is told what is in its prefix cache.
+  ServingOptions::KvEvents kv_events(const std::string& model) const;
   void drain();
   size_t running() const;  // requests that are being answered
   // Within the time and two seconds more, whatever runs.

@@ -100,6 +100,33 @@ TEST_F(BenchCommand, CtrlCPrintsWhatThereIs) {
   EXPECT_THAT(run.output, Not(HasSubstr("8 at once")));
 }
 
+TEST_F(BenchCommand, AShapeHasANameAndNoFile) {
+  const std::string small = "bench --threads 2 --no-limits --no-single --device cpu --shape ";
+  const auto run = run_skein_quietly(
+      small + "llama-135m --type q4_0 --prompt-tokens 8 --prompts 1 -n 2 --concurrency 1 --json");
+  ASSERT_EQ(run.status, 0) << run.output;
+  const auto json = nlohmann::json::parse(run.output);
+  EXPECT_EQ(json["model"]["name"], "llama-135m with random q4_0 weights");
+  EXPECT_EQ(json["results"][0]["total_tokens"], 2);
+  const auto unknown = run_skein(small + "llama-9b");
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.output, HasSubstr("'llama-9b' is no shape; there are llama-135m, llama-1b"));
+  const auto no_type = run_skein(small + "llama-1b --type q9_9");
+  EXPECT_EQ(no_type.status, 1);
+  EXPECT_THAT(no_type.output, HasSubstr("'q9_9' is no quantization"));
+  EXPECT_EQ(run_skein(small + "llama-1b --model m.gguf").status, 2);
+  EXPECT_EQ(run_skein(small + "llama-1b --dummy-weights " + config()).status, 2);
+}
+
+// Before a byte of them is made.
+TEST_F(BenchCommand, AShapeThatDoesNotFitIsRefusedWithBothNumbers) {
+  const auto run = run_skein("bench --device cpu --shape llama-70b --type f32");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output, ::testing::ContainsRegex(
+                              "llama-70b with random f32 weights takes [0-9]{12} bytes of memory "
+                              "on the CPU, .* [0-9]+ are available"));
+}
+
 TEST_F(BenchCommand, EveryShapeThatIsNamedCanBeMadeUp) {
   const std::string experts =
       ", \"num_experts\": 4, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "

@@ -70,7 +70,7 @@ class ManualTest(unittest.TestCase):
         self.assertIn("serve", self.complete(""))
         self.assertEqual(self.complete("ser"), {"serve"})
         self.assertEqual(self.complete("keys", "ro"), {"rotate"})
-        self.assertEqual(self.complete("serve", "--kv-"), {"--kv-dtype"})
+        self.assertEqual(self.complete("serve", "--kv-d"), {"--kv-dtype"})
         self.assertEqual(self.complete("serve", "--kv-dtype", ""), {"auto", "f32", "bf16", "int8"})
         self.assertEqual(self.complete("run", "--precision", "d"), {"default"})
         self.assertIn("--no-sandbox", self.complete("serve", "--no-"))

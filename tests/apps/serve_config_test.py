@@ -18,7 +18,8 @@ def effective(*arguments, env=None):
 # What a value that differs from the default looks like: as TOML, and as a word.
 def another(name, value):
     words = {"precision": "f32", "kv_dtype": "int8", "log_level": "error", "cpu_isa": "scalar", "pooling": "mean",
-             "tool_format": "llama-3", "reasoning_format": "think", "sampling_defaults": "openai", "speculation": "ngram"}
+             "tool_format": "llama-3", "reasoning_format": "think", "sampling_defaults": "openai", "speculation": "ngram",
+             "kv_events_encoding": "map"}
     if "memory" in name or "bytes" in name or name == "min_free_disk":
         return '"3GiB"', "3GiB"
     if name in words:

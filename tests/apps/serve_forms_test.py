@@ -293,6 +293,13 @@ class AnsweringTest(FormServer):
         first = response.readline()
         live = self.server.get("/v1/requests/" + json.loads(first[6:])["id"])
         self.assertEqual(live.json()["form"], {"relaxed": ["/contains"]})
+        self.assertEqual(live.json()["form_use"], live.json()["choices"][0]["form_use"])
+        self.assertEqual(set(live.json()["form_use"]), {"zone", "masks", "slowest_mask_ms"})
+        self.assertEqual(live.json()["form_use"]["zone"], "bound")
+        self.assertGreater(live.json()["form_use"]["masks"], 0)
+        plain, first = self.server.send("POST", CHAT, {"messages": USER, "max_tokens": 900, "stream": True, "ignore_eos": True})
+        self.assertNotIn("form_use", self.server.get("/v1/requests/" + json.loads(first.readline()[6:])["id"]).json())
+        plain.close()
         connection.close()
 
 

@@ -178,6 +178,44 @@ class OverloadTest(unittest.TestCase):
 
 
 @needs_model
+@needs_model
+@unittest.skipUnless(FULL, "takes a minute; `make latecomer`")
+class LatecomerTest(unittest.TestCase):
+    """A request of four tokens that comes while 64 streams of 512 tokens run, by default settings: its first token is there
+    within two seconds, for the batch is as large as the machine makes it."""
+
+    STREAMS, TOKENS, LATE, MOST_S = 64, 512, 5, 2
+
+    async def run_all(self, server):
+        rng = random.Random(11)
+
+        async def stream():
+            body = {"prompt": words(rng, 32), "max_tokens": self.TOKENS, "ignore_eos": True, "stream": True}
+            return await load.ask(server, COMPLETIONS, body)
+
+        begun = time.monotonic()
+        streams = [asyncio.create_task(stream()) for _ in range(self.STREAMS)]
+        while server.gauge("vllm:num_requests_running") + server.gauge("vllm:num_requests_waiting") < self.STREAMS:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)  # they are under way
+        late = []
+        for _ in range(self.LATE):
+            body = {"prompt": words(rng, 16), "max_tokens": 4, "ignore_eos": True, "stream": True}
+            late.append(await load.ask(server, COMPLETIONS, body))
+            ran = sum(not stream.done() for stream in streams)
+            self.assertEqual(ran, self.STREAMS, "streams ended before the latecomers were served")
+        replies = await asyncio.gather(*streams)
+        self.assertTrue(all(reply.done for reply in replies + late))
+        return [reply.ttft for reply in late], self.STREAMS * self.TOKENS / (time.monotonic() - begun)
+
+    def test_first_token(self):
+        with Server("--log-level", "warning") as server:
+            waits, rate = asyncio.run(self.run_all(server))
+        print(f"latecomer: first token after {percentile(waits, 0.5):.2f} s (median of {self.LATE}; the longest {max(waits):.2f} s) "
+              f"beside {self.STREAMS} streams of {self.TOKENS} tokens, {rate:.0f} tokens/s in all")
+        self.assertLess(percentile(waits, 0.5), self.MOST_S)
+
+
 class AgingTest(unittest.TestCase):
     """While HIGH has more than enough to do, a LOW request starts within gap / rate and one request.
 

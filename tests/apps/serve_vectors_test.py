@@ -67,6 +67,23 @@ class InspectTest(unittest.TestCase):
             config.write_text('{"pooling_mode_cls_token": true}')
             self.assertIn("cannot be used", serving.run("inspect", model).stdout)
 
+    def test_an_encoder_that_is_refused_is_not_shown_as_one_that_writes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = tiny_encoder(folder)
+            config = json.loads(pathlib.Path(model, "config.json").read_text())
+            for change in ({"position_embedding_type": "relative_key"}, {"hidden_act": "odd"}, {"is_decoder": True}, {"model_type": "roberta"}):
+                with self.subTest(change):
+                    pathlib.Path(model, "config.json").write_text(json.dumps({**config, **change}))
+                    shown = serving.run("inspect", model).stdout
+                    self.assertRegex(shown, r"Loads +no: ")
+                    self.assertNotIn("KV cache", shown)
+                    self.assertNotIn("Tool calls", shown)
+                    said = json.loads(serving.run("inspect", model, "--json").stdout)
+                    self.assertFalse(said["loads"])
+                    self.assertEqual((said["dialog"], said["sampling"], said["memory"]), (None, None, []))
+                    refused = serving.run("run", "--model", model, "-p", "a").stderr
+                    self.assertIn(said["refused"], refused)
+
     def test_an_encoder_is_called_one_and_writes_no_text(self):
         with tempfile.TemporaryDirectory() as folder:
             model = tiny_encoder(folder)
@@ -76,6 +93,7 @@ class InspectTest(unittest.TestCase):
             self.assertNotIn("KV cache", shown)
             said = json.loads(serving.run("inspect", model, "--json").stdout)
             self.assertEqual((said["encoder"], said["kv_bytes_per_token"], said["memory"]), (True, None, []))
+            self.assertEqual((said["loads"], said["refused"]), (True, None))
             refused = serving.run("run", "--model", model, "-p", "a")
             self.assertNotEqual(refused.returncode, 0)
             self.assertIn("an encoder writes no text", refused.stderr)

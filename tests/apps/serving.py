@@ -179,14 +179,14 @@ class Server:
     """One server on a free port, with folders of its own. Ends with the `with` block."""
 
     def __init__(self, *arguments, models=(MODEL,), env=None, command=(), state_dir=None,
-                 model_folder=None, wait=True, stderr=None):
+                 model_folder=None, wait=True, stderr=None, threads=1):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="skein-test-"))
         self.state_dir = state_dir or self.folder / "state"
         self.model_folder = model_folder or self.folder / "models"
         self.model_folder.mkdir(exist_ok=True)
         self.log = open(self.folder / "log", "w+")
         line = [*command, BINARY, "serve", "--port", "0", "--state-dir", self.state_dir,
-                "--model-folder", self.model_folder, "--threads", "1"]
+                "--model-folder", self.model_folder, "--threads", threads]
         for model in models:
             line += ["--model", model]
         self.process = subprocess.Popen([*map(str, line), *map(str, arguments)], stdout=subprocess.PIPE,

@@ -54,6 +54,16 @@ std::string joined(const std::vector<std::string>& lines) {
   return all;
 }
 
+TEST(TopText, ALoadHasABar) {
+  json now = frame(1000, 100, 10);
+  now["models"][0].erase("engine");
+  now["models"][0]["state"] = "loading";
+  now["models"][0]["loaded_share"] = 0.5;
+  const std::string all = joined(top_lines(nullptr, now, {120, 40}));
+  EXPECT_NE(all.find("tiny  loading"), std::string::npos) << all;
+  EXPECT_NE(all.find("[############............] 50 %"), std::string::npos) << all;
+}
+
 TEST(TopText, RatesComeFromTwoFrames) {
   const std::string all = joined(top_lines(frame(1000, 100, 10), frame(1500, 150, 20), {120, 40}));
   EXPECT_NE(all.find("100.0 tokens/s generated"), std::string::npos) << all;
@@ -105,6 +115,13 @@ TEST(TopText, AFrameOfAnotherShapeIsNoReasonToEnd) {
     EXPECT_FALSE(top_lines(now, now, {80, 24}).empty()) << text;
     EXPECT_FALSE(top_lines(frame(1, 2, 3), now, {80, 24}).empty()) << text;
   }
+}
+
+// Comparing such values would take a frame of the stack for each level.
+TEST(TopText, NothingIsComparedLevelByLevel) {
+  const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
+  const json now = json::parse(R"({"models":[{"engine":{"running":1},"id":)" + deep + "}]}");
+  EXPECT_FALSE(top_lines(now, now, {80, 24}).empty());
 }
 
 TEST(TerminalText, ControlCharactersBecomePictures) {

@@ -54,6 +54,22 @@ TEST(Log, ALineHasTimeLevelAndOneLine) {
       << line;
 }
 
+// What a terminal acts on although it is no byte below 32, and what makes a line read otherwise.
+TEST(Log, NothingButTextIsWritten) {
+  const UnreadStderr unread;
+  log_info(
+      "a\xc2\x9b"
+      "2J|\x9b|\xc3|\xed\xa0\x80|\xe2\x80\xae|\xe2\x80\xa8|\xe2\x81\xa6|\xc0\x8a|\xf4\x90\x80\x80|"
+      "\x7f|"
+      "\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+  const std::string line = unread.read_until("\n");
+  EXPECT_NE(line.find(R"(info a\xc2\x9b2J|\x9b|\xc3|\xed\xa0\x80|\xe2\x80\xae|\xe2\x80\xa8|)"
+                      R"(\xe2\x81\xa6|\xc0\x8a|\xf4\x90\x80\x80|\x7f|)"
+                      "\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\n"),
+            std::string::npos)
+      << line;
+}
+
 TEST(Log, OfAKeyOnlyTheIdIsWritten) {
   const UnreadStderr unread;
   const std::string id = "sk-0123456789abcdef-";

@@ -43,7 +43,9 @@ TEST(ChatRequest, HostileBodies) {
       {chat(R"("temperature":Infinity)"), "", "invalid_json"},
       {chat(R"("temperature":-Infinity)"), "", "invalid_json"},
       {chat(R"("temperature":1e999)"), "", "invalid_json"},
-      {chat(join({R"("x":)", std::string(65, '['), std::string(65, ']')})), "", "invalid_json"},
+      {chat(
+           join({R"("x":)", std::string(json::kMaxDepth, '['), std::string(json::kMaxDepth, ']')})),
+       "", "invalid_json"},
       {std::string(1 << 20, '['), "", "invalid_json"},
       {join({"[", repeated("0", json::kMaxValues + 1), "]"}), "", "invalid_json"},
       {"[]", ""},

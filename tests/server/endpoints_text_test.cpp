@@ -68,6 +68,26 @@ TEST(TextEndpoints, TheTemplateIsWhatTokenizeAndCountTokensCount) {
   EXPECT_EQ(answer.json["usage"]["prompt_tokens"], tokens.json["count"]) << answer.text;
 }
 
+// What a router asks for, to know which server has a prompt's beginning in its cache.
+TEST(TextEndpoints, RenderedTokensAreThoseOfTheRequest) {
+  LiveServer live;
+  live.start();
+  const Json chat = {{"messages", {{{"role", "user"}, {"content", "Hello"}}}}, {"max_tokens", 3}};
+  const HttpAnswer rendered = live.post("/v1/chat/completions/render", chat);
+  ASSERT_EQ(rendered.status, 200) << rendered.text;
+  EXPECT_EQ(rendered.json,
+            Json({{"token_ids",
+                   live.post("/tokenize", {{"messages", chat["messages"]}}).json["tokens"]}}));
+  const Json texts = {{"prompt", {"Hello", "You"}}};
+  EXPECT_EQ(live.post("/v1/completions/render", texts).json,
+            Json({{{"token_ids", ids_of("Hello")}}, {{"token_ids", ids_of("You")}}}));
+  EXPECT_EQ(live.post("/v1/completions/render", {{"prompt", {70, 71}}}).json,
+            Json::array({{{"token_ids", {70, 71}}}}));
+  EXPECT_EQ(live.post("/v1/chat/completions/render", {{"messages", "none"}}).param(),
+            "\"messages\"");
+  EXPECT_EQ(live.post("/v1/completions/render", Json::object()).param(), "\"prompt\"");
+}
+
 TEST(TextEndpoints, WrongInputNamesItsField) {
   LiveServer live;
   live.start();

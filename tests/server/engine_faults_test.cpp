@@ -24,6 +24,9 @@ class FaultyRunner final : public StepRunner {
   FaultyRunner(std::unique_ptr<StepRunner> real, Plant plant, const std::atomic<bool>& armed)
       : real_(std::move(real)), plant_(plant), armed_(armed) {}
 
+  std::optional<SamplerScratch> patient_scratch() const override {
+    return real_->patient_scratch();
+  }
   void start(std::span<const Segment> segments,
              std::span<const RequestSampler* const> samplers) override {
     constexpr TokenId kMark = 3 + '!';

@@ -83,6 +83,7 @@ TEST(Json, OfDuplicatesTheLastCountsAtThePlaceOfTheFirst) {
 }
 
 TEST(Json, Limits) {
+  static_assert(kMaxDepth == 128);
   const auto nested = [](size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };
@@ -106,6 +107,9 @@ TEST(Json, StringsAreAlwaysValid) {
   EXPECT_EQ(written("\xff|\xc3|\xed\xa0\x80"),
             "\"\xef\xbf\xbd|\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"");
   EXPECT_EQ(written("end \xf0\x9f"), "\"end \xef\xbf\xbd\"");
+  EXPECT_EQ(written("\xc2\x9b"
+                    "2J\xc2\x80\xc2\x9f\xc2\xa0"),
+            "\"\\u009b2J\\u0080\\u009f\xc2\xa0\"");
   for (int a = 0; a < 256; ++a) {
     for (int b = 0; b < 256; ++b) {
       const std::string text = {static_cast<char>(a), static_cast<char>(b), 'x'};

@@ -85,7 +85,8 @@ class LiveServer {
     SchedulerManager::Loader loader = make_model_loader(serving_, pool_, clock_);
     if (change_loader) loader = change_loader(std::move(loader));
     models_ = std::make_unique<SchedulerManager>(
-        SchedulerManager::Options{.memory_bytes = uint64_t{2} << 30, .max_models = max_models},
+        SchedulerManager::Options{
+            .memory_bytes = uint64_t{2} << 30, .max_models = max_models, .share = &share},
         [this, load = std::move(loader)](const auto& config, const auto& make_room) {
           if (before_load) before_load(config.id);
           return load(config, make_room);
@@ -120,6 +121,7 @@ class LiveServer {
   // Before start(): models that a test wants different, and how many of them may be loaded.
   std::function<SchedulerManager::Loader(SchedulerManager::Loader)> change_loader;
   uint32_t max_models = 0;
+  LoadShare share;  // that a loader may report to
 
   // Before start().
   ServerSettings settings;

@@ -1,5 +1,7 @@
 // /v1/live and /v1/requests: what is shown, and to whom.
+#include <future>
 #include <gtest/gtest.h>
+#include <thread>
 #include <vector>
 
 #include "server/live/live_feed.h"
@@ -103,6 +105,34 @@ TEST(Live, ARunningRequestHoldsBlocksInThePicture) {
   for (const Json& holder : kv["holders"]) is_named |= holder >= 0;
   EXPECT_TRUE(is_named);
   EXPECT_NE(kv["cells"].get<std::string>().find_first_of("hs"), std::string::npos);
+}
+
+TEST(Live, ALoadShowsHowFarItIs) {
+  LiveServer live;
+  std::promise<void> was_seen;
+  live.before_load = [&](const std::string& id) {
+    if (id != "org/other") return;
+    live.share.report(1, 3);
+    was_seen.get_future().wait();
+  };
+  live.start();
+  Watcher watcher(live, {});
+  std::thread asks([&] {
+    const Json body = {{"model", "org/other"}, {"prompt", "abc"}, {"max_tokens", 1}};
+    EXPECT_EQ(live.post("/v1/completions", body).status, 200);
+  });
+  const Json on_the_way = watcher.frame_where(
+      [](const Json& frame) { return frame["models"][1].value("loaded_share", 0.0) > 0; });
+  was_seen.set_value();
+  asks.join();
+  ASSERT_FALSE(on_the_way.is_null());
+  EXPECT_EQ(on_the_way["models"][1]["state"], "loading");
+  EXPECT_EQ(on_the_way["models"][1]["loaded_share"], 0.333);
+  EXPECT_FALSE(on_the_way["models"][0].contains("loaded_share"));
+  const Json loaded =
+      watcher.frame_where([](const Json& frame) { return frame["models"][1]["state"] == "ready"; });
+  ASSERT_FALSE(loaded.is_null());
+  EXPECT_FALSE(loaded["models"][1].contains("loaded_share"));
 }
 
 TEST(Live, AKeySeesItsOwnRequestsAndAnAdminAll) {

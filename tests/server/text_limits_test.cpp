@@ -28,6 +28,8 @@ std::vector<TextRoute> text_routes() {
           {"/detokenize", {{"tokens", {70, 71}}}},
           {"/apply-template", kChat},
           {"/v1/messages/count_tokens", count},
+          {"/v1/chat/completions/render", kChat},
+          {"/v1/completions/render", {{"prompt", "Hello"}}},
           {"/v1/responses/input_tokens", {{"input", "Hello"}}}};
 }
 

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import sys
 import time
+import unittest
 
 VENV = pathlib.Path(__file__).resolve().parents[2] / "build/venv"
 if (VENV / "bin/python").exists() and pathlib.Path(sys.prefix) != VENV:
@@ -37,14 +38,14 @@ def browser():
 class Tab:
     """A page that notes what must not happen: errors in the console, requests to other hosts, dialogs."""
 
-    def __init__(self, found, url, max_tokens=48, **context):
+    def __init__(self, found, url, max_tokens=48, seed=None, **context):
         self.url = url
         self.errors, self.foreign, self.bytes = [], [], 0
         self.context = found.new_context(**context)
         self.context.set_default_timeout(20_000)
         self.page = self.context.new_page()
         if max_tokens:  # a small model may not know when to end
-            kept = json.dumps({"max_tokens": max_tokens, "logprobs": True})
+            kept = json.dumps({"max_tokens": max_tokens, "logprobs": True, **({"seed": seed} if seed else {})})
             self.page.add_init_script(f"localStorage.getItem('skein.settings') ?? localStorage.setItem('skein.settings', {json.dumps(kept)})")
         self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -80,3 +81,31 @@ class Tab:
 
     def close(self):
         self.context.close()
+
+
+FIGURES = {"pages": 0, "weight": 0, "paint": 0, "task": 0, "looked": 0}
+# What a page says whose server ends before it.
+GONE = ("net::ERR_CONNECTION_REFUSED", "net::ERR_CONNECTION_RESET", "net::ERR_INCOMPLETE_CHUNKED_ENCODING", "net::ERR_EMPTY_RESPONSE")
+
+
+class BrowserTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.held = browser()
+        cls.chromium = cls.held.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.held.__exit__(None, None, None)
+
+    def tab(self, url, allowed=(), **context):
+        """A page that must stay clean until the test ends; `allowed` are words of errors that belong to the test."""
+        tab = Tab(self.chromium, url, **context)
+        FIGURES["pages"] += 1
+        self.addCleanup(self.assert_clean, tab, (*allowed, *GONE))
+        self.addCleanup(tab.close)
+        return tab
+
+    def assert_clean(self, tab, allowed=()):
+        self.assertEqual([error for error in tab.errors if not any(word in error for word in allowed)], [])
+        self.assertEqual(tab.foreign, [])

@@ -48,7 +48,8 @@ class AnswerAccount {
   void reject(Rejection why);
 
   // Takes the request from the key's minute, and a token of it: before anything is made of its
-  // text, for that is work whatever becomes of it.
+  // text, for that is work whatever becomes of it. So the request is not given back where reserve()
+  // then finds too few tokens; the token is.
   std::optional<api::Error> enter();
   // The tokens that were made of its text. A request that is refused for what it says costs so
   // many.

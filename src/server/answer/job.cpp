@@ -13,6 +13,8 @@
 namespace skein {
 namespace {
 
+constexpr size_t kMaxTraceParent = 64;  // longer ones mean nothing
+
 // What the log and the metrics know of a call from the start.
 FinishedRequest describe_call(FinishedRequest about, const Call& call, const std::string& id) {
   about.id = id;
@@ -20,6 +22,9 @@ FinishedRequest describe_call(FinishedRequest about, const Call& call, const std
   about.route = call.route->pattern;
   about.key_name = call.principal->name;
   about.priority = call.priority;
+  if (const std::string* parent = call.request.head.header("traceparent")) {
+    about.trace_parent = parent->substr(0, kMaxTraceParent);
+  }
   return about;
 }
 

@@ -37,7 +37,7 @@ struct RequestExplanation {
   std::vector<ChoiceExplanation> choices;
 };
 
-// What can be said of an answer without asking an engine.
+// All that can be said of an answer without asking an engine.
 struct RequestBrief {
   std::string id;
   std::string owner;  // the id of its key; empty: anonymous
@@ -72,7 +72,7 @@ class LiveRequests {
   // nullptr when there is none, or when it is another tenant's and the caller is no admin.
   std::shared_ptr<LiveRequest> find(const std::string& id, std::string_view owner,
                                     bool admin) const;
-  // Of those that `owner` may see, no more than that many.
+  // Those that `owner` may see, but no more than that many.
   std::vector<RequestBrief> briefs(std::string_view owner, bool admin, size_t limit) const;
   size_t size() const;
 

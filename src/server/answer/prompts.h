@@ -37,7 +37,7 @@ struct AnswerShape {
   std::optional<uint32_t> thought_budget;
   std::vector<TokenId> banned;  // what begins a call, where none may come
   std::string call_format;      // of the model, where calls may come
-  // What all choices are read with, but for the seed of the ids of calls.
+  // All choices are read with this, but for the seed of the ids of calls.
   std::shared_ptr<const dialog::AnswerSyntax> syntax;
   bool in_reasoning = false;
   dialog::IdStyle id_style = dialog::IdStyle::kOpenAi;

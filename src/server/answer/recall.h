@@ -1,4 +1,4 @@
-// What a request of /v1/responses continues, from the store.
+// Finds in the store what a request of /v1/responses continues.
 #pragma once
 
 #include <functional>

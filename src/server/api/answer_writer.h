@@ -38,7 +38,7 @@ struct Timings {
   double predicted_per_second = 0;
 };
 
-// What an answer has cost so far.
+// The cost of an answer so far.
 struct Figures {
   Usage usage = {};
   std::optional<Timings> timings = {};  // where they are to be written

@@ -27,8 +27,8 @@ void append_input_usage(std::string& out, const Usage& usage) {
   append_member(out, "cache_read_input_tokens", usage.cached_tokens);
 }
 
-// What stands beneath a thought: clients send it back with the thought, and nobody looks at it. It
-// is the same for the same text, however that came; so its key is no secret.
+// The signature beneath a thought: clients send it back with the thought, and nobody looks at it.
+// It is the same for the same text, however that came; so its key is no secret.
 class Signature {
  public:
   void add(std::string_view text) {

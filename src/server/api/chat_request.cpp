@@ -10,7 +10,7 @@
 namespace skein::api {
 namespace {
 
-// What a client may tell a template: names that known templates use, and scalars only, so that no
+// A client may tell a template these: names that known templates use, and scalars only, so that no
 // request can make a template do more work than its messages do.
 constexpr std::array<std::string_view, 12> kTemplateKwargs = {
     "enable_thinking", "thinking",         "thinking_budget", "thinking_mode",

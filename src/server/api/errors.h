@@ -91,8 +91,8 @@ enum class TooLarge : uint8_t { kAnswer, kVectors };
 Error answer_too_large(TooLarge what, uint64_t bytes, uint64_t limit_bytes);
 Error overloaded(uint64_t retry_after_s);  // no room for it in a queue or in memory
 Error storage_full();                      // 507
-// What the store could not do, in words about storage: what from_status() says of a server that is
-// not ready would be wrong here.
+// The error for what the store could not do, in words about storage: those of from_status() about a
+// server that is not ready would be wrong here.
 Error storage_failed(const Status& status);
 Error internal_failure();
 

@@ -86,13 +86,13 @@ struct AskedForm {
   std::string field;
 };
 
-// What is kept beside an answer: the turn that it ends.
+// The turn that an answer ends, which is kept beside it.
 struct KeptTurn {
   std::string input;     // a list of items, as JSON text
   std::string previous;  // the id of the response that it continues; empty: none
 };
 
-// What a request asks of its answer, whatever its prompt is.
+// The wishes of a request for its answer, whatever its prompt is.
 struct AnswerOptions {
   std::string model;  // empty: the first
   std::optional<uint32_t> max_tokens;

@@ -87,7 +87,7 @@ void refuse(const Fields& at, std::string_view name, std::string_view what) {
   if (!at.problem()) at.problem() = not_supported(what, at.path_of(name));
 }
 
-// What may stand between the parts of JSON, where that is said.
+// The white space between the parts of JSON, where a request names it.
 std::optional<std::string> read_white_space(const Fields& at, std::string_view pattern) {
   auto text = at.string(pattern);
   if (!at.boolean("disable_any_whitespace").value_or(false)) return text;

@@ -22,7 +22,7 @@ struct ItemReference {
   bool of_input = false;    // else of the output
 };
 
-// Of a request's body. Where it is not one, there are none.
+// The references of a request's body. Where it is not one, there are none.
 std::vector<ItemReference> item_references(const json::Value& body);
 
 // The distinct responses that they are of; an error where there are too many, where one cannot be,
@@ -32,8 +32,8 @@ Parsed<std::vector<std::string>> referred_responses(const std::vector<ItemRefere
 // 404: there is no item of this id.
 Error item_not_found(const ItemReference& reference);
 
-// What it stands for, in the list of its response that it is of: the input, or the output. The item
-// is taken out of it.
+// The item that it stands for, which is taken out of the list of its response: the input, or the
+// output.
 std::optional<json::Value> find_kept_item(json::Value& list, const ItemReference& reference);
 
 }  // namespace skein::api

@@ -11,8 +11,8 @@
 namespace skein::api {
 namespace {
 
-// What Claude Code puts before its system prompt. It says who pays, differs from request to request
-// and would keep every prompt from being found in the prefix cache.
+// Claude Code puts this line before its system prompt. It says who pays, differs from request to
+// request and would keep every prompt from being found in the prefix cache.
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 
 // The text of a system's message; nullopt: there is nothing in it for the model.

@@ -15,7 +15,7 @@
 
 namespace skein::api {
 
-// What every line of a writer is made of.
+// Every line of a writer is made of these.
 using json::append_int;
 using json::append_list;
 using json::append_member;

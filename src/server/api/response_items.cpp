@@ -9,7 +9,7 @@
 namespace skein::api {
 namespace {
 
-// What begins the ids of a type, as those of an answer's items.
+// The ids of a type begin with this, as those of an answer's items do.
 std::string_view id_prefix(std::string_view type) {
   if (type == "message") return "msg_";
   if (type == "reasoning") return "rs_";

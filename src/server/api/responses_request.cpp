@@ -88,7 +88,7 @@ class InputReader {
     turns_.add_text(text);
   }
 
-  // What was thought, or what is told of it where the thought itself is not there.
+  // Reads the thought, or what is told of it where the thought itself is not there.
   void read_thought(const Fields& item) {
     std::string text;
     if (item.has("content")) text = read_parts(item, "content");
@@ -119,7 +119,7 @@ class InputReader {
 
 constexpr const char* kNotKept = "This server keeps no responses: send the whole input.";
 
-// What is not kept here, or that goes on when the client has left.
+// Refuses what is not kept here, and what would go on when the client has left.
 void refuse_state(const Fields& fields) {
   for (const char* name : {"conversation", "prompt"}) {
     if (fields.has(name)) fields.fail(name, "It is not kept here: send the whole input.");
@@ -133,7 +133,7 @@ void refuse_state(const Fields& fields) {
   }
 }
 
-// What came before, as the store has it; how many items it has.
+// Reads what came before, as the store has it, and says how many items that is.
 size_t read_before(const Fields& fields, const std::vector<std::string>& before,
                    InputReader& reader) {
   size_t items = 0;
@@ -183,7 +183,7 @@ json::Value message_of(const json::Value& text) {
           {"content", json::Value::array({{{"type", "input_text"}, {"text", text}}})}};
 }
 
-// What the store gets of the request, where it is to be kept.
+// The part of the request that the store gets, where it is to be kept.
 std::shared_ptr<const KeptTurn> turn_to_keep(const Fields& fields, const ResponsesTerms& terms) {
   const bool wanted = fields.boolean("store").value_or(terms.keeps_by_default);
   if (fields.problem() || !wanted || !terms.can_keep || terms.counting) return nullptr;
@@ -250,7 +250,7 @@ void read_include(const Fields& fields, AnswerOptions& options) {
   });
 }
 
-// What the answer says of its request.
+// The members of the answer that repeat its request.
 class Echo {
  public:
   explicit Echo(const Fields& fields) : fields_(fields) {}

@@ -11,8 +11,8 @@
 
 namespace skein::api {
 
-// What stands before a thought where clients want it sealed. Nothing is: they send it back as it
-// is, where they would leave out a thought that they can read.
+// A thought begins with this where clients want it sealed. Nothing is: they send it back as it is,
+// where they would leave out a thought that they can read.
 inline constexpr std::string_view kSealedThought = "skein:";
 
 // How a request is read.

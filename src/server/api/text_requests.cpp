@@ -69,6 +69,12 @@ std::string tokenize_answer(const std::vector<TokenId>& tokens, uint64_t max_con
   return out.append("}");
 }
 
+std::string rendered_answer(const std::vector<TokenId>& tokens) {
+  std::string out = "{\"token_ids\":";
+  json::append_list(out, tokens, [&](TokenId token) { json::append_int(out, token); });
+  return out.append("}");
+}
+
 std::string detokenize_answer(std::string_view text) {
   std::string out = "{";
   json::append_member(out, "prompt", text);

@@ -37,6 +37,8 @@ Parsed<ApplyTemplateRequest> parse_apply_template_request(std::string_view body)
 // {"tokens":[...],"count":2,"max_model_len":4096}, with "token_strs" where pieces are given.
 std::string tokenize_answer(const std::vector<TokenId>& tokens, uint64_t max_context,
                             const std::vector<std::string>* pieces);
+// {"token_ids":[...]}
+std::string rendered_answer(const std::vector<TokenId>& tokens);
 // {"input_tokens":2}
 std::string count_tokens_answer(uint64_t tokens);
 // {"object":"response.input_tokens","input_tokens":2}

@@ -43,7 +43,7 @@ void add_tool(const Fields& definition, json::Value function, ChatRequest& reque
   request.tools.push_back(std::move(tool));
 }
 
-// What a custom tool's text may be, as the schema of the argument that it is, and its grammar
+// The texts that a custom tool takes, as the schema of the argument that they are, and as a grammar
 // where no schema can say it.
 json::Value input_schema(const Fields& definition, ChatRequest::TextGrammar& out) {
   json::Value schema = {{"type", "string"}};

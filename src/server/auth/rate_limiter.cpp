@@ -13,6 +13,8 @@ constexpr int64_t kLeastLevel = -(int64_t{1} << 62);
 
 // For so long nobody is asked again about a key that was refused.
 constexpr TimeUs kRememberedUs = 250 * kUsPerMs;
+// For so long nobody is asked after a store that did not answer: each who asks waits for it.
+constexpr TimeUs kSilentUs = 2 * kUsPerSecond;
 
 int64_t units(uint64_t tokens) {
   return static_cast<int64_t>(std::min(tokens, kMaxTokens)) * kUnitsPerToken;
@@ -92,10 +94,11 @@ Admission RateLimiter::admit(const Principal& who, uint64_t tokens, Take take, u
             .per_minute = who.tokens_per_minute};
   }
   if (who.requests_per_minute == 0 && who.tokens_per_minute == 0) return {};
-  if (shared_ != nullptr && shared_->away_s() == 0) {
+  if (shared_ != nullptr && shared_->away_s() == 0 && clock_.now() >= silent_until_us_) {
     if (const auto admission = admit_shared(who, tokens, take, requests); admission.ok()) {
       return *admission;
     }
+    silent_until_us_ = clock_.now() + kSilentUs;
   }
   return admit_here(who, tokens, take, requests);
 }
@@ -117,7 +120,7 @@ Result<Admission> RateLimiter::admit_shared(const Principal& who, uint64_t token
       const BucketAnswer answer,
       shared_->limits().admit(
           who.key_id, {who.requests_per_minute, std::min(who.tokens_per_minute, kMaxTokens)},
-          tokens, take == Take::kAll, requests));
+          std::min(tokens, kMaxTokens), take == Take::kAll, requests));
   const TimeUs wait_us = std::max(answer.requests_wait_us, answer.tokens_wait_us);
   if (wait_us == 0) return Admission{.reserved = answer.reserved};
   const RateLimit exceeded =

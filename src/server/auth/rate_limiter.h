@@ -12,13 +12,14 @@
 //
 // Where servers share a store, the buckets are there (store/limit_store.h), one pair for all of
 // them; admit() then waits for the store, so it is for workers. A refusal is remembered for a
-// moment, so that a flood ends here. While the store does not answer, each server admits its part
-// of the limit by itself.
+// moment, so that a flood ends here. While the store does not answer within a second, each server
+// admits its part of the limit by itself.
 //
 // Thread-safety: any thread. Limits are read from the principal each time, so changes of a key
 // count at once; the buckets are those of the key's id, so a new secret does not refill them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -97,6 +98,7 @@ class RateLimiter {
 
   const Clock& clock_;
   Store* const shared_;
+  std::atomic<TimeUs> silent_until_us_{0};  // the store is not asked before
   std::mutex mutex_;
   std::unordered_map<std::string, Refusal> refusals_;  // mutex_; the latest of a key
   std::unordered_map<std::string, Buckets> buckets_;   // mutex_; as many as there are keys

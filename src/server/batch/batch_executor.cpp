@@ -59,8 +59,8 @@ class LineSink final : public AnswerSink {
   bool is_background() const override { return true; }
   void add_header(const http::Header& header) override { headers_[header.name] = header.value; }
   void send(const std::string& id, std::string body) override {
-    if (!headers_.is_null()) body += R"(, "headers": )" + headers_.dump();
-    store_result(*runner_, id_, batch_, {200, id, std::move(body)});
+    std::string headers = headers_.is_null() ? "" : headers_.dump();
+    store_result(*runner_, id_, batch_, {200, id, std::move(body), std::move(headers)});
   }
   bool fail(const std::string& id, const api::Error& error, std::string_view) override {
     if (may_pass(error)) {

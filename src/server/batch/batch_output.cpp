@@ -33,11 +33,13 @@ std::string json_line(const std::string& batch, const OutputLine& line) {
                   R"("This request could not be executed before the completion window expired."}})"
                   "\n";
   }
-  return head + fmt::format(R"("response": {{"status_code": {}, "request_id": {}, "body": {}}}, )"
+  const std::string headers =
+      line.result.headers.empty() ? "" : R"(, "headers": )" + on_one_line(line.result.headers);
+  return head + fmt::format(R"("response": {{"status_code": {}, "request_id": {}, "body": {}{}}}, )"
                             R"("error": null}})"
                             "\n",
                             line.result.status_code, quoted(line.result.request_id),
-                            on_one_line(line.result.body));
+                            on_one_line(line.result.body), headers);
 }
 
 // One of the two files; it begins to exist with its first line.

@@ -11,7 +11,7 @@
 
 namespace skein {
 
-// What the lines of a batch may ask.
+// The routes that the lines of a batch may ask.
 inline constexpr std::string_view kBatchChatUrl = "/v1/chat/completions";
 inline constexpr std::string_view kBatchCompletionsUrl = "/v1/completions";
 inline constexpr std::string_view kBatchResponsesUrl = "/v1/responses";
@@ -38,7 +38,7 @@ struct ParsedLine {
 // the line is run.
 ParsedLine parse_batch_line(std::string_view text, std::string_view url);
 
-// What a line with this problem answers.
+// The answer of a line with this problem.
 LineResult refusal(const LineProblem& problem);
 LineResult failed_line(const api::Error& error);
 

@@ -164,7 +164,7 @@ Status BatchRunner::take_step(const OpenBatch& batch) {
   return take_on(batch);
 }
 
-// What one server does for a batch: of several, the one that has taken it.
+// Does the part of a batch that one server does: of several, the one that has taken it.
 Status BatchRunner::take_on(const OpenBatch& batch) {
   if (store_.is_shared()) {
     SKEIN_ASSIGN(const bool is_ours, store_.batches().take(epoch_, batch));

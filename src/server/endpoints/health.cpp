@@ -10,7 +10,7 @@ constexpr uint64_t kRetryS = 2;  // of a probe that found the server not ready
 
 // Why requests should go elsewhere; null when they should come.
 const char* why_not_ready(const ServerContext& context) {
-  if (context.draining) return "draining";
+  if (context.draining || (context.leaving != nullptr && *context.leaving)) return "draining";
   if (!context.ready) return "loading";
   for (const ModelStatus& model : context.models.models()) {
     if (!model.served) continue;
@@ -24,12 +24,15 @@ http::Response status_response(int status, std::string_view word) {
   return {.status = status, .body = std::string(R"({"status":")").append(word).append("\"}")};
 }
 
-// What has given out how much, as of now.
+// Tells the metrics how much each budget has given out.
 void note_budgets(const ServerContext& context) {
   Metrics& metrics = context.metrics;
   const ManagerStats models = context.models.stats();
   const FileBudget& files = context.store.file_budget();
   metrics.set_state_free_bytes(context.store.space().free_bytes());
+  if (context.store.is_shared()) {
+    metrics.set_store(context.store.away_s(), context.store.nodes());
+  }
   metrics.set_budget("requests", context.memory.used_bytes(), context.memory.limit_bytes());
   metrics.set_budget("models", models.used_bytes, models.limit_bytes);
   metrics.set_budget("files", files.used_bytes(), files.limit_bytes());

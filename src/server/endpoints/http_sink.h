@@ -50,7 +50,7 @@ class HttpSink final : public AnswerSink {
   bool has_started_ = false;
 };
 
-// What X-Request-Timeout-Ms says; it counts where the body is silent.
+// The value of X-Request-Timeout-Ms, which counts where the body is silent.
 std::optional<TimeUs> header_timeout_us(const http::RequestHead& head);
 
 }  // namespace skein::endpoints

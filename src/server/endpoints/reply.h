@@ -1,4 +1,4 @@
-// What endpoints share: the answers that several of them give, and the way from a call to a loaded
+// Endpoints share these: the answers that several of them give, and the way from a call to a loaded
 // model.
 //
 // A call is answered exactly once, by one of these functions or by its Responder; none of them
@@ -19,7 +19,7 @@ void send_json(const http::Responder& responder, std::string body);
 // Tells what the store could not do; a failure of the server itself is also logged.
 void send_store_error(const Call& call, const http::Responder& responder, const Status& status);
 
-// What a list takes from the query: after, limit (1 to `max_limit`; `default_limit` where it is
+// A list takes these from the query: after, limit (1 to `max_limit`; `default_limit` where it is
 // absent), order (asc or desc) and purpose.
 api::Parsed<ListOptions> list_options(const http::RequestHead& head, uint32_t default_limit,
                                       uint32_t max_limit);

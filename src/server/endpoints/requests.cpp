@@ -38,10 +38,11 @@ class Gathering : public std::enable_shared_from_this<Gathering> {
         continue;
       }
       const auto served = model.status.served;
-      served->view([self = shared_from_this(), &model](Result<SchedulerView> view) {
-        if (view.ok()) model.view = std::make_shared<const SchedulerView>(std::move(*view));
-        self->arrive();
-      });
+      served->view(
+          [self = shared_from_this(), &model](Result<std::shared_ptr<const SchedulerView>> view) {
+            if (view.ok()) model.view = std::move(*view);
+            self->arrive();
+          });
     }
     arrive();
   }
@@ -130,7 +131,7 @@ void list_requests(ServerContext& context, Call& call, const http::Responder& re
     const auto refuse = [&context, call, responder] {
       send_error(call, responder, context.no_worker());
     };
-    if (!context.scrapes.post(Priority::NORMAL, run, refuse)) refuse();
+    if (!context.workers.post(call.priority, run, refuse)) refuse();
   };
   std::make_shared<Gathering>(std::move(picture), write)->ask();
 }

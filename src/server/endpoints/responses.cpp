@@ -1,4 +1,4 @@
-// What /v1/responses has kept: continued, looked up, listed and deleted.
+// Responses that /v1/responses has kept are continued, looked up, listed and deleted here.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -63,7 +63,7 @@ class ItemsPage {
   std::string data_, first_id_, last_id_;
 };
 
-// What stood before the answer: the earlier turns, and the response's own input.
+// The items before the answer: the earlier turns, and the response's own input.
 api::Parsed<std::string> items_page(const Recalled& recalled, const ListOptions& options) {
   std::vector<std::pair<const ConversationTurn*, const std::string*>> lists;
   for (const ConversationTurn& turn : recalled.turns) {

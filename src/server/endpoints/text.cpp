@@ -1,4 +1,5 @@
-// /tokenize, /detokenize, /apply-template, /v1/messages/count_tokens, /v1/responses/input_tokens.
+// /tokenize, /detokenize, /apply-template, /v1/messages/count_tokens, /v1/responses/input_tokens,
+// and the two that routers ask for the tokens of a request: .../render.
 //
 // Each is a request of its key's minute, and the tokens of its text are tokens of that minute: they
 // cost the workers as much as a prompt does.
@@ -7,6 +8,7 @@
 
 #include "server/answer/answer_account.h"
 #include "server/answer/prompts.h"
+#include "server/api/completion_request.h"
 #include "server/api/text_requests.h"
 #include "server/endpoints/continued.h"
 #include "server/endpoints/reply.h"
@@ -88,6 +90,31 @@ Result<TextAnswer> count_of(const TextModel& model, const api::ChatRequest& requ
   return TextAnswer{kBody(tokens.size()), tokens.size()};
 }
 
+Result<TextAnswer> rendered_chat(const TextModel& model, const api::ChatRequest& request) {
+  SKEIN_ASSIGN(const std::vector<TokenId> tokens,
+               model.prompts.encode_chat(request.conversation()));
+  return TextAnswer{api::rendered_answer(tokens), tokens.size()};
+}
+
+// A list, for there may be several prompts.
+Result<TextAnswer> rendered_texts(const TextModel& model, const api::CompletionRequest& request) {
+  TextAnswer answer{"[", 0};
+  for (const api::Prompt& prompt : request.prompts) {
+    std::vector<TokenId> tokens;
+    if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
+      SKEIN_TRY(model.prompts.check_count(ids->size()));
+      tokens = *ids;
+    } else {
+      SKEIN_ASSIGN(tokens, model.prompts.encode_text(std::get<std::string>(prompt)));
+    }
+    if (answer.body.size() > 1) answer.body.push_back(',');
+    answer.body += api::rendered_answer(tokens);
+    answer.tokens += tokens.size();
+  }
+  answer.body.push_back(']');
+  return answer;
+}
+
 // The parts of a model that a request needs.
 struct Needs {
   std::string model;
@@ -103,6 +130,9 @@ Needs needs_of(const api::DetokenizeRequest& request) {
 }
 Needs needs_of(const api::ApplyTemplateRequest& request) {
   return {request.chat.options.model, false, true};
+}
+Needs needs_of(const api::CompletionRequest& request) {
+  return {request.options.model, true, false};
 }
 Needs needs_of(const api::ChatRequest& request) {
   return {request.options.model, true, true};
@@ -169,6 +199,14 @@ void apply_template(ServerContext& context, Call& call, const http::Responder& r
 void count_tokens(ServerContext& context, Call& call, const http::Responder& responder) {
   answer_text(context, call, responder, parse_count, count_of<api::count_tokens_answer>,
               "messages");
+}
+
+void render_chat(ServerContext& context, Call& call, const http::Responder& responder) {
+  answer_text(context, call, responder, api::parse_chat_request, rendered_chat, "messages");
+}
+
+void render_completion(ServerContext& context, Call& call, const http::Responder& responder) {
+  answer_text(context, call, responder, api::parse_completion_request, rendered_texts, "prompt");
 }
 
 void input_tokens(ServerContext& context, Call& call, const http::Responder& responder) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <fmt/format.h>
 #include <pthread.h>
 #include <system_error>
 #include <utility>
@@ -90,11 +91,9 @@ LivePicture LiveFeed::picture() {
       const bool asks = !std::exchange(answer->is_asked, true);
       lock.unlock();
       if (asks) {
-        status.served->view([answer = answer](Result<SchedulerView> view) {
-          auto latest =
-              view.ok() ? std::make_shared<const SchedulerView>(std::move(*view)) : nullptr;
+        status.served->view([answer = answer](Result<std::shared_ptr<const SchedulerView>> view) {
           const std::lock_guard hold(answer->mutex);
-          answer->view = std::move(latest);
+          answer->view = view.ok() ? std::move(*view) : nullptr;
           answer->is_asked = false;
         });
       }
@@ -109,21 +108,31 @@ LivePicture LiveFeed::picture() {
 
 void LiveFeed::send_frames(std::vector<Watcher>& watchers) {
   const LivePicture now = picture();
+  const bool is_stale = context_->knows_keys_no_more();
   std::map<std::string, std::string> frames;  // by owner
   for (const Watcher& watcher : watchers) {
     const auto who = context_->keys.authenticate(watcher.credential);
-    if (who == nullptr || who->key_id != watcher.owner) {
-      (void)watcher.responder.finish_with("event: error\ndata: {\"code\":\"invalid_api_key\"}\n\n");
-      const std::lock_guard lock(mutex_);
-      std::erase_if(watchers_, [&](const Watcher& w) {
-        return w.owner == watcher.owner && w.credential == watcher.credential;
-      });
+    const bool is_known = who != nullptr && who->key_id == watcher.owner;
+    if (!is_known || is_stale) {
+      end_watchers(watcher, is_known ? "storage_unavailable" : "invalid_api_key");
       continue;
     }
     std::string& frame = frames[watcher.owner];
     if (frame.empty()) frame = "data: " + live_text(*context_, now, *who) + "\n\n";
     (void)watcher.responder.write(frame);  // who is behind misses it; who is gone is found later
   }
+}
+
+void LiveFeed::end_watchers(const Watcher& like, std::string_view code) {
+  const auto is_one = [&](const Watcher& w) {
+    return w.owner == like.owner && w.credential == like.credential;
+  };
+  const std::string last = fmt::format("event: error\ndata: {{\"code\":\"{}\"}}\n\n", code);
+  const std::lock_guard lock(mutex_);
+  for (const Watcher& watcher : watchers_) {
+    if (is_one(watcher)) (void)watcher.responder.finish_with(last);
+  }
+  std::erase_if(watchers_, is_one);
 }
 
 }  // namespace skein

@@ -4,7 +4,7 @@
 // asks each engine one question a frame and never waits for the answer: a frame has what the engine
 // said last. While nobody watches, nothing runs and nobody is asked; before the first one there is
 // not even the thread. A watcher that reads slowly misses frames, and one whose key is no longer
-// valid is cut off. Any thread may call any member.
+// valid, or cannot be known to be, is cut off. Any thread may call any member.
 #pragma once
 
 #include <chrono>
@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -49,7 +50,8 @@ class LiveFeed {
     std::string owner;
     http::Responder responder;
   };
-  // What an engine said last. Shared with the answer, which may come when nobody waits any more.
+  // The engine's latest answer. It is shared with the next one, which may come when nobody waits
+  // any more.
   struct Answer {
     std::mutex mutex;
     std::shared_ptr<const SchedulerView> view;
@@ -59,6 +61,8 @@ class LiveFeed {
   void serve();
   LivePicture picture();
   void send_frames(std::vector<Watcher>& watchers);
+  // All with that key, with the reason as the last event.
+  void end_watchers(const Watcher& like, std::string_view code);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

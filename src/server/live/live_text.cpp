@@ -1,5 +1,6 @@
 #include "server/live/live_text.h"
 
+#include <cmath>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -40,23 +41,28 @@ Places places_of(const std::vector<RequestBrief>& requests) {
   return places;
 }
 
-const SchedulerView* view_of(const LivePicture& picture, std::string_view model) {
-  for (const LiveModel& one : picture.models) {
-    if (one.status.config.id == model) return one.view.get();
+// What the engines said of requests, by their model and the engine's ids.
+using Explained = std::map<std::string, std::unordered_map<uint64_t, const Explanation*>>;
+
+Explained explained_in(const LivePicture& picture, const Places& shown) {
+  Explained found;
+  for (const LiveModel& model : picture.models) {
+    if (model.view == nullptr || !shown.contains(model.status.config.id)) continue;
+    auto& of_model = found[model.status.config.id];
+    for (const Explanation& e : model.view->requests) of_model[e.id.value] = &e;
   }
-  return nullptr;
+  return found;
 }
 
-const Explanation* find_in(const SchedulerView* view, RequestId id) {
-  if (view == nullptr) return nullptr;
-  for (const Explanation& e : view->requests) {
-    if (e.id == id) return &e;
-  }
-  return nullptr;
+const Explanation* find_in(const Explained& explained, const std::string& model, RequestId id) {
+  const auto of_model = explained.find(model);
+  if (of_model == explained.end()) return nullptr;
+  const auto found = of_model->second.find(id.value);
+  return found == of_model->second.end() ? nullptr : found->second;
 }
 
-void append_request(std::string& out, const RequestBrief& request, const LivePicture& picture,
-                    bool names_keys) {
+void append_request(std::string& out, const RequestBrief& request, const Explained& explained,
+                    TimeUs now, bool names_keys) {
   out.push_back('{');
   append_member(out, "id", request.id);
   append_member(out, "model", request.model);
@@ -64,12 +70,11 @@ void append_request(std::string& out, const RequestBrief& request, const LivePic
   append_member(out, "class", name_of(request.priority));
   append_member(out, "background", request.is_background);
   if (names_keys) append_member(out, "key", request.key_name);
-  append_member(out, "age_ms", in_ms(picture.now - request.arrived));
-  const SchedulerView* view = view_of(picture, request.model);
+  append_member(out, "age_ms", in_ms(now - request.arrived));
   json::append_name(out, "choices");
   out.push_back('[');
   for (const RequestBrief::Choice& choice : request.choices) {
-    const Explanation* e = find_in(view, choice.id);
+    const Explanation* e = find_in(explained, request.model, choice.id);
     if (e == nullptr) continue;  // it came after the engine was asked, or has just ended
     if (out.back() != '[') out.push_back(',');
     out.push_back('{');
@@ -81,9 +86,10 @@ void append_request(std::string& out, const RequestBrief& request, const LivePic
 }
 
 void append_requests(std::string& out, const std::vector<RequestBrief>& requests,
-                     const LivePicture& picture, bool names_keys) {
+                     const LivePicture& picture, const Places& places, bool names_keys) {
+  const Explained explained = explained_in(picture, places);
   json::append_list(out, requests, [&](const RequestBrief& request) {
-    append_request(out, request, picture, names_keys);
+    append_request(out, request, explained, picture.now, names_keys);
   });
 }
 
@@ -155,6 +161,9 @@ void append_model(std::string& out, const LiveModel& model, const Places& places
   append_member(out, "pinned", status.config.pinned);
   append_member(out, "leases", status.leases);
   append_member(out, "failed", !status.failure.ok());
+  if (status.loaded_share) {
+    append_member(out, "loaded_share", std::round(1000.0 * *status.loaded_share) / 1000);
+  }
   if (status.served) {
     const ServedModel& served = *status.served;
     append_member(out, "weight_bytes", served.weight_bytes());
@@ -229,6 +238,13 @@ void append_explanation(std::string& out, const Explanation& e) {
   append_member(out, "preemptions", e.preemptions);
   append_member(out, "wait_reason", name_of(e.wait));
   append_member(out, "explanation", e.describe());
+  if (!e.form) return;
+  json::append_name(out, "form_use");
+  out.push_back('{');
+  append_member(out, "zone", e.form->zone);
+  append_member(out, "masks", e.form->masks);
+  append_member(out, "slowest_mask_ms", static_cast<double>(e.form->slowest_mask_us) / kUsPerMs);
+  out.push_back('}');
 }
 
 std::string live_text(const ServerContext& context, const LivePicture& picture,
@@ -253,17 +269,18 @@ std::string live_text(const ServerContext& context, const LivePicture& picture,
   json::append_list(
       out, models, [&](const LiveModel* model) { append_model(out, *model, places, picture.now); });
   json::append_name(out, "requests");
-  append_requests(out, requests, picture, who.admin);
+  append_requests(out, requests, picture, places, who.admin);
   return out.append("}");
 }
 
 std::string requests_text(const ServerContext& context, const LivePicture& picture,
                           const Principal& who, size_t recent) {
+  const std::vector<RequestBrief> requests = visible(context, who);
   std::string out = R"({"object":"list")";
   append_member(out, "scope", scope_of(context, who));
   append_member(out, "live_requests", context.live.size());
   json::append_name(out, "data");
-  append_requests(out, visible(context, who), picture, who.admin);
+  append_requests(out, requests, picture, places_of(requests), who.admin);
   std::vector<RecentRequests::Entry> ended;
   if (sees_requests(context, who)) ended = context.recent.list(who.key_id, who.admin, recent);
   json::append_name(out, "recent");

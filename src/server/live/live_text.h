@@ -1,4 +1,4 @@
-// What people who watch a server are shown, as JSON: frames of /v1/live, and the list of
+// The JSON that people who watch a server are shown: frames of /v1/live, and the list of
 // /v1/requests.
 //
 // Whoever has no admin right sees its own requests and the totals of all. Nothing in it is text of
@@ -29,14 +29,14 @@ struct LivePicture {
 };
 
 std::string_view name_of(ModelState state);
-// What a request is doing, as members of JSON, each with a comma before it.
+// Says what a request is doing, as members of JSON, each with a comma before it.
 void append_explanation(std::string& out, const Explanation& explanation);
 
 // One frame, without a newline.
 std::string live_text(const ServerContext& context, const LivePicture& picture,
                       const Principal& who);
 
-// What is live, and the latest `recent` of those that have ended.
+// The requests that are live, and the latest `recent` of those that have ended.
 std::string requests_text(const ServerContext& context, const LivePicture& picture,
                           const Principal& who, size_t recent);
 

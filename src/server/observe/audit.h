@@ -14,7 +14,7 @@ namespace skein {
 
 class Audit {
  public:
-  // What a request was, as far as its head tells.
+  // A request, as far as its head tells.
   struct RequestLine {
     std::string_view method;
     std::string_view path;

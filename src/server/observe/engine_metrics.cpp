@@ -248,6 +248,9 @@ void add_counters(MetricsPage& page) {
   page.counter("skein:grammar_cache_misses_total", "Forms that had to be compiled.",
                [](const Shown& m) { return m.snapshot.forms.misses; });
   page.refused_forms();
+  page.counter("skein:draws_put_off_total",
+               "Tokens drawn beside the steps: what their forms allow took long to find.",
+               [](const Shown& m) { return m.snapshot.put_off; });
   page.form_histogram("skein:grammar_compile_seconds", "Time to compile a form.",
                       &FormCounts::compile_us, 1e-6);
   page.form_histogram("skein:mask_seconds", "Time to find the tokens that a form allows next.",

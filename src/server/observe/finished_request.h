@@ -15,6 +15,7 @@ struct FinishedRequest {
   std::string route = {};       // the pattern: /v1/chat/completions
   std::string key_name = {};    // "anonymous" without a key
   std::string model = {};
+  std::string trace_parent = {};  // the client's `traceparent`, as it came
   Priority priority = Priority::NORMAL;
   int64_t start_priority_milli = 0;  // effective priority when it first ran
   FinishReason reason = FinishReason::kStop;

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <deque>
 #include <map>
-#include <mutex>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -22,7 +19,9 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "server/observe/device_metrics.h"
+#include "server/observe/drain_rate.h"
 #include "server/observe/engine_metrics.h"
+#include "server/observe/kv_event_metrics.h"
 #include "server/router.h"
 
 namespace skein {
@@ -58,39 +57,6 @@ constexpr const char* name_of(Rejection why) {
 double seconds(TimeUs us) {
   return static_cast<double>(us) / kUsPerSecond;
 }
-
-// How fast requests end: the latest ones, with the time each was worked on.
-class DrainRate {
- public:
-  void note(TimeUs now, TimeUs served_us) {
-    const std::lock_guard lock(mutex_);
-    ends_.push_back({now, served_us});
-    if (ends_.size() > kKept) ends_.pop_front();
-  }
-
-  uint64_t seconds_for(uint32_t waiting, TimeUs now) const {
-    const std::lock_guard lock(mutex_);
-    const auto first = std::find_if(ends_.begin(), ends_.end(),
-                                    [now](const End& end) { return now - end.at < kWindowUs; });
-    if (first == ends_.end()) return kUnmeasuredS;
-    // From when the first of them began: a single end says how long one takes.
-    const TimeUs span = std::max<TimeUs>(now - first->at + first->served_us, 1);
-    const auto ended = static_cast<double>(ends_.end() - first);
-    const double wait_s = static_cast<double>(waiting) * seconds(span) / ended;
-    return static_cast<uint64_t>(std::clamp(std::ceil(wait_s), 1.0, 60.0));
-  }
-
- private:
-  static constexpr size_t kKept = 128;
-  static constexpr TimeUs kWindowUs = 60 * kUsPerSecond;
-  static constexpr uint64_t kUnmeasuredS = 5;
-  struct End {
-    TimeUs at;
-    TimeUs served_us;
-  };
-  mutable std::mutex mutex_;
-  std::deque<End> ends_;
-};
 
 // How many HTTP answers there were, by route and status. Any thread.
 class AnswerCounts {
@@ -143,7 +109,7 @@ prometheus::MetricFamily AnswerCounts::family() const {
 struct Metrics::Parts {
   explicit Parts(const Clock& c) : clock(c) {}
 
-  // What is told about one model.
+  // The metrics of one model.
   struct Model {
     std::array<prometheus::Counter*, kFinishReasons> ended;
     std::array<prometheus::Counter*, kRejections> rejected;
@@ -176,6 +142,7 @@ struct Metrics::Parts {
 
   const Clock& clock;
   AnswerCounts answers;
+  std::function<KvEventRows()> kv_events;  // may be empty
   prometheus::Registry registry;
   CounterFamily& prompt_tokens =
       counters("vllm:prompt_tokens_total", "Prompt tokens of requests that gave an answer.");
@@ -208,6 +175,10 @@ struct Metrics::Parts {
   prometheus::Gauge& state_free_bytes =
       gauges("skein:state_free_bytes", "Bytes that are free on the disk of the state folder.")
           .Add({});
+
+  GaugeFamily& store_away =
+      gauges("skein:store_away_seconds", "Seconds since a shared store last answered; 0: it does.");
+  GaugeFamily& store_nodes = gauges("skein:store_nodes", "Servers that share the store.");
 
   GaugeFamily& budget_used =
       gauges("skein:budget_used_bytes", "Bytes that a budget has given out.");
@@ -353,10 +324,19 @@ void Metrics::set_state_free_bytes(uint64_t bytes) {
   parts_->state_free_bytes.Set(static_cast<double>(bytes));
 }
 
+void Metrics::set_store(int64_t away_s, int64_t nodes) {
+  parts_->store_away.Add({}).Set(static_cast<double>(away_s));
+  parts_->store_nodes.Add({}).Set(static_cast<double>(nodes));
+}
+
 void Metrics::set_budget(const char* budget, uint64_t used_bytes, uint64_t limit_bytes) {
   const prometheus::Labels labels = {{"budget", budget}};
   parts_->budget_used.Add(labels).Set(static_cast<double>(used_bytes));
   if (limit_bytes > 0) parts_->budget_limit.Add(labels).Set(static_cast<double>(limit_bytes));
+}
+
+void Metrics::watch_kv_events(std::function<KvEventRows()> rows) {
+  parts_->kv_events = std::move(rows);
 }
 
 void Metrics::on_answer(const Route* route, int status) {
@@ -372,6 +352,7 @@ std::string Metrics::page(const SchedulerManager& models, const ShowsModel& show
   for (prometheus::MetricFamily& family : parts_->registry.Collect()) {
     families.push_back(std::move(family));
   }
+  if (parts_->kv_events) add_kv_event_families(parts_->kv_events(), families);
   if (shows) keep_shown(families, shows);
   add_device_families(models, families);
   families.push_back(parts_->answers.family());

@@ -9,10 +9,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/time.h"
 #include "engine/manager/scheduler_manager.h"
+#include "server/kv_events/kv_event_stats.h"
 #include "server/observe/finished_request.h"
 
 namespace skein {
@@ -44,8 +47,15 @@ class Metrics {
   // On the disk of the state folder.
   void set_state_free_bytes(uint64_t bytes);
 
+  // Of a store that servers share: for how long it has not answered, and how many share it.
+  void set_store(int64_t away_s, int64_t nodes);
+
   // A budget that all callers share. `limit_bytes` 0: it has no limit.
   void set_budget(const char* budget, uint64_t used_bytes, uint64_t limit_bytes);
+
+  // Where models' KV events are told; asked for by page(). Before there are threads.
+  using KvEventRows = std::vector<std::pair<std::string, KvEventStats>>;
+  void watch_kv_events(std::function<KvEventRows()> rows);
 
   // An HTTP answer is on its way; `route` null: to what no route serves.
   void on_answer(const Route* route, int status);

@@ -13,7 +13,7 @@ constexpr const char* kDeleteLines =
     "DELETE FROM batch_lines WHERE batch = $1 AND line <= (SELECT max(line) FROM (SELECT line FROM "
     "batch_lines WHERE batch = $1 ORDER BY line LIMIT $2) AS piece)";
 
-// What nobody has, was at no death, has no result and can be run here.
+// The lines that nobody has, that were at no death, have no result and can be run here.
 constexpr const char* kClaimLines = R"sql(
 UPDATE batch_lines SET epoch = $1
 WHERE batch = $2
@@ -38,8 +38,9 @@ ORDER BY l.batch, l.line LIMIT $1
 )sql";
 
 constexpr const char* kFinishLine = R"sql(
-UPDATE batch_lines SET status_code = $1, request_id = $2, body = $3, epoch = NULL, alone = 0
-WHERE batch = $4 AND line = $5 AND epoch = $6 AND status_code IS NULL
+UPDATE batch_lines SET status_code = $1, request_id = $2, body = $3, headers = $4, epoch = NULL,
+  alone = 0
+WHERE batch = $5 AND line = $6 AND epoch = $7 AND status_code IS NULL
 )sql";
 
 constexpr std::string_view kValidatingName = name_of(BatchStatus::kValidating);
@@ -68,16 +69,13 @@ Status insert_line(Database& db, int64_t batch, const InputLine& line) {
   const LineResult& refusal = line.refusal;
   const bool refused = refusal.status_code != 0;
   const auto value = [refused](SqlValue v) { return refused ? v : SqlValue{}; };
-  const auto text = [](const std::string& v) {
-    return v.empty() ? SqlValue{} : SqlValue{std::string_view(v)};
-  };
   return db.exec(
       "INSERT INTO batch_lines (batch, line, custom_id, first_byte, bytes, status_code, "
       "request_id, body, model) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-      {batch, line.line, text(line.custom_id), static_cast<int64_t>(line.offset),
+      {batch, line.line, text_or_null(line.custom_id), static_cast<int64_t>(line.offset),
        static_cast<int64_t>(line.bytes), value(static_cast<int64_t>(refusal.status_code)),
        value(std::string_view(refusal.request_id)), value(std::string_view(refusal.body)),
-       text(line.model)});
+       text_or_null(line.model)});
 }
 
 LinePlace place_of(const Cursor& row) {
@@ -113,9 +111,10 @@ Status finish(Database& db, int64_t epoch, const LineId& id, const LineResult& r
       const bool in_progress,
       holds(db, "SELECT seq FROM batches WHERE seq = $1 AND status = 'in_progress'", {id.batch}));
   if (!in_progress) return not_found("the batch of line {} is not in progress", id.line);
-  SKEIN_ASSIGN(const int64_t changed,
-               db.run(kFinishLine, {static_cast<int64_t>(result.status_code), result.request_id,
-                                    result.body, id.batch, id.line, epoch}));
+  SKEIN_ASSIGN(
+      const int64_t changed,
+      db.run(kFinishLine, {static_cast<int64_t>(result.status_code), result.request_id, result.body,
+                           text_or_null(result.headers), id.batch, id.line, epoch}));
   if (changed == 0) {
     SKEIN_ASSIGN(const int64_t finished,
                  db.integer("SELECT count(*) FROM batch_lines WHERE batch = $1 AND line = $2 AND "
@@ -170,7 +169,7 @@ Status count_deaths(Database& db) {
   return {};
 }
 
-// What servers have whose epochs have ended is nobody's again; how many lines that were.
+// Lines of servers whose epochs have ended are nobody's again; returns how many those were.
 Result<int64_t> give_back_left_lines(Database& db, bool died) {
   if (died) SKEIN_TRY(count_deaths(db));
   return db.run("UPDATE batch_lines SET epoch = NULL, alone = 0 WHERE " SKEIN_LEFT_LINES);
@@ -348,12 +347,13 @@ Result<std::vector<OutputLine>> BatchStore::output_lines(int64_t batch, int64_t 
                                                          int64_t limit) {
   return thread_.read_and_wait<std::vector<OutputLine>>([=](Database& db) {
     return db.list<OutputLine>(
-        "SELECT line, custom_id, status_code, request_id, body FROM batch_lines WHERE batch = $1 "
-        "AND line > $2 ORDER BY line LIMIT $3",
+        "SELECT line, custom_id, status_code, request_id, body, headers FROM batch_lines WHERE "
+        "batch = $1 AND line > $2 ORDER BY line LIMIT $3",
         {batch, after, limit}, [](const Cursor& row) {
-          return OutputLine{row.integer(0),
-                            row.text(1),
-                            {static_cast<int32_t>(row.integer(2)), row.text(3), row.text(4)}};
+          return OutputLine{
+              row.integer(0),
+              row.text(1),
+              {static_cast<int32_t>(row.integer(2)), row.text(3), row.text(4), row.text(5)}};
         });
   });
 }

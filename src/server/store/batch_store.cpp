@@ -85,11 +85,6 @@ Result<bool> end_validation(Database& db, int64_t epoch, int64_t seq, BatchStatu
   return move_batch(db, seq, "'validating'", to, now_s);
 }
 
-SqlValue text_or_null(const std::string& text) {
-  if (text.empty()) return std::monostate{};
-  return std::string_view(text);
-}
-
 Status forget_oldest(Database& db, const std::string& owner) {
   SKEIN_ASSIGN(const int64_t kept,
                db.integer("SELECT count(*) FROM batches WHERE owner = $1", {owner}));

@@ -12,6 +12,7 @@
 // kAlreadyExists for a broken UNIQUE rule, kInternal for everything that is our own fault.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -28,8 +29,9 @@
 
 namespace skein {
 
-// What two kinds of databases spell differently. A driver has one of these; all other SQL of the
-// store is written once, in what they have in common: $1 for parameters, RETURNING, ON CONFLICT.
+// The words that two kinds of databases spell differently. A driver has one of these; all other SQL
+// of the store is written once, in what they have in common: $1 for parameters, RETURNING, ON
+// CONFLICT.
 struct SqlDialect {
   // The steps that lead from an empty database to today's. A step is never edited once it is
   // released; what changes is added as a new one.
@@ -37,7 +39,7 @@ struct SqlDialect {
   std::string version;      // a query: how many of those steps the database has been through
   std::string set_version;  // the number follows
   std::string begin;        // of a transaction that reads what it will change
-  // Of a read that takes several statements, which see one moment; empty: they do so anyway.
+  // Begins a read of several statements, which see one moment; empty: they do so anyway.
   std::string begin_read;
   // Behind the choice of lines to claim: passes over those that another server is claiming just
   // now.
@@ -47,7 +49,7 @@ struct SqlDialect {
   // A statement: what begins with it runs in one server at a time, until its transaction ends.
   // Empty: a writer is alone anyway.
   std::string alone;
-  // Of a row of nodes: whether its server lives, as far as the database can know.
+  // Whether the server of a row of nodes lives, as far as the database can know.
   std::string lives;
   // When a lease of so many milliseconds from now ends; {} is the parameter.
   std::string lease_end;
@@ -55,10 +57,14 @@ struct SqlDialect {
   std::string one_of;
 };
 
-// What a parameter is bound to; std::monostate is NULL.
+// A parameter is bound to one of these; std::monostate is NULL.
 using SqlValue =
     std::variant<std::monostate, int64_t, std::string_view, std::span<const std::byte>>;
 using SqlValues = std::initializer_list<SqlValue>;
+// Where nothing is no text.
+inline SqlValue text_or_null(std::string_view text) {
+  return text.empty() ? SqlValue{} : SqlValue{text};
+}
 
 // One run of a statement. The statement is free for the next run when the cursor goes.
 class Cursor {
@@ -107,6 +113,9 @@ class Database {
   virtual Result<bool> changed_elsewhere() = 0;
   // Gives back room on the disk that the database can do without.
   virtual void shrink() = 0;
+  // The process ends: after that time nothing waits for a server that does not answer. Any thread
+  // may call it.
+  virtual void finish_by(std::chrono::steady_clock::time_point) {}
 
   // Runs to the end, and says how many rows it changed.
   Status exec(std::string_view sql, SqlValues values) { return run(sql, values).status(); }

@@ -3,19 +3,23 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "server/store/state_space.h"
 
 namespace skein {
 
 Result<std::unique_ptr<FileClaim>> FileBudget::claim(const std::string& owner) {
   SKEIN_TRY(space_.admit(0));
-  SKEIN_TRY(take(owner, {1, 0}));
-  return std::make_unique<FileClaim>(*this, owner, FileClaim::Kind::kUpload);
+  auto claim = std::make_unique<FileClaim>(*this, owner, FileClaim::Kind::kUpload);
+  SKEIN_TRY(claim->begin());
+  return claim;
 }
 
 std::unique_ptr<FileClaim> FileBudget::claim_output(const std::string& owner) {
-  add(owner, {1, 0});
-  return std::make_unique<FileClaim>(*this, owner, FileClaim::Kind::kOutput);
+  auto claim = std::make_unique<FileClaim>(*this, owner, FileClaim::Kind::kOutput);
+  const Status begun = claim->begin();
+  SKEIN_CHECK(begun.ok(), "an output was refused: {}", begun.message());
+  return claim;
 }
 
 Status FileBudget::take_bytes(const std::string& owner, uint64_t bytes) {
@@ -24,14 +28,25 @@ Status FileBudget::take_bytes(const std::string& owner, uint64_t bytes) {
         "state folder: {} bytes and {} files are free, which is below the floor",
         space_.free_bytes(), space_.free_files());
   }
-  SKEIN_TRY(take(owner, {0, bytes}));
   const std::lock_guard lock(mutex_);
+  SKEIN_TRY(take_locked(owner, {0, bytes}));
   unsettled_[owner] += bytes;
   return {};
 }
 
 void FileBudget::settle_bytes(const std::string& owner, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
+  settle_locked(owner, bytes);
+}
+
+// At once: a count that came between would have left them out already.
+void FileBudget::give_back_bytes(const std::string& owner, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  settle_locked(owner, bytes);
+  remove_locked(owner, {0, bytes});
+}
+
+void FileBudget::settle_locked(const std::string& owner, uint64_t bytes) {
   const auto found = unsettled_.find(owner);
   SKEIN_CHECK(found != unsettled_.end() && found->second >= bytes, "bytes of '{}' were not taken",
               owner);
@@ -45,14 +60,9 @@ Status FileBudget::check(const std::string& owner) {
   return check_locked(owner, {1, 1});
 }
 
-Status FileBudget::take(const std::string& owner, const FileUse& more) {
-  const std::lock_guard lock(mutex_);
+Status FileBudget::take_locked(const std::string& owner, const FileUse& more) {
   SKEIN_TRY(check_locked(owner, more));
-  FileUse& use = by_owner_[owner];
-  use.files += more.files;
-  use.bytes += more.bytes;
-  all_.files += more.files;
-  all_.bytes += more.bytes;
+  add_locked(owner, more);
   return {};
 }
 
@@ -85,6 +95,10 @@ Status FileBudget::check_locked(const std::string& owner, const FileUse& more) c
 
 void FileBudget::add(const std::string& owner, const FileUse& use) {
   const std::lock_guard lock(mutex_);
+  add_locked(owner, use);
+}
+
+void FileBudget::add_locked(const std::string& owner, const FileUse& use) {
   FileUse& sum = by_owner_[owner];
   sum.files += use.files;
   sum.bytes += use.bytes;
@@ -92,13 +106,23 @@ void FileBudget::add(const std::string& owner, const FileUse& use) {
   all_.bytes += use.bytes;
 }
 
-// What another server has added may be removed here before it was counted.
 void FileBudget::remove(const std::string& owner, const FileUse& use) {
   const std::lock_guard lock(mutex_);
+  remove_locked(owner, use);
+}
+
+// What was not counted is not taken off either: a count that is too low would let its key keep more
+// than its limit.
+void FileBudget::remove_locked(const std::string& owner, const FileUse& use) {
   const auto found = by_owner_.find(owner);
+  const FileUse known = found == by_owner_.end() ? FileUse{} : found->second;
+  const FileUse gone{std::min(known.files, use.files), std::min(known.bytes, use.bytes)};
+  const bool is_whole = gone.files == use.files && gone.bytes == use.bytes;
+  if (!is_whole && counts_ == Counts::kOwn && !std::exchange(has_miscounted_, true)) {
+    log_error("store: {} files of {} bytes of '{}' went, of {} of {} bytes that were counted",
+              use.files, use.bytes, owner, known.files, known.bytes);
+  }
   if (found == by_owner_.end()) return;
-  const FileUse gone{std::min(found->second.files, use.files),
-                     std::min(found->second.bytes, use.bytes)};
   found->second.files -= gone.files;
   found->second.bytes -= gone.bytes;
   all_.files -= gone.files;
@@ -110,16 +134,9 @@ void FileBudget::replace(const std::map<std::string, FileUse>& stored) {
   const std::lock_guard lock(mutex_);
   by_owner_.clear();
   all_ = {};
-  const auto count = [this](const std::string& owner, const FileUse& use) {
-    FileUse& sum = by_owner_[owner];
-    sum.files += use.files;
-    sum.bytes += use.bytes;
-    all_.files += use.files;
-    all_.bytes += use.bytes;
-  };
-  for (const auto& [owner, use] : stored) count(owner, use);
-  for (const auto& [owner, bytes] : unsettled_) count(owner, {0, bytes});
-  for (const FileClaim* claim : claims_) count(claim->owner_, {1, claim->bytes_});
+  for (const auto& [owner, use] : stored) add_locked(owner, use);
+  for (const auto& [owner, bytes] : unsettled_) add_locked(owner, {0, bytes});
+  for (const FileClaim* claim : claims_) add_locked(claim->owner_, {1, claim->bytes_});
 }
 
 FileUse FileBudget::use_of(const std::string& owner) const {
@@ -129,33 +146,33 @@ FileUse FileBudget::use_of(const std::string& owner) const {
 }
 
 FileClaim::FileClaim(FileBudget& budget, std::string owner, Kind kind)
-    : budget_(budget), owner_(std::move(owner)), kind_(kind) {
+    : budget_(budget), owner_(std::move(owner)), kind_(kind) {}
+
+Status FileClaim::begin() {
   const std::lock_guard lock(budget_.mutex_);
+  if (kind_ == Kind::kUpload) SKEIN_TRY(budget_.check_locked(owner_, {1, 0}));
   budget_.claims_.insert(this);
+  budget_.add_locked(owner_, {1, 0});
+  return {};
 }
 
+// What a claim holds and what is counted of it change together, since others may count anew at any
+// time.
 FileClaim::~FileClaim() {
-  {
-    const std::lock_guard lock(budget_.mutex_);
-    budget_.claims_.erase(this);
-  }
-  if (!kept_) budget_.remove(owner_, {1, bytes_});
+  const std::lock_guard lock(budget_.mutex_);
+  if (budget_.claims_.erase(this) > 0) budget_.remove_locked(owner_, {1, bytes_});
 }
 
 void FileClaim::keep() {
-  kept_ = true;
   const std::lock_guard lock(budget_.mutex_);
   budget_.claims_.erase(this);
 }
 
 Status FileClaim::grow(uint64_t bytes) {
-  if (kind_ == Kind::kOutput) {
-    budget_.add(owner_, {0, bytes});
-  } else {
-    SKEIN_TRY(budget_.space_.admit(bytes));
-    SKEIN_TRY(budget_.take(owner_, {0, bytes}));
-  }
+  if (kind_ == Kind::kUpload) SKEIN_TRY(budget_.space_.admit(bytes));
   const std::lock_guard lock(budget_.mutex_);
+  if (kind_ == Kind::kUpload) SKEIN_TRY(budget_.check_locked(owner_, {0, bytes}));
+  budget_.add_locked(owner_, {0, bytes});
   bytes_ += bytes;
   return {};
 }

@@ -1,4 +1,4 @@
-// What each key, and all of them together, may keep in files and in responses.
+// FileBudget: how much each key, and all of them together, may keep in files and in responses.
 //
 // The counts are those of the table of files, read when the server starts, plus what is being
 // written now: an upload takes its room before its bytes go to the disk and gives it back unless it
@@ -41,8 +41,12 @@ class FileClaim;
 
 class FileBudget {
  public:
+  // kOwn: nobody else adds or removes anything, so that what is removed was counted. kShared:
+  // others do, and what one of them has added may be removed here before it was counted.
+  enum class Counts : uint8_t { kOwn, kShared };
   // `space` outlives the budget.
-  FileBudget(const FileLimits& limits, StateSpace& space) : limits_(limits), space_(space) {}
+  FileBudget(const FileLimits& limits, StateSpace& space, Counts counts)
+      : limits_(limits), space_(space), counts_(counts) {}
 
   // For one file and no byte yet. kInvalidArgument: the key's limit. kResourceExhausted: the limit
   // of all keys, or the disk.
@@ -50,18 +54,19 @@ class FileBudget {
   // Whatever the limits are.
   std::unique_ptr<FileClaim> claim_output(const std::string& owner);
 
-  // For bytes that are no file, and are being written; remove() gives them back. As claim(), by the
-  // latest look at the disk.
+  // For bytes that are no file, and are being written. As claim(), by the latest look at the disk.
   Status take_bytes(const std::string& owner, uint64_t bytes);
-  // They are written, or are about to be given back.
+  // They are written.
   void settle_bytes(const std::string& owner, uint64_t bytes);
+  // They are not going to be.
+  void give_back_bytes(const std::string& owner, uint64_t bytes);
 
   // Whether the key may begin a batch, whose output will need room: as claim().
   Status check(const std::string& owner);
 
   void add(const std::string& owner, const FileUse& use);
   void remove(const std::string& owner, const FileUse& use);
-  // What is stored, by owner, as it was just read; what is being written counts beside it.
+  // Takes what is stored, by owner, as it was just read; what is being written counts beside it.
   void replace(const std::map<std::string, FileUse>& stored);
   FileUse use_of(const std::string& owner) const;  // for tests
   uint64_t used_bytes() const {                    // by all
@@ -72,16 +77,22 @@ class FileBudget {
 
  private:
   friend class FileClaim;
-  Status take(const std::string& owner, const FileUse& more);
+  // All with mutex_ held.
   Status check_locked(const std::string& owner, const FileUse& more) const;
+  Status take_locked(const std::string& owner, const FileUse& more);
+  void add_locked(const std::string& owner, const FileUse& use);
+  void remove_locked(const std::string& owner, const FileUse& use);
+  void settle_locked(const std::string& owner, uint64_t bytes);
 
   const FileLimits limits_;
   StateSpace& space_;
+  const Counts counts_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, FileUse> by_owner_;    // mutex_; only owners that have any
   FileUse all_;                                          // mutex_
   std::unordered_map<std::string, uint64_t> unsettled_;  // mutex_; bytes that are being written
   std::unordered_set<const FileClaim*> claims_;          // mutex_; that have not ended
+  bool has_miscounted_ = false;                          // mutex_; and the log has heard of it
 };
 
 // Room for one file. Gives it back when it goes, unless the file is kept.
@@ -99,11 +110,12 @@ class FileClaim {
 
  private:
   friend class FileBudget;
+  Status begin();
+
   FileBudget& budget_;
   const std::string owner_;
   const Kind kind_;
   uint64_t bytes_ = 0;  // of the budget's mutex
-  bool kept_ = false;
 };
 
 }  // namespace skein

@@ -43,7 +43,7 @@ class FileWriter {
  protected:
   FileWriter(std::string id, uint64_t max_bytes, size_t buffer_bytes,
              std::unique_ptr<FileClaim> claim);
-  // What has been appended since the last call.
+  // Writes what has been appended since the last call.
   virtual Status write(std::string_view bytes) = 0;
   virtual Status make_durable() = 0;
   virtual void remove() = 0;

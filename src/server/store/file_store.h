@@ -40,10 +40,10 @@ class FileStore {
             std::function<int64_t()> unix_time_s)
       : thread_(thread), contents_(contents), budget_(budget), now_s_(std::move(unix_time_s)) {}
 
-  // What the owner uploads; the errors are those of FileBudget::claim().
+  // Begins a file that the owner uploads; the errors are those of FileBudget::claim().
   Result<std::unique_ptr<FileWriter>> create(const std::string& owner,
                                              uint64_t max_bytes = kMaxFileBytes) const;
-  // What a batch of the owner gives: no limit refuses it.
+  // Begins a file that a batch of the owner gives: no limit refuses it.
   Result<std::unique_ptr<FileWriter>> create_output(const std::string& owner) const;
   // Makes the content durable, then the row. On failure nothing is left of either.
   void commit(std::unique_ptr<FileWriter> writer, FileInfo info, Done<FileRecord> done);

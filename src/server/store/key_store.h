@@ -31,7 +31,7 @@ class KeyWatch {
   Status tell(Database& db);
   // After a commit that touched them, or that may have.
   void keys_changed(Database& db);
-  // What could not be read then.
+  // Reads what could not be read then.
   void try_again(Database& db);
 
  private:
@@ -39,14 +39,14 @@ class KeyWatch {
   bool stale_ = false;  // a change could not be read yet
 };
 
-// What a secret is checked against.
+// A secret is checked against these.
 struct KeyDigest {
   std::array<std::byte, 16> salt{};
   std::array<std::byte, 32> digest{};
 };
 
-// What a key's list of models may hold: not empty, no control characters (the store has one a
-// line).
+// Whether a key's list of models may hold this name: it is not empty and has no control characters
+// (the store has one name a line).
 bool is_model_name(std::string_view name);
 
 class KeyStore {

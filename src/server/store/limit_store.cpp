@@ -9,7 +9,7 @@ namespace skein {
 
 Result<BucketAnswer> LimitStore::admit(const std::string& key, const KeyLimits& limits,
                                        uint64_t tokens, bool takes_all, uint64_t requests) {
-  return await<BucketAnswer>([&](Done<BucketAnswer> done) {
+  return await_for<BucketAnswer>(kPatience, [&](Done<BucketAnswer> done) {
     thread_.ask<BucketAnswer>(
         [=](Database& db) -> Result<BucketAnswer> {
           SKEIN_ASSIGN(

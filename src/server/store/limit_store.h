@@ -1,10 +1,12 @@
-// What keys have left of their minute, where servers share a store: one pair of buckets a key for
-// all of them, filled by the database's clock. The arithmetic is that of auth/rate_limiter.h, in
-// SQL.
+// LimitStore: what keys have left of their minute, where servers share a store. Each key has one
+// pair of buckets for all of them, filled by the database's clock. The arithmetic is that of
+// auth/rate_limiter.h, in SQL.
 //
-// Thread-safety: any thread but the store's; admit() waits for the store, settle() does not.
+// Thread-safety: any thread but the store's; admit() waits for the store, for a second at most,
+// settle() does not.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -27,10 +29,12 @@ struct BucketAnswer {
 
 class LimitStore {
  public:
+  static constexpr std::chrono::milliseconds kPatience{1000};
+
   explicit LimitStore(StoreThread& thread) : thread_(thread) {}
 
   // Takes so many requests and tokens (with `takes_all`: all that are left, and at least those), or
-  // nothing.
+  // nothing. kUnavailable: nobody can say; what was asked for may be taken all the same.
   Result<BucketAnswer> admit(const std::string& key, const KeyLimits& limits, uint64_t tokens,
                              bool takes_all, uint64_t requests);
   // So many tokens more (or, where it is negative, fewer) were used than were taken.

@@ -35,7 +35,7 @@ constexpr std::array kTables = {
     TableColumns{
         "batch_lines",
         "i.batch i.line t.custom_id i.first_byte i.bytes i.status_code t.request_id t.body "
-        "i.deaths i.alone_deaths t.model"},
+        "i.deaths i.alone_deaths t.model t.headers"},
     TableColumns{"batch_counts", "i.batch i.epoch i.completed i.failed"},
     TableColumns{"batch_errors", "i.batch i.ordinal t.code t.message i.line"},
     TableColumns{"responses",

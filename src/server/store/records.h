@@ -1,4 +1,5 @@
-// What the store keeps, as plain values. Times are seconds since 1970; 0 stands for "never".
+// The records that the store keeps, as plain values. Times are seconds since 1970; 0 stands for
+// "never".
 #pragma once
 
 #include <array>
@@ -109,7 +110,8 @@ struct BatchRecord {
 struct LineResult {
   int32_t status_code = 0;  // as HTTP would have answered; 2xx counts as completed
   std::string request_id;
-  std::string body;  // JSON text; members of its row may follow it: , "headers": {..}
+  std::string body;          // JSON text
+  std::string headers = {};  // that the answer would have had: a JSON object; empty: none
 };
 
 struct ListOptions {

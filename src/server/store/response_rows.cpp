@@ -14,7 +14,7 @@ Result<bool> is_continued(Database& db, int64_t seq) {
   return any != 0;
 }
 
-// What the owner is found to keep: responses that are not hidden, and bytes of all.
+// Changes what the owner is found to keep: responses that are not hidden, and bytes of all.
 Status change_use(Database& db, const std::string& owner, int64_t kept, int64_t bytes) {
   return db.exec(
       "INSERT INTO response_use VALUES ($1, $2, $3) ON CONFLICT (owner) DO UPDATE SET kept = "
@@ -71,7 +71,7 @@ Status insert_response(Database& db, const NewResponse& response, const Response
   return change_use(db, response.owner, 1, bytes);
 }
 
-// What gives way next: what is marked, then the owner's oldest.
+// The response that gives way next: one that is marked, then the owner's oldest.
 Result<std::vector<ResponseRow>> next_to_go(Database& db, const std::string& owner) {
   SKEIN_ASSIGN(std::vector<ResponseRow> marked,
                db.list<ResponseRow>(

@@ -19,8 +19,8 @@ inline constexpr int64_t kRowsOfAJob = 256;
 
 using FreedBytes = std::map<std::string, uint64_t>;  // by owner
 
-// What a job removes. Where a conversation has more rows than are left to it, the next row to go is
-// marked (hidden = 2): nothing finds or continues it, and the sweep goes on there.
+// The rows that a job removes. Where a conversation has more rows than are left to it, the next row
+// to go is marked (hidden = 2): nothing finds or continues it, and the sweep goes on there.
 struct ResponseRemoval {
   FreedBytes freed;
   int64_t left = kRowsOfAJob;

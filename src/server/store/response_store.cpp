@@ -30,12 +30,10 @@ struct ResponseStore::Adding {
 
   ~Adding() { give_up(); }
   void give_up() {
-    if (settle()) budget.remove(response.owner, {0, response.bytes()});
+    if (std::exchange(holds_bytes, false)) budget.give_back_bytes(response.owner, response.bytes());
   }
-  bool settle() {
-    if (!std::exchange(holds_bytes, false)) return false;
-    budget.settle_bytes(response.owner, response.bytes());
-    return true;
+  void settle() {
+    if (std::exchange(holds_bytes, false)) budget.settle_bytes(response.owner, response.bytes());
   }
 };
 

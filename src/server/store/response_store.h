@@ -35,11 +35,11 @@ struct ResponseLimits {
   uint64_t per_key = 10'000;  // 0: none are kept
   uint64_t bytes_per_key = uint64_t{256} << 20;
   uint64_t lifetime_days = 30;
-  // Of a conversation that can be continued: responses, and bytes of their inputs and outputs, as
-  // many as a request that brings all of them could have.
+  // A conversation that can be continued has at most so many responses, and bytes of their inputs
+  // and outputs: as many as a request that brings all of them could have.
   uint64_t turns = 4'096;
   uint64_t conversation_bytes = uint64_t{8} << 20;
-  // Of those that wait for the disk, in all.
+  // Bytes of all that wait for the disk.
   uint64_t waiting_bytes = uint64_t{64} << 20;
 
   bool keep_any() const { return per_key > 0 && bytes_per_key > 0; }
@@ -128,7 +128,7 @@ class ResponseStore {
   int64_t served_before_s_ = 0;  // by earlier servers, as far as they wrote it down
   int64_t next_note_s_ = 0;      // the store's thread's
   bool has_begun_ = false;       // the store's thread's; the time was read
-  // What there may be to sweep: a server without work asks the database nothing.
+  // Whether there may be something to sweep: a server without work asks the database nothing.
   std::atomic<int64_t> next_expiry_s_{0};  // nothing is too old before
   std::atomic<bool> may_be_revoked_{true};
   std::atomic<bool> may_be_orphaned_{true};  // an add has ended between its pieces

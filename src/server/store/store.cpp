@@ -99,7 +99,7 @@ Result<bool> is_same_boot(Database& db, const std::string& boot_id) {
   return known.empty();
 }
 
-// What the last server left running is settled, once; the epoch of this one.
+// Settles once what the last server left running, and returns the epoch of this one.
 Result<int64_t> settle_death(Database& db, const NodeInfo& node) {
   int64_t epoch = 0;
   SKEIN_TRY(db.transaction([&]() -> Status {
@@ -230,7 +230,8 @@ Store::Store(const StoreOptions& options, Opened opened, std::unique_ptr<StateSp
       unix_time_s_(options.unix_time_s),
       contents_(make_contents()),
       space_(std::move(space)),
-      budget_(options.file_limits, *space_),
+      budget_(options.file_limits, *space_,
+              options.url.empty() ? FileBudget::Counts::kOwn : FileBudget::Counts::kShared),
       next_count_us_(first_count_us()),
       keys_(thread_, key_watch_, unix_time_s_),
       files_(thread_, *contents_, budget_, unix_time_s_),
@@ -257,6 +258,7 @@ void Store::keys_changed(Database& db) {
 StoreThread::Options Store::thread_options(const StoreOptions& options) {
   StoreThread::Options thread;
   thread.group_window_us = options.group_window_us;
+  if (!options.url.empty()) thread.patience_us = kStorePatienceUs;
   thread.on_commit = [this](Database& db) {
     if (db.take_touched("keys")) keys_changed(db);
     if (db.take_touched("batches")) batches_.tell();

@@ -34,12 +34,14 @@
 namespace skein {
 
 inline constexpr int64_t kLeaseMs = 10'000;
+inline constexpr TimeUs kStorePatienceUs = 3 * kUsPerSecond;  // with a shared one that says nothing
 
 struct StoreOptions {
   std::string state_dir{};
   // postgresql://... for a store that servers share; empty: the folder is all there is.
   std::string url{};
-  // Of this server among those that share the store: no two that run at a time have the same.
+  // The name of this server among those that share the store: no two that run at a time have the
+  // same.
   std::string node{};
   int64_t lease_ms = kLeaseMs;  // after so long without a word a server's work is given to others
   // The server: alone on its folder, checks the database whole and removes what a crash left over.
@@ -62,7 +64,7 @@ Status make_state_dir(const std::string& path);
 // Whether this build can share stores.
 bool has_shared_stores();
 
-// What a process needs for its connections to a shared store: for its sandbox.
+// A process needs these for its connections to a shared store; its sandbox leaves them open.
 struct StoreAccess {
   std::vector<uint16_t> ports;     // of TCP
   std::vector<std::string> files;  // certificates and passwords
@@ -96,7 +98,7 @@ class Store {
   // Random, made with the folder: what is derived from it (tenants' salts) means nothing elsewhere.
   const HashKey& salt_key() const { return salt_key_; }
 
-  // Of this server, for the lines of batches that it runs; 0 for a tool.
+  // The epoch of this server, for the lines of batches that it runs; 0 for a tool.
   int64_t epoch() const { return epoch_; }
   // Where servers share the store and this one's epoch has ended, as when it stood still for longer
   // than its lease: a new one. kNotFound: another server has begun in its place.
@@ -105,6 +107,8 @@ class Store {
   bool has_lost_epoch() const { return has_lost_epoch_; }
   // The epoch ends, so that others need not wait for the end of its lease: the server stops.
   void end_epoch();
+  // The server ends by then, whether or not a shared database answers: Database::finish_by().
+  void finish_by(std::chrono::steady_clock::time_point when) { thread_.finish_by(when); }
   bool is_shared() const { return !options_.url.empty(); }
   // For how long the database has not answered; 0: it does.
   int64_t away_s() const;

@@ -127,7 +127,9 @@ void Store::end_epoch() {
 
 int64_t Store::away_s() const {
   const TimeUs since_us = away_since_us_;
-  return since_us == 0 ? 0 : std::max<int64_t>(1, (steady_us() - since_us) / kUsPerSecond);
+  const TimeUs away_us =
+      std::max(since_us == 0 ? 0 : std::max<TimeUs>(1, steady_us() - since_us), thread_.stuck_us());
+  return (away_us + kUsPerSecond - 1) / kUsPerSecond;
 }
 
 }  // namespace skein

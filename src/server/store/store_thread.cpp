@@ -13,6 +13,11 @@ namespace {
 // A write that gives way to another server's is run so often.
 constexpr int kMaxRuns = 8;
 
+TimeUs steady_now_us() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(since).count();
+}
+
 // The store's thread outlives whatever one of its jobs throws.
 template <class Work>
 void guard(const char* what, const Work& work) {
@@ -40,7 +45,17 @@ StoreThread::~StoreThread() {
   thread_.join();
 }
 
+TimeUs StoreThread::stuck_us() const {
+  const TimeUs since_us = busy_since_us_;
+  const TimeUs busy_us = since_us == 0 ? 0 : steady_now_us() - since_us;
+  return options_.patience_us > 0 && busy_us > options_.patience_us ? busy_us : 0;
+}
+
 void StoreThread::post(Job job) {
+  if (stuck_us() > 0) {
+    job.outcome = unavailable("store: it has not answered for {} s", stuck_us() / kUsPerSecond);
+    return job.done(std::move(job.outcome));
+  }
   {
     const std::lock_guard lock(mutex_);
     const size_t waiting = new_reads_.size() + new_writes_.size();
@@ -68,6 +83,7 @@ void StoreThread::serve() {
     const auto now = std::chrono::steady_clock::now();
     if (!writes_.empty() && now >= window_end_) commit_writes();
     if (now >= next_tick_) tick();
+    busy_since_us_ = 0;
   }
   tick();
 }
@@ -95,6 +111,7 @@ bool StoreThread::take_jobs() {
 
 void StoreThread::run_reads() {
   for (Job& job : reads_) {
+    busy_since_us_ = steady_now_us();
     const auto run = [&] { return job.outcome = run_job(job); };
     const Status read = job.kind == Kind::kAsk ? run() : db_->reading(run);
     if (job.outcome.ok()) job.outcome = read;
@@ -106,9 +123,13 @@ void StoreThread::run_reads() {
 void StoreThread::commit_writes() {
   refuse_ordinary_writes();
   if (writes_.empty()) return;
+  busy_since_us_ = steady_now_us();
   // What may have been kept is not done twice.
   if (!run_group(writes_).ok() && writes_.size() > 1 && !db_->is_in_doubt()) {
-    for (Job& job : writes_) (void)run_group({&job, 1});
+    for (Job& job : writes_) {
+      busy_since_us_ = steady_now_us();
+      (void)run_group({&job, 1});
+    }
   }
   for (Job& job : writes_) {
     if (job.kind != Kind::kFreeing || job.outcome.code() != Code::kResourceExhausted) continue;
@@ -167,6 +188,7 @@ Status StoreThread::try_group(std::span<Job> group) {
 }
 
 void StoreThread::tick() {
+  busy_since_us_ = steady_now_us();
   guard("a tick", [this] {
     if (options_.on_tick) options_.on_tick(*db_);
   });

@@ -11,10 +11,11 @@
 // its captured values and the database, and changes nothing else; a job that throws fails alone.
 // (5) A freeing write (a key revoked, a file deleted) is tried again with the room that
 // Options::make_room finds when the disk is full. (6) At most kMaxJobs wait;
-// beyond that `done` gets kUnavailable at once, on the caller's thread. Reads overtake writes
-// that are not yet committed.
+// beyond that `done` gets kUnavailable at once, on the caller's thread, and so it does while a job
+// stands still (Options::patience_us). Reads overtake writes that are not yet committed.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -50,6 +51,17 @@ Result<T> await(const Start& start) {
   return answer.get();
 }
 
+// As await(), but no longer than that; the job may still run then, so it uses nothing that its
+// caller holds.
+template <class T, class Start>
+Result<T> await_for(std::chrono::milliseconds patience, const Start& start) {
+  auto promise = std::make_shared<std::promise<Result<T>>>();
+  auto answer = promise->get_future();
+  start(Done<T>([promise](Result<T> result) { promise->set_value(std::move(result)); }));
+  if (answer.wait_for(patience) == std::future_status::ready) return answer.get();
+  return unavailable("store: it has not answered in {} ms", patience.count());
+}
+
 template <class Start>
 Status await_status(const Start& start) {
   auto promise = std::make_shared<std::promise<Status>>();
@@ -75,6 +87,8 @@ class StoreThread {
     std::function<void(Database&)> on_commit;
     // Before writes: while it fails, only those that free room are run.
     std::function<Status()> admit_writes = {};
+    // A job that takes longer stands still, and what comes meanwhile is refused; 0: it never does.
+    TimeUs patience_us = 0;
     // When the disk has no room for a freeing write. True: trying again is worth it.
     std::function<bool(Database&)> make_room = {};
   };
@@ -115,8 +129,12 @@ class StoreThread {
   Status write_and_wait(std::function<Status(Database&)> job) {
     return await_status([&](DoneStatus done) { write(std::move(job), std::move(done)); });
   }
+  // For how long the thread has stood still, beyond its patience; 0: it does not.
+  TimeUs stuck_us() const;
   // What waits for its group is committed without waiting longer: somebody waits for it.
   void hurry();
+  // As Database::finish_by().
+  void finish_by(std::chrono::steady_clock::time_point when) { db_->finish_by(when); }
 
   void read(std::function<Status(Database&)> job, DoneStatus done) {
     post({std::move(job), std::move(done), {}, Kind::kRead});
@@ -174,6 +192,8 @@ class StoreThread {
   std::vector<Job> new_writes_;  // mutex_
   bool closing_ = false;         // mutex_
   bool hurried_ = false;         // mutex_
+
+  std::atomic<TimeUs> busy_since_us_{0};  // 0: it waits for jobs
 
   // The thread's own.
   std::vector<Job> reads_;

@@ -67,7 +67,7 @@ class RerankWork final : public VectorWork {
   }
 
  private:
-  // What the model is shown of a document.
+  // The prompt that shows a document to the model.
   Result<VectorPrompt> prompt_of(const PromptBuilder& builder, const ServedModel& served,
                                  const std::string& document) const {
     const Tokenizer& tokenizer = served.model().tokenizer()->tokenizer;

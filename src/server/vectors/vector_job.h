@@ -33,7 +33,7 @@ struct VectorPrompt {
   uint32_t second_from = 0;  // as in GenerationRequest
 };
 
-// What is asked for. Used by one thread at a time.
+// The work that a request asks for. One thread uses it at a time.
 class VectorWork {
  public:
   virtual ~VectorWork() = default;

@@ -1,4 +1,4 @@
-// What a VectorJob is asked for: embeddings, or the order of documents.
+// The two kinds of work that a VectorJob does: embeddings, and the order of documents.
 #pragma once
 
 #include <memory>

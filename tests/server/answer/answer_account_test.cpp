@@ -146,6 +146,21 @@ TEST_F(AnswerAccountTest, WhatTheMinuteDoesNotHoldIsRefused) {
   EXPECT_EQ(left(), 10U) << "it took nothing and gives nothing back";
 }
 
+// Its text was read, and who could have that for nothing would have it done without end.
+TEST_F(AnswerAccountTest, WhatIsRefusedForItsTokensWasARequestAllTheSame) {
+  key_->requests_per_minute = 2;
+  for (int i = 0; i < 2; ++i) {
+    AnswerAccount a = account();
+    EXPECT_FALSE(a.enter());
+    EXPECT_EQ(a.reserve(90, 1, 30)->status, 429);
+    a.settle(FinishReason::kError);
+  }
+  AnswerAccount third = account();
+  EXPECT_EQ(third.enter()->status, 429);
+  key_->requests_per_minute = 0;
+  EXPECT_EQ(left(), 100U);
+}
+
 TEST_F(AnswerAccountTest, TheKeysUsageCountsWhatWasSubmitted) {
   for (const uint32_t choices : {0U, 1U}) {
     AnswerAccount a = account();

@@ -11,6 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Steady = std::chrono::steady_clock;
+using testing::integer_of;
 
 class SharedLimitsTest : public PostgresTest {
  protected:
@@ -82,6 +83,26 @@ TEST_F(SharedLimitsTest, ADebtIsWaitedFor) {
       within(2s, [&] { return limiters_[1]->admit(who, 1).retry_after_us > 29 * kUsPerSecond; }));
 }
 
+// The clock of the database was ahead by a day, and was set right.
+TEST_F(SharedLimitsTest, AClockThatWasAheadFillsTheBucketAgain) {
+  const Principal who = key(6000, 0);  // a hundred a second
+  while (limiters_[0]->admit(who, 1, RateLimiter::Take::kExactly, 1000).admitted()) continue;
+  ASSERT_TRUE(testing::sql(*stores_[0], "UPDATE buckets SET at = at + interval '1 day'").ok());
+  EXPECT_TRUE(within(5s, [&] { return limiters_[1]->admit(who, 1).admitted(); }));
+}
+
+// However much a key may use, and however much a request asks for.
+TEST_F(SharedLimitsTest, HugeAmountsAreTakenAsTheLimiterTakesThem) {
+  constexpr uint64_t kHuge = uint64_t{1} << 60;
+  Principal who = key(1'000'000, kHuge);
+  const Admission first = limiters_[0]->admit(who, kHuge);
+  EXPECT_TRUE(first.admitted());
+  EXPECT_EQ(first.reserved, uint64_t{1} << 30) << "beyond it a limit is none";
+  EXPECT_EQ(integer_of(*stores_[0], "SELECT tokens_level FROM buckets"), 0) << "by the store";
+  limiters_[0]->settle(who, 0, kHuge >> 30);
+  EXPECT_TRUE(limiters_[1]->admit(key(0, 0), kHuge).admitted());
+}
+
 TEST_F(SharedLimitsTest, AFloodEndsAtTheServer) {
   const Principal who = key(1, 0);
   EXPECT_TRUE(limiters_[0]->admit(who, 1).admitted());
@@ -90,6 +111,20 @@ TEST_F(SharedLimitsTest, AFloodEndsAtTheServer) {
   const auto began = Steady::now();
   for (int i = 0; i < 10'000; ++i) EXPECT_FALSE(limiters_[0]->admit(who, 1).admitted());
   EXPECT_LT(Steady::now() - began, 5s) << "the store was asked about each";
+}
+
+// Whoever asks waits for it in a worker, of which there are few.
+TEST_F(SharedLimitsTest, AStoreThatStandsStillIsNotWaitedFor) {
+  const Principal who = key(30, 0);
+  EXPECT_TRUE(within(15s, [&] { return stores_[0]->nodes() == 3; }));
+  const auto began = Steady::now();
+  int admitted = 0;
+  {
+    const Frozen frozen(integer_of(*stores_[0], "SELECT CAST(pg_backend_pid() AS BIGINT)"));
+    while (limiters_[0]->admit(who, 1).admitted()) ++admitted;
+  }
+  EXPECT_EQ(admitted, 10);
+  EXPECT_LT(Steady::now() - began, 5s);
 }
 
 TEST_F(SharedLimitsTest, WithoutTheStoreAServerGivesItsPart) {

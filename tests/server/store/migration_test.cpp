@@ -25,7 +25,7 @@ using testing::integer_of;
 using testing::open_state;
 using testing::upload;
 
-constexpr int kVersion = 7;
+constexpr int kVersion = 8;
 constexpr const char* kOwner = "0123456789abcdef";
 constexpr const char* kFile = "file-000102030405060708090a0b";
 constexpr const char* kBatch = "batch_00112233445566778899aabbccddeeff";
@@ -134,6 +134,27 @@ TEST_F(MigrationTest, AFolderOfVersion5KeepsResponsesFromNowOn) {
   });
   EXPECT_TRUE(added.ok()) << added.message();
   EXPECT_EQ(store->file_budget().use_of(kOwner).bytes, files + 6);
+}
+
+// Version 7 had the headers of an answer behind its body.
+TEST_F(MigrationTest, HeadersOfVersion7StayWhereTheyAreRead) {
+  write_old_state();
+  {
+    const auto db = SqliteDatabase::open(state() + "/skein.db", 1000);
+    ASSERT_TRUE(migrate(**db, 7).ok());
+    ASSERT_TRUE((*db)
+                    ->exec("UPDATE batch_lines SET body = body || ', \"headers\": {\"a\": \"b\"}' "
+                           "WHERE status_code IS NOT NULL")
+                    .ok());
+  }
+  const auto store = open_state(state());
+  EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), kVersion);
+  run_all_lines(*store);
+  const std::string output =
+      *content_of(*store, batch_of(*store, kBatch, {kOwner})->output_file, {kOwner});
+  EXPECT_THAT(output,
+              HasSubstr(R"("body": {"kept": true}, "headers": {"a": "b"}}, "error": null)"));
+  EXPECT_THAT(output, HasSubstr(R"("body": {"new": true}}, "error": null)"));
 }
 
 TEST_F(MigrationTest, AToolLeavesTheFolderOfAnOlderServerThatRunsAlone) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
@@ -13,6 +14,20 @@
 #include "server/store/store_helpers.h"
 
 namespace skein {
+
+// A process that stands still for as long as this lives.
+class Frozen {
+ public:
+  explicit Frozen(int64_t pid) : pid_(static_cast<pid_t>(pid)) {
+    SKEIN_CHECK(::kill(pid_, SIGSTOP) == 0, "{} cannot be stopped", pid);
+  }
+  ~Frozen() { ::kill(pid_, SIGCONT); }
+  Frozen(const Frozen&) = delete;
+  Frozen& operator=(const Frozen&) = delete;
+
+ private:
+  const pid_t pid_;
+};
 
 class PostgresTest : public ::testing::Test {
  protected:

@@ -44,7 +44,15 @@ TEST_F(PostgresTest, UrlsArePostgresWithoutAPassword) {
   const auto refused = PostgresDatabase::open("postgresql://me:secret@localhost/x");
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("PGPASSFILE"));
-  EXPECT_EQ(refused.message().find("secret"), std::string::npos);
+  for (const char* url :
+       {"postgresql://me:secret@localhost/x", "postgresql://me:secret@localhost:5:6/x",
+        "postgresql://me:%zzsecret@localhost/x", "postgresql://me:secret@[::1/x",
+        "postgresql://me@localhost/x?passwordsecret", "postgresql://me@localhost/x?secret=1",
+        "postgresql://me@localhost/x?sslpassword=secret"}) {
+    const auto bad = PostgresDatabase::open(url);
+    EXPECT_EQ(bad.status().code(), Code::kInvalidArgument) << url;
+    EXPECT_EQ(bad.message().find("secret"), std::string::npos) << bad.message();
+  }
   EXPECT_EQ(PostgresDatabase::open("postgresql:///x?host=/nowhere").status().code(),
             Code::kUnavailable);
   const auto access = store_access("postgresql://a:5433,b/x?sslrootcert=/etc/ca.pem");
@@ -115,6 +123,23 @@ TEST_F(PostgresTest, AConnectionThatBreaksIsMadeAnewAndNothingIsHalfDone) {
   EXPECT_EQ(broken.code(), Code::kUnavailable) << broken.message();
   EXPECT_TRUE(within(3s, [&] { return db->integer("SELECT count(*) FROM t").ok(); }));
   EXPECT_EQ(*db->integer("SELECT count(*) FROM t"), 0);
+}
+
+// Its machine confirms what is sent, so that the line looks sound.
+TEST_F(PostgresTest, AServerThatStandsStillIsGivenUp) {
+  const auto db = database();
+  ASSERT_TRUE(db->exec("CREATE TABLE t (x BYTEA)").ok());
+  const Frozen frozen(*db->integer("SELECT CAST(pg_backend_pid() AS BIGINT)"));
+  const auto began = std::chrono::steady_clock::now();
+  db->finish_by(began + 300ms);
+  const std::string much(8 << 20, 'x');  // more than the line takes without a reader
+  const Status status = db->transaction([&]() -> Status {
+    return db->exec("INSERT INTO t VALUES ($1)", {std::as_bytes(std::span(much))});
+  });
+  EXPECT_EQ(status.code(), Code::kUnavailable) << status.message();
+  EXPECT_THAT(status.message(), HasSubstr("does not answer"));
+  EXPECT_EQ(db->exec("INSERT INTO t VALUES ('x')").code(), Code::kUnavailable);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 3s);
 }
 
 TEST_F(PostgresTest, AFaultThatWasNotNoticedCommitsNothing) {
@@ -196,6 +221,11 @@ TEST_F(PostgresTest, AStateFolderMovesIntoTheStore) {
                 }).ok());
     file = upload(**old, "id", std::string(1'500'000, 'z'))->id;
     batch = create_batch_of(**old, "id", file)->id;
+    ASSERT_TRUE(testing::sql(**old,
+                             "INSERT INTO batch_lines (batch, line, first_byte, bytes, "
+                             "status_code, body, headers) VALUES (1, 1, 0, 1, 200, '{}', '{\"h\": "
+                             "1}')")
+                    .ok());
     (*old)->usage().add("id", {1, 2, 3, 4});
     EXPECT_EQ(migrate_state(on_folder.state_dir, options("").url).status().code(),
               Code::kAlreadyExists)
@@ -209,6 +239,7 @@ TEST_F(PostgresTest, AStateFolderMovesIntoTheStore) {
   EXPECT_EQ(store->salt_key(), salt);
   EXPECT_EQ(testing::content_of(*store, file, {"id"})->size(), 1'500'000U);
   EXPECT_EQ(testing::batch_of(*store, batch, {"id"})->status, BatchStatus::kValidating);
+  EXPECT_EQ(store->batches().output_lines(1, 0, 9)->front().result.headers, R"({"h": 1})");
   EXPECT_TRUE(upload(*store, "id", "after").ok()) << "numbers go on";
   EXPECT_EQ(integer_of(*store, "SELECT output_tokens FROM usage"), 4);
   EXPECT_EQ(migrate_state(on_folder.state_dir, options("").url).status().code(),

@@ -122,7 +122,7 @@ TEST_F(StoreTest, MigratesFromOlderVersionsAndRefusesNewerOnes) {
   }
   {
     const auto store = open_state(state());
-    EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), 7);
+    EXPECT_EQ(integer_of(*store, "PRAGMA user_version"), 8);
     EXPECT_EQ(integer_of(*store, "SELECT created_at FROM keys WHERE name = 'kept'"), 7);
     EXPECT_EQ(integer_of(*store, "SELECT count(*) FROM batches"), 0);
     ASSERT_TRUE(sql(*store, "PRAGMA user_version = 99").ok());

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <poll.h>
 #include <utility>
 
 #include "base/log.h"
@@ -17,6 +19,10 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kTryAgainAfter{1};
+constexpr std::chrono::seconds kConnectWithin{3};  // each host
+constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kLastMoment{500};
+constexpr int64_t kLeastAnswerMs = 10'000;
 constexpr std::chrono::seconds kPollEvery{1};
 // The types that parameters have, by PostgreSQL's numbers.
 constexpr Oid kInt8 = 20, kText = 25, kBytes = 17, kBool = 16;
@@ -24,7 +30,7 @@ constexpr int kBinary = 1;
 
 // A broken line is noticed within seconds; nothing of a server that was stopped stays locked.
 constexpr const char* kSession =
-    "SET client_encoding = 'UTF8'; SET synchronous_commit = on; SET statement_timeout = '30s'; SET "
+    "SET client_encoding = 'UTF8'; SET synchronous_commit = on; SET statement_timeout = {1}; SET "
     "lock_timeout = {0}; SET idle_in_transaction_session_timeout = {0}; SET "
     "default_transaction_isolation = 'read committed'; SET client_min_messages = warning; SET "
     "jit = off; LISTEN skein";
@@ -32,16 +38,6 @@ constexpr const char* kVersionTable =
     "SELECT pg_advisory_lock(7355607); CREATE TABLE IF NOT EXISTS skein_version (n BIGINT NOT "
     "NULL); INSERT INTO skein_version SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM skein_version); "
     "SELECT pg_advisory_unlock(7355607)";
-
-struct Clear {
-  void operator()(pg_result* result) const { PQclear(result); }
-};
-using Answer = std::unique_ptr<pg_result, Clear>;
-
-struct FreeOptions {
-  void operator()(PQconninfoOption* options) const { PQconninfoFree(options); }
-};
-using Conninfo = std::unique_ptr<PQconninfoOption, FreeOptions>;
 
 bool is_fine(const pg_result* result) {
   const ExecStatusType status = PQresultStatus(result);
@@ -66,46 +62,6 @@ Code code_of(std::string_view state) {
   return Code::kInternal;
 }
 
-Result<Conninfo> parse_url(const std::string& url) {
-  char* error = nullptr;
-  Conninfo options(PQconninfoParse(url.c_str(), &error));
-  const std::string why = error == nullptr ? "no memory" : std::string(trimmed(error));
-  PQfreemem(error);
-  if (options == nullptr) return invalid_argument("store: {}", why);
-  return options;
-}
-
-std::string value_of(const PQconninfoOption* options, std::string_view keyword) {
-  for (; options->keyword != nullptr; ++options) {
-    if (keyword == options->keyword && options->val != nullptr) return options->val;
-  }
-  return {};
-}
-
-// Others on the machine can read a command line.
-Status check_url(const std::string& url) {
-  if (!url.starts_with("postgresql://") && !url.starts_with("postgres://")) {
-    return invalid_argument("store: it must be a URL as in postgresql://host/database");
-  }
-  SKEIN_ASSIGN(const Conninfo options, parse_url(url));
-  if (value_of(options.get(), "password").empty()) return {};
-  return invalid_argument(
-      "store: the URL has a password in it, which others on this machine can read; put it into "
-      "~/.pgpass, a file that PGPASSFILE names, or PGPASSWORD");
-}
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char c : text) {
-    if (c == ',') {
-      words.emplace_back();
-    } else {
-      words.back() += c;
-    }
-  }
-  return words;
-}
-
 Oid type_of(const SqlValue& value) {
   constexpr std::array<Oid, 4> kTypes = {0, kInt8, kText, kBytes};
   return kTypes.at(value.index());
@@ -119,16 +75,27 @@ std::string big_endian(int64_t value) {
   return bytes;
 }
 
+// How long an answer may take. PostgreSQL itself ends a statement a second before that.
+std::chrono::milliseconds answer_within(int64_t patience_ms) {
+  return std::chrono::milliseconds(std::max(2 * patience_ms, kLeastAnswerMs));
+}
+
+}  // namespace
+
+void PostgresDatabase::Clear::operator()(pg_result* result) const {
+  PQclear(result);
+}
+
 // The parameters of one run; what they point to lives as long.
-class Parameters {
+class PostgresDatabase::Parameters {
  public:
   explicit Parameters(std::span<const SqlValue> values) {
     held_.reserve(values.size());
     for (const SqlValue& value : values) add(value);
   }
-  pg_result* run(pg_conn* connection, const char* statement) const {
-    return PQexecPrepared(connection, statement, static_cast<int>(held_.size()), pointers_.data(),
-                          lengths_.data(), formats_.data(), kBinary);
+  int send(pg_conn* connection, const char* statement) const {
+    return PQsendQueryPrepared(connection, statement, static_cast<int>(held_.size()),
+                               pointers_.data(), lengths_.data(), formats_.data(), kBinary);
   }
 
  private:
@@ -153,9 +120,9 @@ class Parameters {
   std::vector<int> formats_;
 };
 
-class PostgresCursor final : public Cursor {
+class PostgresDatabase::Rows final : public Cursor {
  public:
-  explicit PostgresCursor(Answer answer) : answer_(std::move(answer)) {}
+  explicit Rows(Answer answer) : answer_(std::move(answer)) {}
 
   Result<bool> next() override { return ++row_ < PQntuples(answer_.get()); }
   int64_t changes() const override {
@@ -189,15 +156,13 @@ class PostgresCursor final : public Cursor {
   int row_ = -1;
 };
 
-}  // namespace
-
 void PostgresDatabase::Finish::operator()(pg_conn* connection) const {
   PQfinish(connection);
 }
 
 Result<std::unique_ptr<PostgresDatabase>> PostgresDatabase::open(const std::string& url,
                                                                  int64_t patience_ms) {
-  SKEIN_TRY(check_url(url));
+  SKEIN_TRY(check_postgres_url(url));
   std::unique_ptr<PostgresDatabase> db(new PostgresDatabase(url, patience_ms));
   SKEIN_TRY(db->connect());
   const std::string_view encoding = PQparameterStatus(db->connection_.get(), "server_encoding");
@@ -228,14 +193,20 @@ Status PostgresDatabase::connect() {
   PQsetNoticeProcessor(
       connection_.get(), [](void*, const char* text) { log_debug("store: {}", trimmed(text)); },
       nullptr);
-  const Answer answer(PQexec(connection_.get(), fmt::format(kSession, patience_ms_).c_str()));
-  return is_fine(answer.get()) ? Status{} : failure(answer.get());
+  PQsetnonblocking(connection_.get(), 1);
+  const auto most_ms = answer_within(patience_ms_).count() - 1000;
+  const Answer set =
+      answer(PQsendQuery(connection_.get(), fmt::format(kSession, patience_ms_, most_ms).c_str()));
+  return is_fine(set.get()) ? Status{} : failure(set.get());
 }
 
 Status PostgresDatabase::ready() {
   if (is_inside_ && !in_transaction()) return unavailable("store: PostgreSQL went away");
   if (PQstatus(connection_.get()) == CONNECTION_OK) return {};
-  if (steady_clock::now() < next_try_) return unavailable("store: PostgreSQL is away");
+  const auto now = steady_clock::now();
+  if (now < next_try_ || now + kConnectWithin > finish_by_.load()) {
+    return unavailable("store: PostgreSQL is away");
+  }
   SKEIN_TRY(connect());
   log_info("store: PostgreSQL is there again");
   return {};
@@ -247,22 +218,59 @@ Status PostgresDatabase::failure(const pg_result* result) {
   gave_way_ = known == "40001" || known == "40P01";
   // Such a server takes no writes any more; another may, and the next connection looks for it.
   if (known == "25006" || known.starts_with("57P")) connection_ = nullptr;
-  const std::string_view text =
-      result == nullptr ? PQerrorMessage(connection_.get()) : PQresultErrorMessage(result);
+  const std::string_view text = result != nullptr        ? PQresultErrorMessage(result)
+                                : connection_ != nullptr ? PQerrorMessage(connection_.get())
+                                                         : "PostgreSQL does not answer";
   return {code_of(known), fmt::format("store: {} (PostgreSQL {})", trimmed(text), known)};
+}
+
+bool PostgresDatabase::wait_for(short events, steady_clock::time_point began) const {
+  for (;;) {
+    const auto until = std::min(began + answer_within(patience_ms_),
+                                std::max(finish_by_.load(), began + kLastMoment));
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
+    if (left.count() <= 0) return false;
+    pollfd socket{PQsocket(connection_.get()), events, 0};
+    const int ready = ::poll(&socket, 1, static_cast<int>(std::min(left, kLook).count()));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+PostgresDatabase::Answer PostgresDatabase::answer(int sent) {
+  const auto began = steady_clock::now();
+  pg_conn* const connection = connection_.get();
+  Answer last;
+  int unsent = sent == 1 ? PQflush(connection) : -1;
+  while (sent == 1) {
+    if (unsent <= 0 && PQisBusy(connection) == 0) {
+      Answer next(PQgetResult(connection));
+      if (next == nullptr) return last;
+      last = std::move(next);
+      continue;
+    }
+    if (!wait_for(static_cast<short>(unsent > 0 ? POLLIN | POLLOUT : POLLIN), began)) {
+      connection_ = nullptr;
+      return nullptr;
+    }
+    // Where the line is broken the result says so.
+    (void)PQconsumeInput(connection);
+    if (unsent > 0) unsent = PQflush(connection);
+  }
+  return last;
 }
 
 Status PostgresDatabase::exec(const std::string& sql) {
   SKEIN_TRY(ready());
   if (sql.starts_with("BEGIN")) gave_way_ = is_in_doubt_ = false;
-  const Answer answer(PQexec(connection_.get(), sql.c_str()));
-  if (is_fine(answer.get())) {
+  const Answer done = answer(PQsendQuery(connection_.get(), sql.c_str()));
+  if (is_fine(done.get())) {
     if (sql.starts_with("BEGIN")) is_inside_ = true;
     // What had a fault in it is rolled back by its COMMIT, without a word.
-    if (sql != "COMMIT" || std::string_view(PQcmdStatus(answer.get())) == "COMMIT") return {};
+    if (sql != "COMMIT" || std::string_view(PQcmdStatus(done.get())) == "COMMIT") return {};
     return internal_error("store: a transaction with a fault in it was committed");
   }
-  Status failed = failure(answer.get());
+  Status failed = failure(done.get());
   if (sql == "COMMIT" && PQstatus(connection_.get()) != CONNECTION_OK) is_in_doubt_ = true;
   return failed;
 }
@@ -277,20 +285,21 @@ Result<std::string> PostgresDatabase::prepare(std::string_view sql,
   }
   const auto [entry, added] = statements_.try_emplace(key, fmt::format("s{}", statements_.size()));
   if (!added) return entry->second;
-  const Answer answer(PQprepare(connection_.get(), entry->second.c_str(), std::string(sql).c_str(),
-                                static_cast<int>(types.size()), types.data()));
-  if (is_fine(answer.get())) return entry->second;
+  const Answer prepared =
+      answer(PQsendPrepare(connection_.get(), entry->second.c_str(), std::string(sql).c_str(),
+                           static_cast<int>(types.size()), types.data()));
+  if (is_fine(prepared.get())) return entry->second;
   statements_.erase(entry);
-  return failure(answer.get());
+  return failure(prepared.get());
 }
 
 Result<std::unique_ptr<Cursor>> PostgresDatabase::query(std::string_view sql,
                                                         std::span<const SqlValue> values) {
   SKEIN_TRY(ready());
   SKEIN_ASSIGN(const std::string statement, prepare(sql, values));
-  Answer answer(Parameters(values).run(connection_.get(), statement.c_str()));
-  if (!is_fine(answer.get())) return failure(answer.get());
-  return std::unique_ptr<Cursor>(std::make_unique<PostgresCursor>(std::move(answer)));
+  Answer rows = answer(Parameters(values).send(connection_.get(), statement.c_str()));
+  if (!is_fine(rows.get())) return failure(rows.get());
+  return std::unique_ptr<Cursor>(std::make_unique<Rows>(std::move(rows)));
 }
 
 bool PostgresDatabase::in_transaction() const {
@@ -335,24 +344,6 @@ Result<bool> PostgresDatabase::changed_elsewhere() {
   }
   read_notices();
   return std::exchange(changed_elsewhere_, false);
-}
-
-Result<StoreAccess> postgres_access(const std::string& url) {
-  SKEIN_TRY(check_url(url));
-  SKEIN_ASSIGN(const Conninfo options, parse_url(url));
-  StoreAccess access;
-  const std::string ports = value_of(options.get(), "port");
-  for (const std::string& word : words_of(ports)) {
-    uint16_t port = 0;
-    std::from_chars(word.data(), word.data() + word.size(), port);
-    access.ports.push_back(port == 0 ? 5432 : port);
-  }
-  for (const char* file : {"sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile"}) {
-    if (std::string path = value_of(options.get(), file); path.starts_with('/')) {
-      access.files.push_back(std::move(path));
-    }
-  }
-  return access;
 }
 
 }  // namespace skein

@@ -7,9 +7,12 @@
 //
 // A transaction that its server left idle for `patience_ms` is ended by PostgreSQL itself: a
 // process that is stopped in the middle of one holds up nobody for longer than that. Nor does a
-// statement wait longer for what another holds.
+// statement wait longer for what another holds. A PostgreSQL that says nothing for some seconds
+// (its process or its disk stands still, while its machine goes on confirming what is sent) is
+// given up like one that is gone.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -52,12 +55,19 @@ class PostgresDatabase final : public Database {
   // Of watched tables, since PostgreSQL tells of no others.
   Result<bool> changed_elsewhere() override;
   void shrink() override {}
+  void finish_by(std::chrono::steady_clock::time_point when) override { finish_by_ = when; }
 
  private:
   struct Finish {
     void operator()(pg_conn* connection) const;
   };
   using Connection = std::unique_ptr<pg_conn, Finish>;
+  struct Clear {
+    void operator()(pg_result* result) const;
+  };
+  using Answer = std::unique_ptr<pg_result, Clear>;
+  class Parameters;
+  class Rows;
 
   PostgresDatabase(std::string url, int64_t patience_ms)
       : url_(std::move(url)), patience_ms_(patience_ms) {}
@@ -66,12 +76,18 @@ class PostgresDatabase final : public Database {
   // transaction.
   Status ready();
   Status failure(const pg_result* result);
+  // As PQexec() and its like do it, but for a bounded time: null, and no connection any more, where
+  // nobody answers. `sent`: what the function that sends it said.
+  Answer answer(int sent);
+  bool wait_for(short events, std::chrono::steady_clock::time_point began) const;
   Result<std::string> prepare(std::string_view sql, std::span<const SqlValue> values);
   void read_notices();
   Result<int64_t> version_of_changes();
 
   const std::string url_;
   const int64_t patience_ms_;
+  std::atomic<std::chrono::steady_clock::time_point> finish_by_{
+      std::chrono::steady_clock::time_point::max()};
   Connection connection_;
   std::unordered_map<std::string, std::string> statements_;  // names, by SQL and types
   std::map<std::string, bool, std::less<>> touched_;         // by watched table
@@ -85,6 +101,7 @@ class PostgresDatabase final : public Database {
 };
 
 // kInvalidArgument as PostgresDatabase::open().
+Status check_postgres_url(const std::string& url);
 Result<StoreAccess> postgres_access(const std::string& url);
 
 }  // namespace skein

@@ -273,6 +273,32 @@ END $body$;
 CREATE TRIGGER files_checked BEFORE INSERT ON files
   FOR EACH ROW EXECUTE FUNCTION check_parts();
 )sql",
+    // 2: SQLite's step 8; a clock that was ahead and was set right fills no bucket for as long as
+    // it
+    // was ahead no more
+    R"sql(
+ALTER TABLE batch_lines ADD COLUMN headers TEXT;  -- a JSON object
+CREATE OR REPLACE FUNCTION bucket_of(who TEXT, rpm BIGINT, tpm BIGINT) RETURNS buckets LANGUAGE plpgsql AS $body$
+DECLARE
+  b buckets;
+  now TIMESTAMPTZ;
+  elapsed_us BIGINT;
+BEGIN
+  INSERT INTO buckets VALUES (who, rpm, tpm, rpm * 60000000, tpm * 60000000, clock_timestamp())
+    ON CONFLICT (key) DO NOTHING;
+  SELECT * INTO b FROM buckets WHERE key = who FOR UPDATE;
+  now := clock_timestamp();
+  -- Kept also where nothing is taken: it would stay ahead.
+  IF b.at > now THEN UPDATE buckets SET at = now WHERE key = who; END IF;
+  elapsed_us := greatest(0, CAST(extract(epoch FROM now - b.at) * 1000000 AS BIGINT));
+  b.requests_level := refilled(b.requests_level, b.requests, rpm, elapsed_us);
+  b.tokens_level := refilled(b.tokens_level, b.tokens, tpm, elapsed_us);
+  b.requests := rpm;
+  b.tokens := tpm;
+  b.at := now;
+  RETURN b;
+END $body$;
+)sql",
 };
 
 }  // namespace

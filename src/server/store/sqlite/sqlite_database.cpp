@@ -11,7 +11,7 @@
 namespace skein {
 namespace {
 
-// What the system said to SQLite's last failed call. A commit that fails leaves it with its file.
+// The system's answer to SQLite's last failed call. A commit that fails leaves it with its file.
 int errno_of(sqlite3* db) {
   if (const int known = sqlite3_system_errno(db); known != 0) return known;
   for (const int which : {SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_FCNTL_FILE_POINTER}) {

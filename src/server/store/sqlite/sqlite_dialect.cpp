@@ -177,6 +177,11 @@ CREATE TABLE batch_counts (            -- what each server has added to the batc
   PRIMARY KEY (batch, epoch)
 ) STRICT;
 )sql",
+    // 8: headers of answers, which stood behind their bodies (", "headers": {..}", as they still do
+    // in lines that have ended)
+    R"sql(
+ALTER TABLE batch_lines ADD COLUMN headers TEXT;  -- a JSON object
+)sql",
 };
 
 }  // namespace

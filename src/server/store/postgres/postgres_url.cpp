@@ -1,0 +1,86 @@
+// The URL of a store: what may be in it, and what a sandbox must leave for it.
+#include <libpq-fe.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <utility>
+
+#include "server/store/postgres/postgres_database.h"
+
+namespace skein {
+namespace {
+
+struct FreeOptions {
+  void operator()(PQconninfoOption* options) const { PQconninfoFree(options); }
+};
+using Conninfo = std::unique_ptr<PQconninfoOption, FreeOptions>;
+
+// libpq quotes what it cannot read, with a password that may be in it.
+Result<Conninfo> parse_url(const std::string& url) {
+  char* error = nullptr;
+  Conninfo options(PQconninfoParse(url.c_str(), &error));
+  std::string why = error == nullptr ? "no memory" : error;
+  PQfreemem(error);
+  if (options != nullptr) return options;
+  why.resize(std::min({why.size(), why.find('\n'), why.find(": \"")}));
+  return invalid_argument("store: the URL cannot be read: {}", why);
+}
+
+std::string value_of(const PQconninfoOption* options, std::string_view keyword) {
+  for (; options->keyword != nullptr; ++options) {
+    if (keyword == options->keyword && options->val != nullptr) return options->val;
+  }
+  return {};
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    if (c == ',') {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
+}  // namespace
+
+// Others on the machine can read a command line.
+Status check_postgres_url(const std::string& url) {
+  if (!url.starts_with("postgresql://") && !url.starts_with("postgres://")) {
+    return invalid_argument("store: it must be a URL as in postgresql://host/database");
+  }
+  SKEIN_ASSIGN(const Conninfo options, parse_url(url));
+  for (const char* secret : {"password", "sslpassword"}) {
+    if (value_of(options.get(), secret).empty()) continue;
+    return invalid_argument(
+        "store: the URL has a {} in it, which others on this machine can read; put it into "
+        "~/.pgpass, a file that PGPASSFILE names, or PGPASSWORD, and a key that needs none into "
+        "sslkey",
+        secret);
+  }
+  return {};
+}
+
+Result<StoreAccess> postgres_access(const std::string& url) {
+  SKEIN_TRY(check_postgres_url(url));
+  SKEIN_ASSIGN(const Conninfo options, parse_url(url));
+  StoreAccess access;
+  const std::string ports = value_of(options.get(), "port");
+  for (const std::string& word : words_of(ports)) {
+    uint16_t port = 0;
+    std::from_chars(word.data(), word.data() + word.size(), port);
+    access.ports.push_back(port == 0 ? 5432 : port);
+  }
+  for (const char* file : {"sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile"}) {
+    if (std::string path = value_of(options.get(), file); path.starts_with('/')) {
+      access.files.push_back(std::move(path));
+    }
+  }
+  return access;
+}
+
+}  // namespace skein
