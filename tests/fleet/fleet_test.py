@@ -33,11 +33,13 @@ HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
 class Front:
     """A client of one address, with a key."""
 
+    host = "127.0.0.1"
+
     def __init__(self, port, key=None):
         self.port, self.key = port, key
 
     def ask(self, method, path, body=None, content_type="application/json"):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -81,11 +83,11 @@ def make_key(binary, store, name, *more):
                           capture_output=True, text=True).stdout.strip()
 
 
-def start_haproxy(folder, nodes):
+def start_haproxy(folder, nodes, config=CONFIG):
     port = free_port()
     env = dict(os.environ, FLEET_BIND=f"127.0.0.1:{port}", **{f"FLEET_N{i + 1}": f"127.0.0.1:{node.port}" for i, node in enumerate(nodes)})
     log = open(folder / "haproxy.log", "wb")
-    process = subprocess.Popen([HAPROXY, "-db", "-f", str(CONFIG)], env=env, stdout=log, stderr=log)
+    process = subprocess.Popen([HAPROXY, "-db", "-f", str(config)], env=env, stdout=log, stderr=log)
     front = Front(port)
     wait_for("HAProxy", lambda: process.poll() is not None or is_up(front), 30)
     assert process.poll() is None, (folder / "haproxy.log").read_text()

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""What a server without --store costs, against another build: CPU time of the same load, in turn, medians.
+
+    tests/fleet/plain_node.py build/skein OTHER [--rounds 15] [--requests 300]
+
+Time on the clock says little on a machine that does other things; what a server computes for a load is told by the kernel. The
+last line is the figure.
+"""
+import argparse
+import pathlib
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "server/batch"))
+sys.path.insert(0, str(HERE))
+from batch_kill_test import write_tiny_model  # noqa: E402
+from fleet_batch_test import Node  # noqa: E402
+from fleet_test import Front  # noqa: E402
+
+CLIENTS = 4
+
+
+def cpu_ms(node):
+    """Of all its threads, which live as long as it does."""
+    tasks = pathlib.Path(f"/proc/{node.process.pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e6
+
+
+def load(front, requests):
+    def client(number):
+        for i in range(number, requests, CLIENTS):
+            status, _, text = front.ask("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": f"Question {i}"}],
+                                                                         "max_tokens": 64, "ignore_eos": True, "temperature": 0, "stream": i % 2 == 0})
+            assert status == 200, text[:300]
+
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("other")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--requests", type=int, default=300)
+    options = parser.parse_args()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="skein-plain-"))
+    model = write_tiny_model(folder / "tiny")
+    nodes = [Node(binary, model, folder / name, name) for name, binary in (("this", options.binary), ("other", options.other))]
+    spent = {node.name: [] for node in nodes}
+    try:
+        for node in nodes:
+            node.start()
+            load(Front(node.port), 50)
+        for turn in range(options.rounds):
+            for node in nodes if turn % 2 else reversed(nodes):
+                before = cpu_ms(node)
+                load(Front(node.port), options.requests)
+                spent[node.name].append((cpu_ms(node) - before) / options.requests)
+    finally:
+        for node in nodes:
+            node.end()
+        shutil.rmtree(folder, ignore_errors=True)
+    this, other = (statistics.median(spent[name]) for name in ("this", "other"))
+    pairs = statistics.median(a / b for a, b in zip(spent["this"], spent["other"]))
+    print(f"plain node: {this:.3f} ms of CPU a request, the other build {other:.3f} ms; in pairs {100 * (pairs - 1):+.1f} % "
+          f"(medians of {options.rounds} rounds of {options.requests} requests)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
