@@ -165,6 +165,9 @@ endfunction()
 # skein_mutant_tests(<name> <suite> LINKS dialog [SOURCE folder/<name>.cpp]): every planted defect of <name>.cpp's subject is caught by a test of <suite>. A library's
 # objects hold several sources each, so the mutated one comes first and counts.
 function(skein_mutant_tests name suite)
+  if(NOT SKEIN_MUTANTS)
+    return()
+  endif()
   cmake_parse_arguments(ARG "" "SOURCE" "LINKS" ${ARGN})
   if(NOT ARG_SOURCE)
     set(ARG_SOURCE ${name}.cpp)
@@ -183,6 +186,7 @@ function(skein_mutant_tests name suite)
     target_link_libraries(mutant_${mutant} PRIVATE ${name}_main)
     target_link_options(mutant_${mutant} PRIVATE LINKER:--allow-multiple-definition)
     skein_quickly_compiled(mutant_${mutant})
+    add_dependencies(mutants mutant_${mutant})
     add_test(NAME mutant.${mutant} COMMAND mutant_${mutant})
     set_tests_properties(mutant.${mutant} PROPERTIES PASS_REGULAR_EXPRESSION "FAILED  . ${suite}" LABELS slow)
   endforeach()
@@ -196,8 +200,8 @@ function(skein_vectors name)
   endif()
 endfunction()
 
-# skein_fuzz(<name> LINKS format): fuzz/<name>_fuzz.cpp as the libFuzzer target <name>_fuzz under the
-# fuzz preset; elsewhere the same code replays fuzz/corpus/<name>/ as the test fuzz.<name>.
+# skein_fuzz(<name> LINKS format): fuzz/<name>_fuzz.cpp as the libFuzzer target <name>_fuzz under the presets asan and
+# fuzz; elsewhere the same code replays inputs, and is built only when it is asked for (fuzz_targets).
 function(skein_fuzz name)
   cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
   add_executable(${name}_fuzz ${name}_fuzz.cpp)
@@ -212,12 +216,12 @@ function(skein_fuzz name)
     target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
   else()
     if(NOT TARGET fuzz_replay)
-      add_library(fuzz_replay OBJECT replay_main.cpp)
+      add_library(fuzz_replay OBJECT EXCLUDE_FROM_ALL replay_main.cpp)
       target_link_libraries(fuzz_replay PRIVATE skein_flags)
     endif()
     target_link_libraries(${name}_fuzz PRIVATE fuzz_replay)
+    set_target_properties(${name}_fuzz PROPERTIES EXCLUDE_FROM_ALL ON)
     skein_quickly_compiled(${name}_fuzz)
-    add_test(NAME fuzz.${name} COMMAND ${name}_fuzz ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
   endif()
 endfunction()
 

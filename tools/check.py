@@ -26,6 +26,7 @@ FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
               "server/server_live_test", "server/server_responses_test", "server/server_vectors_test", "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
               "server/auth/auth_test", "grammar/grammar_test", "dialog/dialog_test", "generate/generate_test", "engine/form_test"]
+ASAN_FLEET = ["fleet/postgres_test"]
 TSAN_TESTS = ["base/threads_test", "engine/engine_test", "engine/form_test", "server/http_server_test", "server/metrics_test",
               "server/server_endpoints_test", "server/server_live_test", "server/server_vectors_test", "server/answer/server_answer_test",
               "server/batch/server_batch_test", "server/store/store_test"]
@@ -118,7 +119,7 @@ def tidy_units(commands, changed):
     for entry in commands:
         path = Path(entry["file"]).resolve()
         if path.is_relative_to(ROOT) and str(path.relative_to(ROOT)) in changed:
-            flags = re.sub(r" -o \S+ -c \S+$", "", entry["command"])
+            flags = re.sub(r" -o \S+ -c \S+$| --param=\S+", "", entry["command"])  # the latter is GCC's alone
             groups.setdefault((flags, path.parts[len(ROOT.parts) + 1]), []).append(path)
     units = []
     for (flags, _), paths in sorted(groups.items()):
@@ -132,7 +133,7 @@ def tidy_units(commands, changed):
 def check_tidy():
     """Headers are looked at through the sources that include them (HeaderFilterRegex of .clang-tidy)."""
     shutil.rmtree(ROOT / "build/tidy", ignore_errors=True)
-    run("cmake", "--preset", "dev", "-B", "build/tidy", "-DSKEIN_TESTS=OFF")
+    run("cmake", "--preset", "dev", "-B", "build/tidy", "-DSKEIN_TESTS=OFF", "-DSKEIN_FLEET=ON")
     folder = ROOT / "build/tidy/units"
     folder.mkdir()
     changed = changed_sources(base_commit())
@@ -143,8 +144,8 @@ def check_tidy():
                  for unit in units])
 
 
-def build(preset, targets):
-    run("cmake", "--preset", preset)
+def build(preset, targets, *options):
+    run("cmake", "--preset", preset, *options)
     run("cmake", "--build", "--preset", preset, "-j", JOBS, "--target", *targets)
 
 
@@ -153,15 +154,16 @@ def fuzz_targets():
 
 
 def build_asan():
-    build("asan", ["skein", *fuzz_targets(), *(test.split("/")[-1] for test in ASAN_TESTS)])
+    build("asan", ["skein", *fuzz_targets(), *(test.split("/")[-1] for test in [*ASAN_TESTS, *ASAN_FLEET])], "-DSKEIN_FLEET=ON")
 
 
 def build_tsan():
     build("tsan", ["skein", *(test.split("/")[-1] for test in TSAN_TESTS)])
 
 
-def sanitized_tests(preset, tests):
-    in_parallel([[f"build/{preset}/tests/{test}", "--gtest_brief=1"] for test in tests], env=SANITIZERS)
+def sanitized_tests(preset, tests, on_postgres=()):
+    in_parallel([[f"build/{preset}/tests/{test}", "--gtest_brief=1"] for test in tests]
+                + [["tests/fleet/with_postgres.sh", f"build/{preset}/tests/{test}", "--gtest_brief=1"] for test in on_postgres], env=SANITIZERS)
 
 
 def sanitized_servers(preset, names):
@@ -185,6 +187,13 @@ def check_fuzz():
     in_parallel(commands, env=SANITIZERS)
 
 
+def check_mutants():
+    """Every planted defect of tests/sim/mutants.py is caught, in the tree that `make test` leaves."""
+    run("cmake", "--preset", "release", "-DSKEIN_TESTS=ON", "-DSKEIN_MUTANTS=ON")
+    run("cmake", "--build", "--preset", "release", "-j", JOBS, "--target", "mutants")
+    run("ctest", "--preset", "release", "-j", JOBS, "-R", r"^mutant\.")
+
+
 def check_bare():
     run("tools/bare_debian.sh")
 
@@ -198,11 +207,12 @@ def check_console():
 
 
 def check_fleet():
-    """Servers that share a PostgreSQL: the stores' own tests on it, and a batch on three nodes in a short form."""
+    """Servers that share a PostgreSQL: the stores' own tests on it, and what docs/FLEET.md promises in a short form."""
     run("cmake", "--preset", "release", "-DSKEIN_TESTS=ON", "-DSKEIN_FLEET=ON")
     run("cmake", "--build", "--preset", "release", "-j", JOBS, "--target", "skein", "store_test", "auth_test", "server_batch_test",
         "postgres_test", "batch_nodes_test")
-    run("ctest", "--preset", "release", "-R", r"\.postgres$|^fleet_")
+    run("tools/python_env.sh", "fleet")
+    run("ctest", "--preset", "release", "-j", JOBS, "-R", r"\.postgres$|^fleet_")
 
 
 PARTS = {
@@ -211,12 +221,13 @@ PARTS = {
     "sizes": check_sizes,
     "tidy": check_tidy,
     "asan-build": build_asan,
-    "asan-tests": lambda: sanitized_tests("asan", ASAN_TESTS),
+    "asan-tests": lambda: sanitized_tests("asan", ASAN_TESTS, ASAN_FLEET),
     "asan-servers": lambda: sanitized_servers("asan", ASAN_SERVERS),
     "fuzz": check_fuzz,
     "tsan-build": build_tsan,
     "tsan-tests": lambda: sanitized_tests("tsan", TSAN_TESTS),
     "tsan-servers": lambda: sanitized_servers("tsan", TSAN_SERVERS),
+    "mutants": check_mutants,
     "faults": check_faults,
     "console": check_console,
     "fleet": check_fleet,

@@ -2,7 +2,7 @@
 """Measures every figure of README.md and docs/PERFORMANCE.md anew and puts it in its place.
 
   tools/figures.py [--peer /path/to/llama-server] [--batched-bench /path/to/llama-batched-bench [--large GGUF]]
-                   [--rounds 3] [--only batching,batched,interference,kernels,large,peer,roofline,sim]
+                   [--rounds 3] [--only batching,batched,interference,kernels,large,peer,roofline,sim,speculation]
 
 A place is what stands between `<!-- figures: NAME -->` and `<!-- end -->`. The plot goes to docs/img/bench.svg. Takes
 about a quarter of an hour, with llama.cpp beside it an hour or more; leave the machine alone meanwhile.
@@ -95,7 +95,7 @@ def main():
     parser.add_argument("--batched-bench", help="path of a llama-batched-bench binary")
     parser.add_argument("--large", help="a larger model than the default one, for --batched-bench too")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="batching,batched,interference,kernels,large,peer,roofline,sim",
+    parser.add_argument("--only", default="batching,batched,interference,kernels,large,peer,roofline,sim,speculation",
                         help="names, separated by commas")
     arguments = parser.parse_args()
     wanted = set(arguments.only.split(","))
@@ -120,6 +120,10 @@ def main():
         put("large", measured(output(*in_process, "--model", arguments.large, "--concurrency", "1,8,32")))
     if "roofline" in wanted:
         put("roofline", measured(output(SKEIN, "bench", "roofline", "--model", "default", "--markdown")))
+    if "speculation" in wanted:
+        put("speculation", measured(output(
+            SKEIN, "bench", "--model", "default", "--speculation", "auto", "--concurrency", "1,32", "-n", "128", "--rounds",
+            max(arguments.rounds, 5), "--markdown")))
     if "sim" in wanted:
         put("sim", measured(output(SKEIN, "bench", "sim", "--rate", "2.5", "--requests", "1000", "--markdown")))
     if "batching" in wanted:

@@ -3,7 +3,8 @@
 #   tools/package.sh deb      skein_<version>_<architecture>.deb
 #   tools/package.sh tarball  skein-<version>-linux-<architecture>.tar.gz, its SPDX list, and SHA256SUMS over all that is there
 #   tools/package.sh image    skein-<version>-oci.tar, an OCI archive with the .deb on a small Debian (root, mmdebstrap)
-# BUILD=<folder> names another build tree than build/package, DIST=<folder> another place for the results.
+# SKEIN_CUDA=ON has the GPU's part in it, SKEIN_FLEET=ON a store that servers share. BUILD=<folder> names another build tree than
+# build/package, DIST=<folder> another place for the results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:?deb, tarball or image}
@@ -15,11 +16,13 @@ architecture=$(dpkg --print-architecture)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C.UTF-8
 umask 022
+grep -q "^## $version\b" CHANGELOG.md || { echo "package: CHANGELOG.md has no section of $version" >&2; exit 1; }
 [ -z "$(git status --porcelain --untracked-files=no)" ] || echo "package: the tree differs from its commit; this is no release" >&2
 
 # The binary and everything that is installed beside it, below $stage.
 make_stage() {
-  cmake --preset package -B "$build" -DSKEIN_BINARY_DIR="$PWD/$build/bin" -DSKEIN_CUDA="${SKEIN_CUDA:-OFF}" >"$build.log" 2>&1 ||
+  cmake --preset package -B "$build" -DSKEIN_BINARY_DIR="$PWD/$build/bin" -DSKEIN_CUDA="${SKEIN_CUDA:-OFF}" \
+    -DSKEIN_FLEET="${SKEIN_FLEET:-OFF}" >"$build.log" 2>&1 ||
     { cat "$build.log" >&2; exit 1; }
   cmake --build "$build" --target skein -j "${JOBS:-$(nproc)}" >>"$build.log" 2>&1 || { tail -40 "$build.log" >&2; exit 1; }
   rm -rf "$stage"

@@ -2,7 +2,8 @@
 # What `make deb` and `make image` left in build/dist, as strangers use it: lintian, then the .deb in a bare Debian 12 made from this
 # machine's own apt source (installed, its unit verified, its ExecStart answers a chat as an unprivileged user, removed without a trace),
 # then the image, unpacked and run as its own config says. Needs root, mmdebstrap and the default model.
-#   tools/package_check.sh [deb] [image]
+# `twice` builds HEAD once more, in a clone at another path, and compares every byte of the .deb, the tarball and the SPDX list.
+#   tools/package_check.sh [deb] [image] [twice]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dist=${DIST:-build/dist} root=$PWD/build/package-root
@@ -95,6 +96,19 @@ check_image() {
     wait \$server"
   rm -rf "$root" "$root.json"
   echo "package_check: the image unpacks, answers a chat as its user, and its health check tells up from down"
+}
+
+check_twice() {
+  local clone=$PWD/build/package-clone/at/another/path file
+  rm -rf build/package-clone
+  git clone --quiet --no-hardlinks . "$clone"
+  git -C "$clone" checkout --quiet --detach "$(git rev-parse HEAD)"
+  for file in deb tarball; do (cd "$clone" && tools/package.sh "$file" >/dev/null); done
+  for file in "$clone"/build/dist/*; do
+    [ "${file##*/}" = SHA256SUMS ] || cmp "$file" "$dist/${file##*/}" || { echo "package_check: two builds differ; $clone is left to look at" >&2; exit 1; }
+  done
+  rm -rf build/package-clone
+  echo "package_check: two builds of $(git rev-parse --short HEAD), in two folders, gave the same bytes"
 }
 
 for part in "${@:-deb image}"; do

@@ -15,7 +15,7 @@ import subprocess
 HEADERS = {"libboost1.81-dev": "BSL-1.0", "libcli11-dev": "BSD-3-Clause", "nlohmann-json3-dev": "MIT"}
 # Linked; the rest is the compiler's and the C library's.
 LINKED = {"libtomlplusplus3": "MIT", "libssl3": "Apache-2.0", "libsqlite3-0": "blessing", "libfmt9": "MIT", "libutf8proc2": "MIT",
-          "libprometheus-cpp-core1.0": "MIT", "libedit2": "BSD-3-Clause", "libstdc++6": "GPL-3.0-or-later WITH GCC-exception-3.1",
+          "libprometheus-cpp-core1.0": "MIT", "libpq5": "PostgreSQL", "libedit2": "BSD-3-Clause", "libstdc++6": "GPL-3.0-or-later WITH GCC-exception-3.1",
           "libgcc-s1": "GPL-3.0-or-later WITH GCC-exception-3.1", "libc6": "LGPL-2.1-or-later"}
 
 
