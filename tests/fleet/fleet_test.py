@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PostgreSQL, three nodes and HAProxy with packaging/haproxy/skein.cfg as it is shipped, and what they do together.
 
-    tests/fleet/with_postgres.sh tests/fleet/fleet_test.py build/skein [--chats 12]
+    tests/fleet/with_postgres.sh tests/fleet/fleet_test.py build/skein [--chats 30]
 
 It is what `make fleet` runs. Every step says what it saw, a step that is not as it should be ends it, and the last line
 is the figure.
@@ -102,7 +102,8 @@ def is_up(front):
 
 
 def show_conversations(front, chats, turns=3):
-    """Turns of a conversation stay on its node, and conversations spread over all of them."""
+    """Turns of a conversation stay on its node, and conversations spread over all of them. A turn that comes while its node still
+    counts the one before may be answered elsewhere, since no node gets more than half again its share; that is seldom."""
     moved, places = 0, collections.Counter()
     for chat in range(chats):
         messages, homes = [{"role": "user", "content": f"Conversation {chat} begins."}, {"role": "assistant", "content": "Yes."}], []
@@ -114,8 +115,8 @@ def show_conversations(front, chats, turns=3):
             places[node] += 1
         moved += len(set(homes)) - 1
     assert len(places) == 3, places
-    assert moved == 0, f"{moved} turns went elsewhere"
-    say(f"{chats} conversations of {turns} turns through HAProxy: all turns on their node, {dict(places)}")
+    assert moved <= chats // 4, f"{moved} turns went elsewhere"
+    say(f"{chats} conversations of {turns} turns through HAProxy: {moved} turns went elsewhere, {dict(places)}")
 
 
 def show_files(fronts):
@@ -197,26 +198,29 @@ def show_broken_connections(fronts, url):
 
 
 def show_death(front, victim, requests=60):
-    """Plain requests go on while a node is killed."""
-    failed = []
+    """Plain requests go on while a node is killed: what had begun on it may be cut, what comes later is answered elsewhere."""
+    failed, killed_at = [], [float("inf")]
 
     def one(i):
+        began = time.monotonic()
         try:
             front.chat([{"role": "user", "content": f"While a node dies {i}"}])
         except (AssertionError, OSError, http.client.HTTPException) as error:
-            failed.append(str(error))
+            failed.append((began, str(error)))
 
     threads = [threading.Thread(target=one, args=(i,)) for i in range(requests)]
     for i, thread in enumerate(threads):
         if i == requests // 3:
+            killed_at[0] = time.monotonic()
             victim.process.send_signal(signal.SIGKILL)
+            victim.process.wait()
         thread.start()
         time.sleep(0.02)
     for thread in threads:
         thread.join()
-    victim.process.wait()
-    # What ran on it is cut; what had not begun is answered elsewhere.
-    assert len(failed) <= 4, failed[:3]
+    late = [error for began, error in failed if began > killed_at[0]]
+    assert not late, late[:3]
+    assert len(failed) <= requests // 3, failed[:3]
     for i in range(20):
         front.chat([{"role": "user", "content": f"After it died {i}"}])
     say(f"a node was killed under load: {len(failed)} of {requests} requests ended with it, the next 20 were answered")
@@ -247,7 +251,7 @@ def run(options, folder, store):
         show_death(front, nodes[2])
         nodes[0].stop()
         say("a node that is stopped ends in good order")
-        print(f"fleet: 3 nodes behind HAProxy: {options.chats} conversations stayed on their nodes, a batch of {options.lines} lines on all, "
+        print(f"fleet: 3 nodes behind HAProxy: {options.chats} conversations had their nodes, a batch of {options.lines} lines on all, "
               f"limits exact, a revoked key refused within {revoked_s:.2f} s, a kill survived")
     except BaseException:
         for node in nodes:
@@ -264,7 +268,7 @@ def run(options, folder, store):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
-    parser.add_argument("--chats", type=int, default=12)
+    parser.add_argument("--chats", type=int, default=30)
     parser.add_argument("--lines", type=int, default=120)
     options = parser.parse_args()
     url = os.environ.get("SKEIN_TEST_STORE")
