@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`make check`: everything beside the tests that a change must pass, one part after the other, and a table of their times.
+"""`make check`: everything beside the tests that a change must pass, part by part, and a table of their times.
 
     tools/check.py [PART ...]      all parts without a name; --list names them
 
@@ -235,21 +235,48 @@ PARTS = {
 }
 
 
-def cpu_seconds():
+# The first such line of a log begins what a reader needs.
+SAYS_WHY = re.compile(r"WARNING: ThreadSanitizer|ERROR: \w+Sanitizer|runtime error:|: error:|\[  FAILED  \]|^(FAIL|ERROR): |\(Failed\)|\*\*\*|Traceback")
+
+
+def print_cpu_seconds():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    print(f"CPU {used.ru_utime + used.ru_stime:.1f}", flush=True)
 
 
-def run_part(name):
-    """Runs a part in a process of its own, whose output is its log. -> (passed, seconds, CPU seconds)"""
-    log = LOGS / f"{name}.log"
-    began, cpu = time.monotonic(), cpu_seconds()
-    with open(log, "w") as out:
-        done = subprocess.run([sys.executable, "-B", __file__, "--part", name], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
-    if done.returncode != 0:
-        print(f"--- {name} failed; the end of {log.relative_to(ROOT)}:")
-        print("\n".join(log.read_text(errors="replace").splitlines()[-60:]), flush=True)
-    return done.returncode == 0, time.monotonic() - began, cpu_seconds() - cpu
+def start_part(name, niceness=0):
+    """A part runs in a process of its own, whose output is its log and whose last line is its CPU time."""
+    command = ["nice", "-n", str(niceness), sys.executable, "-B", __file__, "--part", name]
+    with open(LOGS / f"{name}.log", "w") as out:
+        return name, time.monotonic(), subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+
+
+def finish_part(part):
+    """-> (name, passed, seconds, CPU seconds)"""
+    name, began, process = part
+    process.wait()
+    lines = (LOGS / f"{name}.log").read_text(errors="replace").splitlines()
+    cpu = float(lines[-1].removeprefix("CPU ")) if lines and lines[-1].startswith("CPU ") else 0.0
+    if process.returncode != 0:
+        print(f"--- {name} failed; of build/check/{name}.log what says why, and its end:")
+        first = next((i for i, line in enumerate(lines) if SAYS_WHY.search(line)), len(lines))
+        print("\n".join(lines[first:first + 60] + ["..."] + lines[max(first + 60, len(lines) - 30):]), flush=True)
+    return name, process.returncode == 0, time.monotonic() - began, cpu
+
+
+def run_parts(names):
+    """One after the other, but for the bare Debian: it mostly waits for packages, so it has what the others leave of the machine until
+    the parts come that hold time to figures."""
+    beside = start_part("bare", 10) if "bare" in names and len(names) > 1 else None
+    rows = []
+    for name in names:
+        if beside and name in ("console", "fleet", "bare"):
+            rows.append(finish_part(beside))
+            beside = None
+        if not any(row[0] == name for row in rows):
+            print(f"check: {name} ...", flush=True)
+            rows.append(finish_part(start_part(name)))
+    return rows
 
 
 def main():
@@ -261,18 +288,18 @@ def main():
         except Failed as failure:
             print(f"{sys.argv[2]}: {failure}")
             return 1
+        finally:
+            print_cpu_seconds()
     names = sys.argv[1:] or list(PARTS)
     if unknown := [name for name in names if name not in PARTS]:
         sys.exit(f"check: there is no part {unknown[0]}; --list names them")
     LOGS.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for name in names:
-        print(f"check: {name} ...", flush=True)
-        rows.append((name, *run_part(name)))
+    began = time.monotonic()
+    rows = run_parts(names)
     print(f"{'part':14}{'result':9}{'seconds':>9}{'CPU':>9}")
     for name, passed, seconds, cpu in rows:
         print(f"{name:14}{'passed' if passed else 'FAILED':9}{seconds:9.1f}{cpu:9.1f}")
-    print(f"{'all':23}{sum(row[2] for row in rows):9.1f}{sum(row[3] for row in rows):9.1f}")
+    print(f"{'all':23}{time.monotonic() - began:9.1f}{sum(row[3] for row in rows):9.1f}")
     failed = sum(not row[1] for row in rows)
     print(f"check: {len(rows)} parts, {failed} failed")
     return 1 if failed else 0

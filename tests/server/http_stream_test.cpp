@@ -264,7 +264,8 @@ TEST(HttpStream, OneThatWaitsForRoomHearsThatNobodyReads) {
   EXPECT_TRUE(eventually([&] { return found_gone.load(); }, 3s));
 }
 
-// A writer that was not refused may still be writing: called beside that, it would be in two places.
+// A writer that was not refused may still be writing: called beside that, it would be in two
+// places.
 TEST(HttpStream, OneThatWasNotRefusedIsNotCalled) {
   TestServer test;
   std::atomic<bool> has_hung_up = false;
