@@ -246,13 +246,16 @@ TEST(HttpStream, OneThatWaitsForRoomHearsThatNobodyReads) {
   std::atomic<bool> is_full = false;
   std::atomic<bool> found_gone = false;
   test.application.handlers["/flood"] = [&](const Request&, const Responder& responder) {
-    responder.on_ready([&, responder] {
-      if (responder.write("more") == WriteResult::kGone) found_gone = true;
-    });
+    const auto fill = [responder] {
+      const std::string frame(1000, 'x');
+      WriteResult written;
+      while ((written = responder.write(frame)) == WriteResult::kTaken) {
+      }
+      return written;
+    };
+    responder.on_ready([&, fill] { found_gone = fill() == WriteResult::kGone; });
     responder.start({});
-    const std::string frame(1000, 'x');
-    while (responder.write(frame) == WriteResult::kTaken) {
-    }
+    EXPECT_EQ(fill(), WriteResult::kFull);
     is_full = true;
   };
   test.start();
@@ -268,7 +271,7 @@ TEST(HttpStream, OneThatWaitsForRoomHearsThatNobodyReads) {
 // places.
 TEST(HttpStream, OneThatWasNotRefusedIsNotCalled) {
   TestServer test;
-  std::atomic<bool> has_hung_up = false;
+  std::atomic<bool> has_written = false, has_hung_up = false;
   std::atomic<int> calls = 0;
   std::optional<Responder> open;  // until the server has stopped
   test.application.handlers["/drip"] = [&](const Request&, const Responder& responder) {
@@ -277,12 +280,13 @@ TEST(HttpStream, OneThatWasNotRefusedIsNotCalled) {
     responder.on_hangup([&] { has_hung_up = true; });
     responder.start({});
     EXPECT_EQ(responder.write("a frame"), WriteResult::kTaken);
+    has_written = true;
   };
   test.start();
   {
     RawClient client = test.client();
     client.send(get("/drip"));
-    EXPECT_TRUE(client.receive());
+    EXPECT_TRUE(eventually([&] { return has_written.load(); }, 3s));
   }
   EXPECT_TRUE(eventually([&] { return has_hung_up.load(); }, 3s));
   test.server.stop(0s);

@@ -18,15 +18,16 @@ class CheckTest(unittest.TestCase):
     def run_parts(self, outcomes):
         """main() over stand-ins for parts: their names and whether they pass."""
         told = io.StringIO()
-        before = check.PARTS, check.run_part, sys.argv
+        before = check.PARTS, check.start_part, check.finish_part, sys.argv
         check.PARTS = outcomes
-        check.run_part = lambda name: (outcomes[name], 1.5, 2.5)
+        check.start_part = lambda name, niceness=0: name
+        check.finish_part = lambda name: (name, outcomes[name], 1.5, 2.5)
         sys.argv = ["check.py"]
         try:
             with contextlib.redirect_stdout(told):
                 status = check.main()
         finally:
-            check.PARTS, check.run_part, sys.argv = before
+            check.PARTS, check.start_part, check.finish_part, sys.argv = before
         return status, told.getvalue().splitlines()
 
     def test_every_part_runs_and_the_last_line_counts(self):
@@ -35,6 +36,11 @@ class CheckTest(unittest.TestCase):
         self.assertIn("three", lines[-3])
         status, lines = self.run_parts({"one": True})
         self.assertEqual((status, lines[-1]), (0, "check: 1 parts, 0 failed"))
+
+    def test_the_part_that_runs_beside_others_is_counted_once(self):
+        status, lines = self.run_parts({"one": True, "console": True, "bare": False})
+        self.assertEqual((status, lines[-1]), (1, "check: 3 parts, 1 failed"))
+        self.assertEqual(sum(line.startswith("bare ") for line in lines), 1)
 
     def test_a_command_that_fails_fails_its_part(self):
         with contextlib.redirect_stdout(io.StringIO()), self.assertRaises(check.Failed):
