@@ -13,6 +13,7 @@ import { copy, h, show } from './dom.js';
 const kLongText = 2000;  // of a block that is still open: what is before may be settled
 const kLongestText = 8000;  // settled whether or not its marks are closed
 const kLongCode = 6000;
+const kFirstLines = 64;  // that are looked at for a block
 const kMostQuotes = 8;  // inside each other; further marks are text
 const kMostColumns = 64;  // of a table; further cells are left out
 
@@ -79,8 +80,19 @@ export class MarkdownStream {
     const skip = /^(?:[ \t]*\n)+/.exec(this.text);
     if (skip && this.open === null) this.text = this.text.slice(skip[0].length);
     if (this.text === '') return 0;
-    const lines = this.text.split('\n');
-    const whole = last ? lines.length : lines.length - 1;  // lines that are complete
+    // Of a long text as many lines as the block takes: each block would go through all of it.
+    for (let most = kFirstLines; ; most *= 8) {
+      const lines = this.text.split('\n', most + 1);
+      const isCut = lines.length > most;
+      if (isCut) lines.pop();
+      const taken = this.#takeFrom(lines, isCut, last);
+      if (taken !== null) return taken;
+    }
+  }
+
+  // As #takeBlock. `isCut`: more lines follow; null: the block may go on in them.
+  #takeFrom(lines, isCut, last) {
+    const whole = last || isCut ? lines.length : lines.length - 1;  // lines that are complete
     const first = lines[0];
     const fence = kFence.exec(first);
     if (fence) {
@@ -91,6 +103,7 @@ export class MarkdownStream {
     }
     const kind = this.#kindOf(lines);
     const used = blockLines(kind, lines);
+    if (isCut && used === lines.length) return null;
     const ended = used < whole || (used === whole && (kind === 'heading' || kind === 'rule')) || last;
     const source = lines.slice(0, used);
     this.#draw(kind, source, ended);

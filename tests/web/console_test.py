@@ -288,6 +288,19 @@ class ReplayTest(BrowserTest):
                 tab.wait("document.querySelector('article.assistant .speed') !== null")
             self.assert_clean(tab)
 
+    def test_many_blocks_at_once_take_no_longer_than_their_text(self):
+        with Replay() as server:  # as a talk that is opened again, or an answer that came while the tab was hidden
+            page = self.tab(server.url).open()
+            for block in ("# a\n", "```\n", "> # a\n"):
+                took = page.evaluate("""async (text) => {
+                    const { MarkdownStream } = await import('/web/markdown.js');
+                    const began = performance.now(), stream = new MarkdownStream(document.createElement('div'));
+                    stream.push(text);
+                    stream.finish();
+                    return performance.now() - began;
+                }""", block * 16_000)
+                self.assertLess(took, 3_000, repr(block))
+
     def test_a_storage_that_others_have_written(self):
         nodes = {name: {"id": name, "role": "user", "content": "<img src=x onerror=alert(1)>", "parent": "root", "at": 1} for name in "ab"}
         evil = {"null": None, "bare": {"id": "bare", "title": "bare", "at": 1},
