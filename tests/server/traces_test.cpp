@@ -1,6 +1,7 @@
 #include "server/observe/traces.h"
 
 #include <arpa/inet.h>
+#include <atomic>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -193,6 +194,37 @@ TEST(Traces, WhatNobodyTakesIsDroppedAndCounted) {
   while (nobody.dropped() < Traces::kMaxWaiting + 10) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+}
+
+// Each byte comes before any patience with a single one has ended, and the answer never does.
+TEST(Traces, ACollectorThatAnswersByteByByteHoldsNoExitUp) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::listen(listener, 4), 0);
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+  std::atomic<bool> is_asked{false};
+  std::thread collector([&] {
+    const int fd = ::accept(listener, nullptr, nullptr);
+    is_asked = true;
+    for (const char c : std::string_view("HTTP/1.1 200")) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      if (::send(fd, &c, 1, MSG_NOSIGNAL) != 1) break;
+    }
+    ::close(fd);
+  });
+  auto traces = std::make_unique<Traces>(TraceEndpoint{"127.0.0.1", ntohs(address.sin_port), "/"},
+                                         TraceSource{});
+  traces->add(finished());
+  while (!is_asked) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const auto began = std::chrono::steady_clock::now();
+  traces = nullptr;
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3));
+  collector.join();
+  ::close(listener);
 }
 
 }  // namespace

@@ -1,22 +1,13 @@
 #include "server/observe/traces.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <chrono>
-#include <cstring>
 #include <fmt/format.h>
 #include <memory>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 #include <utility>
 
-#include "base/log.h"
-#include "base/patience.h"
 #include "server/json.h"
-#include "server/store/file_folder.h"
+#include "server/observe/trace_sender.h"
 #include "server/store/random.h"
 
 namespace skein {
@@ -26,8 +17,6 @@ using json::append_member;
 using json::append_name;
 using json::append_string;
 
-constexpr std::chrono::seconds kSendEvery{1};
-constexpr time_t kPatienceS = 2;  // with each step of a POST
 constexpr int kSpanServer = 2, kSpanInternal = 1;
 constexpr int kStatusError = 2;
 constexpr size_t kTraceBytes = 16, kSpanBytes = 8;
@@ -131,63 +120,6 @@ void append_request(std::string& out, const TracedRequest& traced) {
   }
 }
 
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
-};
-
-Result<OwnedFd> connect_to(const TraceEndpoint& endpoint) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  const int failed =
-      ::getaddrinfo(endpoint.host.c_str(), fmt::format("{}", endpoint.port).c_str(), &hints, &list);
-  if (failed != 0) return unavailable("{}: {}", endpoint.host, ::gai_strerror(failed));
-  const std::unique_ptr<addrinfo, FreeAddresses> addresses(list);
-  const timeval patience{kPatienceS, 0};
-  int error = 0;
-  for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
-    OwnedFd fd(::socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC, 0));
-    if (fd.get() >= 0) {
-      ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-      ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-      if (::connect(fd.get(), address->ai_addr, address->ai_addrlen) == 0) return fd;
-    }
-    error = errno;
-  }
-  return unavailable("{}:{}: {}", endpoint.host, endpoint.port, std::strerror(error));
-}
-
-Status post_spans(const TraceEndpoint& endpoint, const std::string& body) {
-  SKEIN_ASSIGN(const OwnedFd fd, connect_to(endpoint));
-  const std::string message = fmt::format(
-      "POST {} HTTP/1.1\r\nHost: {}:{}\r\nContent-Type: application/json\r\nContent-Length: "
-      "{}\r\nConnection: close\r\n\r\n{}",
-      endpoint.path, endpoint.host, endpoint.port, body.size(), body);
-  for (size_t sent = 0; sent < message.size();) {
-    const ssize_t count =
-        ::send(fd.get(), message.data() + sent, message.size() - sent, MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return unavailable("the collector takes nothing: {}", std::strerror(errno));
-    sent += static_cast<size_t>(count);
-  }
-  constexpr std::string_view kFine = "HTTP/1.1 2";  // ...00 or 02
-  std::string head;
-  char buffer[256];
-  while (head.size() < kFine.size() + 2) {
-    const ssize_t count = ::recv(fd.get(), buffer, sizeof(buffer), 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return unavailable("the collector does not answer");
-    head.append(buffer, static_cast<size_t>(count));
-  }
-  if (head.starts_with(kFine) || head.starts_with("HTTP/1.0 2")) return {};
-  return unavailable("the collector answers {}", head.substr(0, head.find('\r')));
-}
-
-uint64_t calendar_ns() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
-}
-
 }  // namespace
 
 Result<TraceEndpoint> parse_trace_endpoint(std::string_view url) {
@@ -251,70 +183,23 @@ std::string spans_json(const std::vector<TracedRequest>& requests, const TraceSo
 }
 
 Traces::Traces(TraceEndpoint endpoint, TraceSource source)
-    : endpoint_(std::move(endpoint)), source_(std::move(source)) {
-  waiting_.reserve(kMaxWaiting);
-  thread_ = std::thread([this] { run(); });
-}
+    : sender_(std::make_shared<TraceSender>(std::move(endpoint), std::move(source))),
+      thread_([sender = sender_] { sender->run(); }) {}
 
 Traces::~Traces() {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
+  if (sender_->close()) {
+    thread_.join();
+  } else {
+    thread_.detach();
   }
-  closing_told_.notify_one();
-  thread_.join();
 }
 
 void Traces::add(const FinishedRequest& request) {
-  const auto client = parse_trace_parent(request.trace_parent);
-  if (client && !client->is_sampled) return;
-  const std::lock_guard lock(mutex_);
-  if (waiting_.size() >= kMaxWaiting) {
-    ++dropped_;
-    return;
-  }
-  waiting_.push_back({request, calendar_ns()});
+  sender_->add(request);
 }
 
 uint64_t Traces::dropped() const {
-  const std::lock_guard lock(mutex_);
-  return dropped_;
-}
-
-void Traces::run() {
-  const PatientScope patient;
-  std::vector<TracedRequest> taken;
-  taken.reserve(kMaxWaiting);
-  for (bool closing = false; !closing;) {
-    {
-      std::unique_lock lock(mutex_);
-      closing_told_.wait_for(lock, kSendEvery, [this] { return closing_; });
-      closing = closing_;
-      std::swap(taken, waiting_);
-    }
-    try {
-      if (!taken.empty()) send(taken);
-    } catch (const std::exception& error) {  // memory is short
-      drop(taken.size(), error.what());
-    }
-    taken.clear();
-  }
-}
-
-void Traces::send(const std::vector<TracedRequest>& requests) {
-  const Status sent = post_spans(endpoint_, spans_json(requests, source_));
-  if (!sent.ok()) return drop(requests.size(), sent.message());
-  if (std::exchange(has_complained_, false)) log_info("traces: the collector takes spans again");
-}
-
-void Traces::drop(uint64_t requests, std::string_view why) {
-  {
-    const std::lock_guard lock(mutex_);
-    dropped_ += requests;
-  }
-  if (!std::exchange(has_complained_, true)) {
-    log_warning("traces: spans are dropped: {}", why);
-  }
+  return sender_->dropped();
 }
 
 }  // namespace skein

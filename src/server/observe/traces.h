@@ -10,9 +10,8 @@
 // fit, or what the collector does not take, is dropped and counted. Any thread may call any member.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,12 +53,14 @@ struct TraceSource {
 // The body of a POST to a collector.
 std::string spans_json(const std::vector<TracedRequest>& requests, const TraceSource& source);
 
+class TraceSender;
+
 class Traces {
  public:
   static constexpr size_t kMaxWaiting = 4096;  // requests
 
   Traces(TraceEndpoint endpoint, TraceSource source);
-  // Sends what is left, and waits a few seconds for that at most.
+  // Sends what is left, and waits a second and a half for that at most.
   ~Traces();
   Traces(const Traces&) = delete;
   Traces& operator=(const Traces&) = delete;
@@ -68,18 +69,7 @@ class Traces {
   uint64_t dropped() const;
 
  private:
-  void run();
-  void send(const std::vector<TracedRequest>& requests);
-  void drop(uint64_t requests, std::string_view why);
-
-  const TraceEndpoint endpoint_;
-  const TraceSource source_;
-  mutable std::mutex mutex_;
-  std::condition_variable closing_told_;
-  std::vector<TracedRequest> waiting_;  // mutex_
-  uint64_t dropped_ = 0;                // mutex_
-  bool closing_ = false;                // mutex_
-  bool has_complained_ = false;         // the thread's: since the last that went through
+  const std::shared_ptr<TraceSender> sender_;  // shared with the thread
   std::thread thread_;
 };
 
