@@ -90,6 +90,17 @@ TEST(TextLimits, WorkThatEndsInAnErrorIsChargedToTheKeysTokens) {
   }
 }
 
+// The last of many prompts fails, and all the others were tokenized.
+TEST(TextLimits, ManyPromptsThatEndInAnErrorAreChargedForAllOfThem) {
+  LiveServer live;
+  const std::string key = live.add_key(limited_key(0, 3'000));
+  live.start();
+  Json prompts = std::vector<std::string>(20, std::string(1'000, 'a'));
+  prompts.push_back(std::string(30'000, 'a'));
+  EXPECT_EQ(live.post("/v1/completions/render", {{"prompt", prompts}}, key).status, 400);
+  EXPECT_EQ(live.post("/tokenize", {{"prompt", "a"}}, key).status, 429);
+}
+
 TEST(TextLimits, WhoComesTooEarlyOwesNothingForIt) {
   LiveServer live;
   const std::string key = live.add_key(limited_key(0, 100));

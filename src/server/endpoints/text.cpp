@@ -138,6 +138,15 @@ Needs needs_of(const api::ChatRequest& request) {
   return {request.options.model, true, true};
 }
 
+// Of how many prompts each may be as long as a prompt can be.
+template <class Request>
+uint64_t prompts_in(const Request&) {
+  return 1;
+}
+uint64_t prompts_in(const api::CompletionRequest& request) {
+  return request.prompts.size();
+}
+
 // Takes the model that the request names, and answers with what `answer` makes of both. A failure
 // of `answer` is about `field` of the body.
 template <class Request>
@@ -159,10 +168,11 @@ void answer_parsed(ServerContext& context, Call& call, const http::Responder& re
           return send_error(call, responder, *missing);
         }
         Result<TextAnswer> made = answer(TextModel{served, prompts_of(context, served)}, parsed);
-        // What fails was worked on, too: as far as its text goes, and a prompt.
-        const uint64_t tokens = made.ok() ? made->tokens
-                                          : std::min(body_bytes / kBytesPerToken,
-                                                     uint64_t{served.max_request_tokens()});
+        // What fails was worked on, too: as far as its text goes, and its prompts.
+        const uint64_t tokens = made.ok()
+                                    ? made->tokens
+                                    : std::min(body_bytes / kBytesPerToken,
+                                               prompts_in(parsed) * served.max_request_tokens());
         context.limiter.settle(*call.principal, kReservedTokens, tokens);
         if (!made.ok()) return send_error(call, responder, text_error(made.status(), field));
         send_json(responder, std::move(made->body));
