@@ -48,7 +48,7 @@ TEST_F(PostgresTest, UrlsArePostgresWithoutAPassword) {
        {"postgresql://me:secret@localhost/x", "postgresql://me:secret@localhost:5:6/x",
         "postgresql://me:%zzsecret@localhost/x", "postgresql://me:secret@[::1/x",
         "postgresql://me@localhost/x?passwordsecret", "postgresql://me@localhost/x?secret=1",
-        "postgresql://me@localhost/x?sslpassword=secret"}) {
+        "postgresql://me@localhost/x?sslpassword=secret", "postgresql://me:secret/1@localhost/x"}) {
     const auto bad = PostgresDatabase::open(url);
     EXPECT_EQ(bad.status().code(), Code::kInvalidArgument) << url;
     EXPECT_EQ(bad.message().find("secret"), std::string::npos) << bad.message();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -46,6 +47,15 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
+// 0: it is none. No word: the usual one.
+uint16_t port_in(std::string_view word) {
+  constexpr uint16_t kUsual = 5432;
+  if (word.empty()) return kUsual;
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), port);
+  return error == std::errc() && end == word.data() + word.size() ? port : 0;
+}
+
 }  // namespace
 
 // Others on the machine can read a command line.
@@ -62,6 +72,13 @@ Status check_postgres_url(const std::string& url) {
         "sslkey",
         secret);
   }
+  // A password with a slash in it ends the name of a host early and stands where the port should,
+  // which libpq would quote.
+  for (const std::string& word : words_of(value_of(options.get(), "port"))) {
+    if (port_in(word) == 0) {
+      return invalid_argument("store: a port in the URL is no number from 1 to {}", UINT16_MAX);
+    }
+  }
   return {};
 }
 
@@ -71,9 +88,7 @@ Result<StoreAccess> postgres_access(const std::string& url) {
   StoreAccess access;
   const std::string ports = value_of(options.get(), "port");
   for (const std::string& word : words_of(ports)) {
-    uint16_t port = 0;
-    std::from_chars(word.data(), word.data() + word.size(), port);
-    access.ports.push_back(port == 0 ? 5432 : port);
+    access.ports.push_back(port_in(word));
   }
   for (const char* file : {"sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile"}) {
     if (std::string path = value_of(options.get(), file); path.starts_with('/')) {
