@@ -29,8 +29,10 @@ Status FileBudget::take_bytes(const std::string& owner, uint64_t bytes) {
         space_.free_bytes(), space_.free_files());
   }
   const std::lock_guard lock(mutex_);
-  SKEIN_TRY(take_locked(owner, {0, bytes}));
-  unsettled_[owner] += bytes;
+  SKEIN_TRY(check_locked(owner, {0, bytes}));
+  uint64_t& unsettled = unsettled_[owner];  // what may throw comes before what is counted
+  add_locked(owner, {0, bytes});
+  unsettled += bytes;
   return {};
 }
 
@@ -58,12 +60,6 @@ Status FileBudget::check(const std::string& owner) {
   SKEIN_TRY(space_.admit(0));
   const std::lock_guard lock(mutex_);
   return check_locked(owner, {1, 1});
-}
-
-Status FileBudget::take_locked(const std::string& owner, const FileUse& more) {
-  SKEIN_TRY(check_locked(owner, more));
-  add_locked(owner, more);
-  return {};
 }
 
 Status FileBudget::check_locked(const std::string& owner, const FileUse& more) const {
@@ -151,6 +147,7 @@ FileClaim::FileClaim(FileBudget& budget, std::string owner, Kind kind)
 Status FileClaim::begin() {
   const std::lock_guard lock(budget_.mutex_);
   if (kind_ == Kind::kUpload) SKEIN_TRY(budget_.check_locked(owner_, {1, 0}));
+  budget_.by_owner_.try_emplace(owner_);  // what may throw comes before what is counted
   budget_.claims_.insert(this);
   budget_.add_locked(owner_, {1, 0});
   return {};

@@ -79,7 +79,6 @@ class FileBudget {
   friend class FileClaim;
   // All with mutex_ held.
   Status check_locked(const std::string& owner, const FileUse& more) const;
-  Status take_locked(const std::string& owner, const FileUse& more);
   void add_locked(const std::string& owner, const FileUse& use);
   void remove_locked(const std::string& owner, const FileUse& use);
   void settle_locked(const std::string& owner, uint64_t bytes);
