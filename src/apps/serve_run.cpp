@@ -339,9 +339,9 @@ void ServeRun::give_notice() {
 CommandResult ServeRun::stop(CommandResult result) {
   const PatientScope patient;  // it ends in good order, also when memory is short
   const milliseconds grace(static_cast<int64_t>(options_.drain_timeout * 1000));
+  notifier_.stopping();  // first: nobody tells a service manager's watchdog anything from here on
   if (!options_.store.empty()) give_notice();
   const auto until = steady_clock::now() + grace;
-  notifier_.stopping();
   server_->drain();
   log_info("draining: no new work; {} running requests have {} s to end", server_->running(),
            options_.drain_timeout);
