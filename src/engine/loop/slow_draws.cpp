@@ -13,7 +13,7 @@ bool SlowDraws::add(RequestId id, const std::shared_ptr<EngineRequest>& request,
                     std::vector<float> logits) noexcept {
   if (!scratch_) return false;
   try {
-    queue({id, request, position, std::move(logits)}, request->sampler);
+    queue({id, request, position, std::move(logits)}, request->request.tenant, request->sampler);
   } catch (const std::exception&) {
     return false;
   }
@@ -21,13 +21,13 @@ bool SlowDraws::add(RequestId id, const std::shared_ptr<EngineRequest>& request,
   return true;
 }
 
-void SlowDraws::queue(Draw draw, RequestSampler& sampler) {
+void SlowDraws::queue(Draw draw, uint64_t tenant, RequestSampler& sampler) {
   const std::lock_guard lock(mutex_);
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   // Whoever comes and goes leaves nothing behind.
-  std::erase_if(waiting_, [](const Draw& one) { return one.request.expired(); });
+  waiting_.erase_if([](const Draw& one) { return one.request.expired(); });
   done_.reserve(done_.size() + waiting_.size() + 2);
-  waiting_.push_back(std::move(draw));
+  waiting_.push(tenant, std::move(draw));
   sampler.begin_beside();
 }
 
@@ -38,8 +38,7 @@ void SlowDraws::serve() {
   while (true) {
     added_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
     if (stopping_) return;
-    const Draw draw = std::move(waiting_.front());
-    waiting_.pop_front();
+    const Draw draw = waiting_.pop();
     std::shared_ptr<EngineRequest> request = draw.request.lock();
     if (request == nullptr) continue;
     lock.unlock();

@@ -1,12 +1,11 @@
 // SlowDraws: tokens that take longer to draw than a step can wait, for what their forms allow.
 //
-// They are drawn one after the other, on a thread that gives way to those that compute, from the
-// first one on. A request whose token is drawn here is in no step meanwhile. What has ended is not
-// drawn for any more. add() and take_done() are for one thread.
+// They are drawn one after the other, tenants in turn, on a thread that gives way to those that
+// compute, from the first one on. A request whose token is drawn here is in no step meanwhile. What
+// has ended is not drawn for any more. add() and take_done() are for one thread.
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "engine/loop/tenant_turns.h"
 #include "engine/sampling/sampler.h"
 
 namespace skein {
@@ -47,14 +47,14 @@ class SlowDraws {
     std::vector<float> logits;
   };
 
-  void queue(Draw draw, RequestSampler& sampler);
+  void queue(Draw draw, uint64_t tenant, RequestSampler& sampler);
   void serve();
 
   std::optional<SamplerScratch> scratch_;  // of its thread
   const std::function<void()> wake_;
   std::mutex mutex_;
   std::condition_variable added_;
-  std::deque<Draw> waiting_;
+  TenantTurns<Draw> waiting_;
   std::vector<RequestId> done_;
   bool stopping_ = false;
   std::thread thread_;
