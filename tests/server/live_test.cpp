@@ -202,6 +202,27 @@ TEST(Live, WatchersAreCountedAndLeave) {
   EXPECT_TRUE(eventually([&] { return Watcher(live, {}).status() == 200; }));
 }
 
+TEST(Live, AFewKeysDoNotKeepAllOthersOut) {
+  constexpr size_t kKeys = LiveFeed::kMaxWatchers / LiveFeed::kMaxOfOwner;
+  LiveServer live;
+  std::vector<std::string> keys;
+  for (size_t i = 0; i <= kKeys; ++i) keys.push_back(live.add_key(fmt::format("key-{}", i)));
+  live.start();
+  std::vector<RawClient> watchers;
+  for (size_t i = 0; i < LiveFeed::kMaxWatchers; ++i) {
+    watchers.push_back(live.client());
+    watchers.back().send(LiveServer::request("GET", "/v1/live", keys[i % kKeys], {}, {}));
+  }
+  for (RawClient& watcher : watchers) {
+    ASSERT_TRUE(watcher.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+  }
+  Watcher other(live, keys.back());
+  EXPECT_EQ(other.status(), 200);
+  EXPECT_EQ(other.frame()["watchers"], LiveFeed::kMaxWatchers) << "one gave way";
+  // Who has many already gets none of another's.
+  EXPECT_EQ(Watcher(live, keys.front()).status(), 503);
+}
+
 TEST(Live, FramesComeFourTimesASecondAtMost) {
   LiveServer live;
   live.start();
@@ -224,6 +245,18 @@ TEST(Live, TheEndOfTheServerIsTheEndOfTheStream) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
   while (!watcher.frame().is_null()) {
   }
+}
+
+TEST(Live, WhoDoesNotReadHoldsNoEndUp) {
+  LiveServer live;
+  live.settings.http.unsent_bytes = 1;
+  live.start();
+  RawClient client(live.server().port(), 1);
+  client.send(LiveServer::request("GET", "/v1/live", {}, {}, {}));
+  std::this_thread::sleep_for(12 * LiveFeed::kInterval);  // more than the kernel holds for it
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(live.server().stop(std::chrono::seconds(8)), Stopped::kWhole);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(4));
 }
 
 TEST(Requests, WhatHasEndedIsListedWithItsTimes) {

@@ -507,6 +507,7 @@ void Connection::fill_wire() {
     streamed_ = Streamed::kBegun;
     chunked_ = !head.content_length && !current_.http10;
     if (current_.http10 || !output_.whole) current_.keep_alive = false;
+    current_.is_endless = head.is_endless;
     append_head(head.status, head.content_type, head.headers, head.content_length);
   }
   if (streamed_ != Streamed::kBegun) return;

@@ -64,6 +64,7 @@ struct Current {
   bool head_only = false;       // HEAD
   bool http10 = false;
   bool keep_alive = false;
+  bool is_endless = false;               // the answer: StreamHead
   Priority priority = Priority::NORMAL;  // of its text work
   std::string account;                   // pays for what the request holds in memory
 };
@@ -96,6 +97,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_output();
   // No further request; an idle connection closes now.
   void drain() { alarm_.wake(); }
+  void cut_endless() {
+    if (current_.is_endless) cut();
+  }
   void cut();
 
  private:

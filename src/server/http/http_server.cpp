@@ -22,7 +22,7 @@ namespace {
 using asio::ip::tcp;
 using namespace std::chrono_literals;
 
-constexpr auto kLastWords = 500ms;  // for the answers of what was dropped
+constexpr auto kLastWords = 500ms;  // for the answers of what was dropped, and for endless ones
 constexpr auto kCutting = 500ms;    // for what was cut off, and for handlers that run
 constexpr size_t kEvicted = 32;     // at most, when all places are taken
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
@@ -274,7 +274,11 @@ bool HttpServer::Impl::stop(std::chrono::milliseconds grace) {
     for (const auto& door : doors_) door->acceptor->close(ignored);
   });
   for_each_connection([](Connection& connection) { connection.drain(); });
-  if (!wait_for_connections(grace)) {
+  const auto first = std::min(grace, std::chrono::milliseconds(kLastWords));
+  if (!wait_for_connections(first)) {
+    for_each_connection([](Connection& connection) { connection.cut_endless(); });
+  }
+  if (!wait_for_connections(grace - first)) {
     shared_.workers.drop();
     wait_for_connections(kLastWords);
     for_each_connection([](Connection& connection) { connection.cut(); });

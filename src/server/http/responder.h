@@ -46,6 +46,9 @@ struct StreamHead {
   // frames.
   std::string keepalive = {};
   std::chrono::milliseconds keepalive_interval{15'000};
+  // It would never end by itself and its end says nothing: a server that stops does not wait until
+  // a client has read it.
+  bool is_endless = false;
 };
 
 class Responder {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <fmt/format.h>
+#include <iterator>
 #include <pthread.h>
 #include <system_error>
 #include <utility>
@@ -11,6 +12,11 @@
 #include "server/context.h"
 
 namespace skein {
+namespace {
+
+constexpr std::string_view kGaveWay = "event: error\ndata: {\"code\":\"too_many_watchers\"}\n\n";
+
+}  // namespace
 
 Status LiveFeed::watch(const ServerContext& context, std::string credential, std::string owner,
                        http::Responder responder) {
@@ -18,7 +24,7 @@ Status LiveFeed::watch(const ServerContext& context, std::string credential, std
   if (closed_) return unavailable("the server is stopping");
   const auto own = std::count_if(watchers_.begin(), watchers_.end(),
                                  [&](const Watcher& w) { return w.owner == owner; });
-  if (watchers_.size() >= kMaxWatchers) {
+  if (watchers_.size() >= kMaxWatchers && !make_room(static_cast<size_t>(own))) {
     return resource_exhausted("{} watch already, of {} that may", watchers_.size(), kMaxWatchers);
   }
   if (static_cast<size_t>(own) >= kMaxOfOwner) {
@@ -32,10 +38,26 @@ Status LiveFeed::watch(const ServerContext& context, std::string credential, std
       return unavailable("no thread for the feed: {}", error.what());
     }
   }
-  responder.start({.headers = {{"Cache-Control", "no-store"}}});
+  responder.start({.headers = {{"Cache-Control", "no-store"}}, .is_endless = true});
   watchers_.push_back({std::move(credential), std::move(owner), std::move(responder)});
   changed_.notify_all();
   return {};
+}
+
+// The latest watcher of the key that has the most gives way to one whose key would still have
+// fewer: a few keys do not keep all others out.
+bool LiveFeed::make_room(size_t own) {
+  std::map<std::string_view, size_t> counts;
+  for (const Watcher& watcher : watchers_) ++counts[watcher.owner];
+  const auto most =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == counts.end() || most->second <= own + 1) return false;
+  const auto last = std::find_if(watchers_.rbegin(), watchers_.rend(),
+                                 [&](const Watcher& w) { return w.owner == most->first; });
+  (void)last->responder.finish_with(kGaveWay);
+  watchers_.erase(std::next(last).base());
+  return true;
 }
 
 void LiveFeed::close() {
@@ -90,13 +112,7 @@ LivePicture LiveFeed::picture() {
       model.view = answer->view;
       const bool asks = !std::exchange(answer->is_asked, true);
       lock.unlock();
-      if (asks) {
-        status.served->view([answer = answer](Result<std::shared_ptr<const SchedulerView>> view) {
-          const std::lock_guard hold(answer->mutex);
-          answer->view = view.ok() ? std::move(*view) : nullptr;
-          answer->is_asked = false;
-        });
-      }
+      if (asks) ask(*status.served, answer);
     } else {
       answers_.erase(status.config.id);
     }
@@ -104,6 +120,19 @@ LivePicture LiveFeed::picture() {
     picture.models.push_back(std::move(model));
   }
   return picture;
+}
+
+void LiveFeed::ask(ServedModel& served, const std::shared_ptr<Answer>& answer) try {
+  served.view([answer](Result<std::shared_ptr<const SchedulerView>> view) {
+    const std::lock_guard hold(answer->mutex);
+    answer->view = view.ok() ? std::move(*view) : nullptr;
+    answer->is_asked = false;
+  });
+} catch (
+    const std::exception&) {  // memory is short: no answer comes, and the next frame asks again
+  const std::lock_guard hold(answer->mutex);
+  answer->is_asked = false;
+  throw;
 }
 
 void LiveFeed::send_frames(std::vector<Watcher>& watchers) {

@@ -58,8 +58,11 @@ class LiveFeed {
     bool is_asked = false;
   };
 
+  // mutex_. False: nobody has more places than a key that has `own` of them should.
+  bool make_room(size_t own);
   void serve();
   LivePicture picture();
+  static void ask(ServedModel& served, const std::shared_ptr<Answer>& answer);
   void send_frames(std::vector<Watcher>& watchers);
   // All with that key, with the reason as the last event.
   void end_watchers(const Watcher& like, std::string_view code);
