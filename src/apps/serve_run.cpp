@@ -79,7 +79,8 @@ struct ServeFiles {
   std::vector<ModelConfig> first;  // load at the start
   std::vector<ModelConfig> known;  // all, and those of the command line before the others
   std::vector<SamplingWish> sampling;
-  std::string draft_model;  // where it is; empty: none
+  std::string draft_model;                // where it is; empty: none
+  std::vector<GrpcSettings::Model> grpc;  // of `first`, where --grpc is given
   std::string state_dir;
 };
 
@@ -92,6 +93,9 @@ Result<ServeFiles> find_files(const ServeOptions& options) {
                models_to_load(options.model, options.served_model_name, files.folders));
   if (!options.draft_model.empty()) {
     SKEIN_ASSIGN(files.draft_model, locate_model(options.draft_model, files.folders));
+  }
+  if (!options.grpc.empty()) {
+    SKEIN_ASSIGN(files.grpc, grpc_models(files.first, options.grpc_tokenizer));
   }
   // Those of the command line first: the first of all is what an absent `model` means.
   files.known = files.first;
@@ -234,6 +238,7 @@ Status ServeRun::start_server() {
   if (!options_.kv_events.empty()) {
     for (const ModelConfig& config : files_.first) settings.kv_events.models.push_back(config.id);
   }
+  settings.grpc.models = files_.grpc;
   settings.on_drain_request = [this] { events_.push({ServeEvent::Kind::kStop, 0, {}}); };
   SKEIN_ASSIGN(server_, Server::create(std::move(settings), *manager_, clock_));
   return server_->start();
@@ -377,10 +382,10 @@ CommandResult ServeRun::run() {
 
 CommandResult run_server(const ServeOptions& options) {
   set_log_level(log_level_of(options.log_level));
-  Result<ServeFiles> files = find_files(options);
-  if (!files.ok()) return files.status();
   Result<ServeSettings> settings = serve_settings(options);
   if (!settings.ok()) return settings.status();
+  Result<ServeFiles> files = find_files(options);
+  if (!files.ok()) return files.status();
   std::unique_ptr<SideProcess> checker;
   if (options.sandbox) {
     auto entered = enter_serve_sandbox(options, *files);

@@ -151,6 +151,29 @@ Status complete_kv_events(const ServeOptions& options, KvPublisher::Options& eve
   return {};
 }
 
+Status complete_grpc(const ServeOptions& options, GrpcSettings& grpc) {
+  if (options.grpc.empty()) {
+    if (options.grpc_tokenizer.empty()) return {};
+    return invalid_argument("--grpc-tokenizer is for --grpc, which was not given");
+  }
+  if (!has_grpc()) {
+    return invalid_argument(
+        "--grpc: this skein was built without gRPC; build it with `make build FLEET=1`");
+  }
+  SKEIN_ASSIGN(const auto listen, parse_listen("--grpc", options.grpc));
+  grpc.host = listen.host;
+  grpc.port = listen.port;
+  grpc.insecure_open = options.grpc_insecure_open;
+  if (options.model.empty()) {
+    return invalid_argument("--grpc is for models that are named with --model; there are none");
+  }
+  if (options.grpc_tokenizer.size() > options.model.size()) {
+    return invalid_argument("{} folders by --grpc-tokenizer for {} models",
+                            options.grpc_tokenizer.size(), options.model.size());
+  }
+  return {};
+}
+
 // Whether a name can stand in ids and headers.
 bool is_node_name(std::string_view name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
@@ -271,6 +294,25 @@ Status set_sampling(const std::vector<SamplingWish>& wishes, std::vector<ModelCo
   return unknown;
 }
 
+Result<std::vector<GrpcSettings::Model>> grpc_models(const std::vector<ModelConfig>& models,
+                                                     const std::vector<std::string>& folders) {
+  namespace fs = std::filesystem;
+  std::vector<GrpcSettings::Model> named;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const std::string& folder = i < folders.size() ? folders[i] : models[i].path;
+    std::error_code error;
+    if (!fs::is_regular_file(fs::path(folder) / "tokenizer.json", error)) {
+      return not_found(
+          "--grpc: {} is no folder with a tokenizer.json, which routers read for '{}'; make one "
+          "with "
+          "`skein export-tokenizer {} DIR` and give it with --grpc-tokenizer",
+          folder, models[i].id, models[i].path);
+    }
+    named.push_back({models[i].id, fs::absolute(folder, error).string()});
+  }
+  return named;
+}
+
 Result<ServeSettings> serve_settings(const ServeOptions& options) {
   ServeSettings settings;
   auto& [model, serving, manager, server] = settings;
@@ -307,6 +349,7 @@ Result<ServeSettings> serve_settings(const ServeOptions& options) {
   }
   SKEIN_TRY(complete_http(options, http));
   SKEIN_TRY(complete_kv_events(options, server.kv_events.options));
+  SKEIN_TRY(complete_grpc(options, server.grpc));
   SKEIN_TRY(complete_hosts(server.allow_hosts, options.insecure_open));
   return settings;
 }

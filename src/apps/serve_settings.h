@@ -35,6 +35,11 @@ Result<std::vector<SamplingWish>> parse_sampling_wishes(const std::vector<std::s
 // Later ones count before earlier ones. kNotFound after all when a name is nobody's.
 Status set_sampling(const std::vector<SamplingWish>& wishes, std::vector<ModelConfig>& models);
 
+// What routers are told of models that they reach by gRPC: `folders` are of their tokenizers, in
+// order; a model without one is its own folder. kNotFound where there is no tokenizer.
+Result<std::vector<GrpcSettings::Model>> grpc_models(const std::vector<ModelConfig>& models,
+                                                     const std::vector<std::string>& folders);
+
 struct ServeSettings {
   ModelFlags model;
   ServingOptions serving;

@@ -6,6 +6,7 @@
 #include "apps/commit.h"
 #include "backend/registry.h"
 #include "base/compute_pool.h"
+#include "server/grpc/grpc_face.h"
 #include "server/store/store.h"
 
 namespace skein::apps {
@@ -36,9 +37,11 @@ std::string verbose_version() {
       "processor  {}\n"
       "backends   {}\n"
       "stores     {}\n"
+      "gRPC       {}\n"
       "libraries  {}",
       SKEIN_VERSION, kCommit, kCompiler, best_processor(), on_one_line(describe_backends()),
-      has_shared_stores() ? "folder, PostgreSQL" : "folder; PostgreSQL: not built in", kLibraries);
+      has_shared_stores() ? "folder, PostgreSQL" : "folder; PostgreSQL: not built in",
+      has_grpc() ? "vLLM's services" : "not built in", kLibraries);
 }
 
 }  // namespace skein::apps

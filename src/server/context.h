@@ -51,6 +51,18 @@ struct ServerContext {
     return store.is_shared() && store.away_s() > settings.store_grace_s;
   }
 
+  // Why requests should go elsewhere; null when they should come.
+  const char* why_not_ready() const {
+    if (draining || (leaving != nullptr && *leaving)) return "draining";
+    if (!ready) return "loading";
+    for (const ModelStatus& model : models.models()) {
+      if (!model.served) continue;
+      const EngineState state = model.served->snapshot().state;
+      if (state == EngineState::kHung || state == EngineState::kFailed) return name_of(state);
+    }
+    return nullptr;
+  }
+
   // Why the workers did not take a task.
   api::Error no_worker() const { return draining ? api::draining(1) : api::overloaded(1); }
 };

@@ -110,6 +110,9 @@ class Server::Impl {
     SKEIN_TRY(kv_publishers_.open(settings_.kv_events, store_->salt_key()));
     SKEIN_TRY(kv_publishers_.start());
     SKEIN_TRY(http_.start());
+    if (!settings_.grpc.models.empty()) {
+      SKEIN_ASSIGN(grpc_, GrpcFace::open(settings_.grpc, context_, kv_publishers_));
+    }
     executor_.start();
     return {};
   }
@@ -132,6 +135,8 @@ class Server::Impl {
     const bool whole = live_.size() == 0;
     feed_.close();  // streams that would never end
     const auto left = std::max(until - steady_clock::now(), steady_clock::duration::zero());
+    // What still runs there has had its time; routers take it to another node.
+    if (grpc_) grpc_->stop(std::chrono::milliseconds(0));
     if (!http_.stop(std::chrono::duration_cast<std::chrono::milliseconds>(left))) {
       return Stopped::kLeftBehind;
     }
@@ -158,6 +163,7 @@ class Server::Impl {
   LiveFeed feed_;
   Router router_;
   http::HttpServer http_;
+  std::unique_ptr<GrpcFace> grpc_;  // null: there is none
   BatchExecutor executor_;
 };
 

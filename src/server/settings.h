@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/grpc/grpc_face.h"
 #include "server/http/http_server.h"
 #include "server/kv_events/kv_publishers.h"
 #include "server/observe/finished_request.h"
@@ -25,6 +26,7 @@ struct ServerSettings {
   std::string default_model;  // what an absent or empty `model` means
   std::string version;
   KvEventSettings kv_events;
+  GrpcSettings grpc;
   bool share_prefixes = false;  // all tenants use one prefix cache
   bool insecure_open = false;   // the server may be reached from other machines without any key
   // While there are no keys: the names of the server, beside the one it is bound to.

@@ -90,6 +90,8 @@ class TextAssembler {
   // stop_index() says which string it was.
   bool stopped() const { return stops_.stopped(); }
   size_t stop_index() const { return stops_.stop_index(); }
+  // No character is begun and not complete.
+  bool is_between_characters() const { return partial_.empty(); }
   // How many ids were taken, the one that completed the stop included.
   size_t tokens() const { return tokens_; }
 

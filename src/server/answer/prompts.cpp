@@ -207,10 +207,11 @@ api::Parsed<AnswerShape> make_shape(const ServedModel& served, const AnswerReque
 
 ReadOptions reading(const AnswerShape& shape, const api::AnswerOptions& wanted,
                     const PromptTokens& prompt, uint64_t seed) {
-  ReadOptions options{.decode = {.skip_special = wanted.skip_special_tokens},
-                      .stops = wanted.stop,
-                      .prefix = prompt.echo,
-                      .syntax = shape.syntax};
+  ReadOptions options{
+      .decode = {.skip_special = wanted.skip_special_tokens, .continuation = wanted.goes_on},
+      .stops = wanted.stop,
+      .prefix = prompt.echo,
+      .syntax = shape.syntax};
   if (!options.syntax) return options;
   options.in_reasoning = shape.in_reasoning;
   options.id_style = shape.id_style;

@@ -117,6 +117,15 @@ struct AnswerOptions {
 
   std::optional<AskedForm> form;  // what the answer must look like
 
+  // For vLLM's face (server/grpc), which alone asks for it.
+  struct Pieces {
+    bool text = true;  // beside the ids
+    bool prompt_ids = false;
+    bool stop_text = false;  // the answer ends with the stop text that was met
+  };
+  Pieces pieces;
+  bool goes_on = false;  // a space at the answer's start is a real one
+
   // Where the request says nothing, the model's defaults count.
   std::optional<float> temperature;
   std::optional<float> top_p;

@@ -11,7 +11,6 @@ namespace {
 
 using Kind = FormSpec::Kind;
 
-constexpr size_t kMaxFormChoices = 100'000;
 constexpr size_t kMaxRelaxedBytes = 4'096;
 
 // vLLM takes both kinds of grammar in one field; Lark's begins at a rule of this name.
@@ -60,9 +59,7 @@ class FormReader {
 
   // GBNF or Lark.
   void add_grammar(const Fields& at, std::string_view name) {
-    if (const auto text = at.string(name)) {
-      add(at, name, {is_lark(*text) ? Kind::kLark : Kind::kGbnf, *text});
-    }
+    if (const auto text = at.string(name)) add(at, name, grammar_form(*text));
   }
 
   void add_choice(const Fields& at, std::string_view name) {
@@ -157,6 +154,11 @@ void set_white_space(const Fields& fields, AnswerOptions& options) {
 }
 
 }  // namespace
+
+FormSpec grammar_form(std::string text) {
+  const Kind kind = is_lark(text) ? Kind::kLark : Kind::kGbnf;
+  return {kind, std::move(text)};
+}
 
 void read_form(const Fields& fields, AnswerOptions& options) {
   FormReader reader(options);

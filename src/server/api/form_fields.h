@@ -10,6 +10,9 @@ namespace skein::api {
 // A request has one form: two fields that ask for different ones are an error, and so is a field
 // that asks for something that cannot be enforced.
 void read_form(const Fields& fields, AnswerOptions& options);
+// A grammar in either of the ways that vLLM takes in one field: GBNF or Lark.
+FormSpec grammar_form(std::string text);
+inline constexpr size_t kMaxFormChoices = 100'000;
 // The format of Responses' `text`.
 void read_text_format(const Fields& text, AnswerOptions& options);
 // Anthropic's output_config, which is always strict, and its name of the beta.

@@ -8,18 +8,6 @@ namespace {
 
 constexpr uint64_t kRetryS = 2;  // of a probe that found the server not ready
 
-// Why requests should go elsewhere; null when they should come.
-const char* why_not_ready(const ServerContext& context) {
-  if (context.draining || (context.leaving != nullptr && *context.leaving)) return "draining";
-  if (!context.ready) return "loading";
-  for (const ModelStatus& model : context.models.models()) {
-    if (!model.served) continue;
-    const EngineState state = model.served->snapshot().state;
-    if (state == EngineState::kHung || state == EngineState::kFailed) return name_of(state);
-  }
-  return nullptr;
-}
-
 http::Response status_response(int status, std::string_view word) {
   return {.status = status, .body = std::string(R"({"status":")").append(word).append("\"}")};
 }
@@ -54,7 +42,7 @@ api::Error busy() {
 }  // namespace
 
 void health(ServerContext& context, Call&, const http::Responder& responder) {
-  const char* why = why_not_ready(context);
+  const char* why = context.why_not_ready();
   // A full disk, or a shared store that is away, stops uploads and batches; answers go on.
   const bool is_degraded = context.store.space().is_low() || context.store.away_s() > 0;
   const char* well = is_degraded ? "degraded" : "ok";

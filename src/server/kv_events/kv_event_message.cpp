@@ -47,8 +47,8 @@ class MsgpackWriter {
 
 class EventWriter {
  public:
-  EventWriter(MsgpackWriter& out, KvEventEncoding encoding)
-      : out_(out), as_map_(encoding == KvEventEncoding::kMap) {}
+  EventWriter(MsgpackWriter& out, KvEventEncoding encoding, const TenantNames* names)
+      : out_(out), as_map_(encoding == KvEventEncoding::kMap), names_(names) {}
 
   // Of consecutive blocks of one text.
   void stored(std::span<const KvNotice> blocks) {
@@ -76,7 +76,7 @@ class EventWriter {
     if (!has_salt) return out_.nil();
     out_.array(blocks.size());
     out_.array(1);
-    out_.text(fmt::format("{:016x}{:016x}", blocks[0].salt.high, blocks[0].salt.low));
+    out_.text(name_of(blocks[0].salt));
     for (size_t i = 1; i < blocks.size(); ++i) out_.nil();
   }
 
@@ -91,6 +91,10 @@ class EventWriter {
   void cleared() { begin("AllBlocksCleared", 0); }
 
  private:
+  std::string name_of(const Hash128& salt) const {
+    std::string name = names_ != nullptr ? names_->find(salt) : std::string();
+    return name.empty() ? fmt::format("{:016x}{:016x}", salt.high, salt.low) : name;
+  }
   void begin(std::string_view type, size_t fields) {
     as_map_ ? out_.map(fields + 1) : out_.array(fields + 1);
     key("type");
@@ -106,6 +110,7 @@ class EventWriter {
 
   MsgpackWriter& out_;
   const bool as_map_;
+  const TenantNames* const names_;
 };
 
 // How many of the first notices are one event.
@@ -124,11 +129,11 @@ size_t length_of_first(std::span<const KvNotice> notices) {
 }  // namespace
 
 std::string encode_kv_events(std::span<const KvNotice> notices, KvEventEncoding encoding,
-                             double unix_time_s) {
+                             double unix_time_s, const TenantNames* names) {
   size_t count = 0;
   for (auto rest = notices; !rest.empty(); rest = rest.subspan(length_of_first(rest))) ++count;
   MsgpackWriter out;
-  EventWriter events(out, encoding);
+  EventWriter events(out, encoding, names);
   out.array(3);
   out.real(unix_time_s);
   out.array(count);

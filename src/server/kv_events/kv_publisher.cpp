@@ -257,7 +257,7 @@ void KvPublisher::publish_pending() {
         static_cast<size_t>(std::count_if(part.begin(), part.end(), [](const auto& n) {
           return n.kind != KvNotice::Kind::kCleared;
         }));
-    keep(encode_kv_events(part, options_.encoding, unix_time_s()), blocks);
+    keep(encode_kv_events(part, options_.encoding, unix_time_s(), options_.names.get()), blocks);
   }
 }
 

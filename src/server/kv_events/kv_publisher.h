@@ -41,7 +41,8 @@ class KvPublisher {
     size_t kept_messages = 10'000;
     size_t kept_bytes = size_t{64} << 20;
     size_t max_peers = 64;
-    size_t message_blocks = 256;  // told in one message, at most
+    size_t message_blocks = 256;                    // told in one message, at most
+    std::shared_ptr<const TenantNames> names = {};  // none: null
   };
 
   // Listens; kInvalidArgument for an address that is none, or that others reach.
@@ -54,6 +55,7 @@ class KvPublisher {
   Status start();
 
   const std::shared_ptr<KvEventFeed>& feed() const { return feed_; }
+  const Options& options() const { return options_; }
   uint16_t port() const { return port_; }
   uint16_t replay_port() const { return replay_port_; }
   KvEventStats stats() const;

@@ -30,6 +30,7 @@ Status KvPublishers::open(const KvEventSettings& settings, const HashKey& salt_k
     }
     options.port = static_cast<uint16_t>(port);
     options.topic = topic_of(options.topic, model);
+    options.names = tenants_;
     SKEIN_ASSIGN(auto publisher, KvPublisher::open(options));
     log_info("KV events of {}: port {}, again from port {}", model, publisher->port(),
              publisher->replay_port());
@@ -44,11 +45,17 @@ Status KvPublishers::start() {
   return {};
 }
 
-ServingOptions::KvEvents KvPublishers::of(const std::string& model) const {
+const KvPublisher* KvPublishers::find(const std::string& model) const {
   for (const auto& [name, publisher] : publishers_) {
-    if (name == model) return {publisher->feed(), hash_key_};
+    if (name == model) return publisher.get();
   }
-  return {};
+  return nullptr;
+}
+
+ServingOptions::KvEvents KvPublishers::of(const std::string& model) const {
+  const KvPublisher* publisher = find(model);
+  if (publisher == nullptr) return {};
+  return {publisher->feed(), hash_key_};
 }
 
 std::vector<std::pair<std::string, KvEventStats>> KvPublishers::stats() const {

@@ -27,12 +27,17 @@ class KvPublishers {
   Status open(const KvEventSettings& settings, const HashKey& salt_key);
   Status start();
 
+  // By which names blocks of tenants are told of, from now on.
+  TenantNames& tenants() { return *tenants_; }
+  // Who tells of a model; null: nobody.
+  const KvPublisher* find(const std::string& model) const;
   // What the loader of a model needs; no feed: nobody is told of it.
   ServingOptions::KvEvents of(const std::string& model) const;
   std::vector<std::pair<std::string, KvEventStats>> stats() const;
 
  private:
   HashKey hash_key_;
+  const std::shared_ptr<TenantNames> tenants_ = std::make_shared<TenantNames>();
   std::vector<std::pair<std::string, std::unique_ptr<KvPublisher>>> publishers_;
 };
 

@@ -98,5 +98,23 @@ TEST(KvEventMessage, LongOnesHaveWideSizes) {
   EXPECT_EQ(events[0][8].size(), 3000u);
 }
 
+// A router that keeps its tenants apart looks for its own name of them.
+TEST(KvEventMessage, TenantsByTheNameThatARouterHas) {
+  TenantNames names;
+  names.add({0xab, 1}, "dynamo-cache-salt:alice");
+  names.add({0xab, 2}, std::string(TenantNames::kMaxBytes + 1, 'x'));
+  const auto extra = [&names](KvNotice notice) {
+    const Json message = Json::from_msgpack(
+        encode_kv_events(std::vector<KvNotice>{notice}, KvEventEncoding::kArray, 1, &names));
+    return message[1][0][8];
+  };
+  KvNotice first = stored(7, 0, 1);
+  EXPECT_EQ(extra(first), Json::parse(R"([["dynamo-cache-salt:alice"]])"));
+  first.salt = {0xab, 2};
+  EXPECT_EQ(extra(first), Json::parse(R"([["000000000000000200000000000000ab"]])"));
+  for (uint64_t i = 0; i < TenantNames::kMaxNames; ++i) names.add({i, 99}, "another");
+  EXPECT_EQ(names.find({0xab, 1}), "") << "the latest are kept";
+}
+
 }  // namespace
 }  // namespace skein
