@@ -20,12 +20,12 @@ FLEET  ?=
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build fleet fleet-batch fleet-index fleet-tests test serve console model install deb tarball image simulate pressure speculation figures overhead goldens kill faults storm soak forms form-cost hostile-forms overload fairness latecomer limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
+.PHONY: help build fleet fleet-batch fleet-dynamo fleet-index fleet-tests test serve console model install deb tarball image simulate pressure speculation figures overhead goldens kill faults storm soak forms form-cost hostile-forms overload fairness latecomer limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-build: ## install what is missing and leave the release binary at build/skein (CUDA=1: with the GPU's part, CUDA=0: without; FLEET=1: with PostgreSQL as a store)
+build: ## install what is missing and leave the release binary at build/skein (CUDA=1: with the GPU's part, CUDA=0: without; FLEET=1: with PostgreSQL as a store and gRPC)
 	@tools/setup.sh build $(fleet)
 	@$(cuda)cmake --preset release -DSKEIN_TESTS=OFF $(cuda_option) $(fleet_option) >$(call log,configure) || { cat $(call log,configure); exit 1; }
 	@cmake --build --preset release --target skein -j $(JOBS)
@@ -114,6 +114,12 @@ fleet-index: build goldens ## NVIDIA Dynamo's index, unchanged, fed by a node's 
 	@tools/setup.sh build test
 	@tools/dynamo_env.sh
 	@python3 -B tests/fleet/kv_index_test.py build/skein
+
+fleet-dynamo: goldens ## three nodes behind NVIDIA Dynamo as it comes from PyPI: its router against round-robin, kills under streams, tenants, nginx before it; a figure a line
+	@$(MAKE) --no-print-directory build FLEET=1
+	@tools/setup.sh build test fleet
+	@tools/dynamo_env.sh
+	@python3 -B tests/fleet/fleet_dynamo_test.py build/skein --full $(CASES)
 
 faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real server; the last line is the figure
 	@tools/setup.sh build test

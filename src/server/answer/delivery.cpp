@@ -168,7 +168,11 @@ void AnswerOutput::complete(const std::string& id) {
 bool AnswerOutput::fail(const std::string& id, const api::Error& error) {
   if (!stream_) return sink_->fail(id, error, {});
   std::string frame = writer_ != nullptr ? writer_->failure(error) : std::string();
-  if (frame.empty()) frame = kind_.error_frame(error);
+  if (frame.empty()) {
+    frame = kind_.error_frame(error);
+  } else {
+    frame.insert(0, out_);  // it tells of all that was written
+  }
   return sink_->fail(id, error, frame);
 }
 

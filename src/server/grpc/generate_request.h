@@ -25,11 +25,11 @@ struct Generate {
 // Takes the texts and ids out of `message`. Errors name the field as vLLM does.
 api::Parsed<Generate> read_generate(::vllm::GenerateRequest& message, bool stream);
 
-// Above 0 is HIGH, below LOW: as Dynamo counts, whose sidecar passes its number on as it is. vLLM
-// itself counts the other way round.
+// Below 0 is HIGH, above LOW: as vLLM counts, whose lowest number comes first. Dynamo counts the
+// other way round, and its sidecar turns its numbers over.
 constexpr Priority class_of(int32_t priority) {
   if (priority == 0) return Priority::NORMAL;
-  return priority > 0 ? Priority::HIGH : Priority::LOW;
+  return priority < 0 ? Priority::HIGH : Priority::LOW;
 }
 
 // Whoever sends it is trusted to name the tenant: one that is a key of ours (Dynamo's x-tenant-id

@@ -100,30 +100,29 @@ http::Request request_of(const grpc::CallbackServerContext& context, std::string
 }  // namespace
 
 struct RpcCalls::Place {
-  Place(std::shared_ptr<RpcCalls> owner) : calls(std::move(owner)) {}
+  explicit Place(std::shared_ptr<RpcCalls> owner) : calls(std::move(owner)) {}
   ~Place() {
     const std::lock_guard lock(calls->mutex_);
-    --calls->count_;
+    if (is_counted) --calls->count_;
     if (is_named) calls->calls_.erase(at);
   }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
   const std::shared_ptr<RpcCalls> calls;
+  bool is_counted = false;
   bool is_named = false;
   decltype(calls_)::iterator at;
 };
 
 std::shared_ptr<RpcCall> RpcCalls::begin(const std::string& id) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (count_ >= limit_) return nullptr;
-    ++count_;
-  }
   auto place = std::make_shared<Place>(shared_from_this());
   auto call = std::make_shared<RpcCall>(place);
-  if (id.empty()) return call;
   const std::lock_guard lock(mutex_);
+  if (count_ >= limit_) return nullptr;
+  ++count_;
+  place->is_counted = true;
+  if (id.empty()) return call;
   place->at = calls_.emplace(id, call);
   place->is_named = true;
   return call;

@@ -167,11 +167,12 @@ TEST(GenerateRequest, WhatCannotBeHadIsRefusedByName) {
             "stopping.min_new_tokens");
 }
 
-// As Dynamo's sidecar passes its own number on. vLLM counts the other way round.
+// As vLLM counts. Dynamo's own numbers are turned over by its sidecar, which fleet_dynamo_test.py
+// holds it to.
 TEST(GenerateRequest, ClassBySign) {
-  EXPECT_EQ(class_of(1), Priority::HIGH);
+  EXPECT_EQ(class_of(-1), Priority::HIGH);
   EXPECT_EQ(class_of(0), Priority::NORMAL);
-  EXPECT_EQ(class_of(-1), Priority::LOW);
+  EXPECT_EQ(class_of(1), Priority::LOW);
 }
 
 TEST(GenerateRequest, TenantsAreTheirNames) {

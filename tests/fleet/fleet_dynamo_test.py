@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+"""Three nodes behind NVIDIA Dynamo as it comes from PyPI: its frontend, and its sidecar for vLLM beside each node.
+
+    tests/fleet/fleet_dynamo_test.py build/skein [routing kill tenants cost front] [--full]
+
+    routing  conversations find their beginnings in a cache: hits by Dynamo's kv router against round-robin
+    kill     a node with its sidecar is killed under 12 streams, greedy and seeded: each is whole, and byte for byte that of one node
+    tenants  two tenants by x-tenant-id with one prompt: nothing is found across, everything within
+    cost     what frontend and sidecar add to a token
+    front    packaging/dynamo/nginx.conf before them: keys, tenants, limits
+
+It is what `make fleet-dynamo` runs, with the wheels of tools/requirements-dynamo.txt in build/dynamo. Each case says its figure;
+--full is the long form.
+"""
+import argparse
+import ctypes
+import http.client
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "server/batch"))
+sys.path.insert(0, str(HERE))
+from batch_kill_test import free_port, write_tiny_model  # noqa: E402
+from fleet_batch_test import Node, wait_for  # noqa: E402
+from fleet_router_test import set_option  # noqa: E402
+
+NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
+DYNAMO = HERE.parents[1] / "build/dynamo/bin/python"
+MODEL = "tiny"
+PATIENCE_S = 60
+WORDS = pathlib.Path(__file__).read_text().split()
+
+
+def say(text):
+    print(f"fleet dynamo: {text}", flush=True)
+
+
+def dies_with_us():
+    """A sidecar dies with its engine, by its unit; in a test all of them die with the test."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+class Worker:
+    """A node and its sidecar, which are one to Dynamo."""
+
+    def __init__(self, fleet, name):
+        self.fleet = fleet
+        self.node = Node(fleet.binary, fleet.model, fleet.folder / name, name)
+        self.grpc = free_port()
+        for option, value in {"node": name, "grpc": f"127.0.0.1:{self.grpc}", "grpc-tokenizer": fleet.tokenizer, "kv-events": "127.0.0.1:0",
+                              "batch-block-pool-size": 256, "batch-max-batch-size": 16}.items():
+            set_option(self.node, f"--{option}", value)
+        self.sidecar, self.log = None, open(fleet.folder / f"{name}.sidecar", "wb")
+
+    def start(self):
+        self.node.start()
+        self.sidecar = subprocess.Popen([self.fleet.python, "-m", "dynamo.vllm.sidecar", "--grpc-endpoint", f"127.0.0.1:{self.grpc}"],
+                                        env=self.fleet.env, stdout=self.log, stderr=self.log, preexec_fn=dies_with_us)
+
+    def kill(self):
+        for process in (self.node.process, self.sidecar):
+            process.send_signal(signal.SIGKILL)
+        for process in (self.node.process, self.sidecar):
+            process.wait()
+
+    def figures(self):
+        page = self.node.ask("GET", "/metrics")[1].decode()
+        rows = (line.rsplit(" ", 1) for line in page.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, value in rows}
+
+    def figure(self, name):
+        return self.figures()[f'{name}{{model_name="{MODEL}"}}']
+
+    def end(self):
+        if self.sidecar is not None and self.sidecar.poll() is None:
+            self.sidecar.kill()
+            self.sidecar.wait()
+        self.log.close()
+        self.node.end()
+
+
+class Fleet:
+    def __init__(self, options, router="kv", nodes=3):
+        self.binary, self.model, self.tokenizer, self.python = options.binary, options.model, options.tokenizer, options.python
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=options.folder))
+        self.router = router
+        # Everything of Dynamo's on this machine, and without servers of its own.
+        self.env = {**os.environ, "DYN_DISCOVERY_BACKEND": "file", "DYN_FILE_KV": str(self.folder / "discovery"), "DYN_REQUEST_PLANE": "tcp",
+                    "DYN_EVENT_PLANE": "zmq", "DYN_TCP_RPC_HOST": "127.0.0.1", "HOME": str(self.folder), "HF_HUB_OFFLINE": "1", "DYN_LOG": "warn"}
+        self.workers = [Worker(self, f"n{i + 1}") for i in range(nodes)]
+        self.port, self.frontend, self.log = free_port(), None, open(self.folder / "frontend", "wb")
+
+    def __enter__(self):
+        try:
+            for worker in self.workers:
+                worker.start()
+            self.frontend = subprocess.Popen(
+                [self.python, "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(self.port), "--router-mode", self.router,
+                 "--migration-limit", "3"],
+                env=self.env, stdout=self.log, stderr=self.log, preexec_fn=dies_with_us)
+            # Every node has answered: Dynamo knows all of them.
+            wait_for("every node behind Dynamo", self.knows_all, 120)
+            return self
+        except BaseException:
+            self.__exit__(BaseException)
+            raise
+
+    def knows_all(self):
+        assert self.frontend.poll() is None, "the frontend has ended"
+        try:
+            self.complete(f"{random.random()} says hello to all of them.", max_tokens=1)
+        except (OSError, AssertionError):
+            time.sleep(0.2)
+            return False
+        return all(worker.figure("vllm:prompt_tokens_total") > 0 for worker in self.workers)
+
+    def __exit__(self, kind, *_):
+        if self.frontend is not None:
+            self.frontend.kill()
+            self.frontend.wait()
+        self.log.close()
+        for worker in self.workers:
+            worker.end()
+        for path in [self.folder / "frontend", *self.folder.glob("*.sidecar"), *self.folder.glob("n?/log")] if kind else []:
+            sys.stderr.write(f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}\n")
+
+    def stream(self, prompt, headers=None, times=None, **fields):
+        """-> the text, and how it ended."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            body = {"model": MODEL, "prompt": prompt, "stream": True, "temperature": 0, **fields}
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json", **(headers or {})})
+            answer = connection.getresponse()
+            assert answer.status == 200, f"{answer.status} {answer.read()[:300]}"
+            text, end = "", None
+            while line := answer.readline():
+                if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
+                    assert not line.startswith(b"event: error"), answer.read(1000)
+                    continue
+                for choice in json.loads(line[6:]).get("choices", ()):
+                    text += choice.get("text") or ""
+                    end = choice.get("finish_reason") or end
+                    if times is not None and choice.get("text"):
+                        times.append(time.monotonic())
+            return text, end
+        finally:
+            connection.close()
+
+    def complete(self, prompt, headers=None, **fields):
+        return self.stream(prompt, headers, ignore_eos=True, **fields)[0]
+
+    def sum(self, name):
+        return sum(worker.figure(name) for worker in self.workers)
+
+
+def at_once(clients, work, jobs):
+    """Runs work(job) for all jobs by so many clients; the first error is the caller's."""
+    left, errors, lock = list(enumerate(jobs)), [], threading.Lock()
+
+    def client():
+        while True:
+            with lock:
+                if not left or errors:
+                    return
+                number, job = left.pop(0)
+            try:
+                work(number, job)
+            except BaseException as error:  # noqa: BLE001
+                errors.append(error)
+
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+# ---- routing
+
+def hits(options, router, chats, turns):
+    """The part of the prompts' tokens that was found in a cache."""
+    with Fleet(options, router) as fleet:
+        before = [fleet.sum(f"vllm:prefix_cache_{what}_total") for what in ("hits", "queries")]
+        loads = [worker.figure("vllm:prompt_tokens_total") for worker in fleet.workers]
+
+        def talk(number, _):
+            rng, text = random.Random(number), f"Conversation {number}. "
+            for turn in range(turns):
+                text += f"{turn}: " + " ".join(rng.choices(WORDS, k=8)) + " "
+                text += fleet.complete(text[-900:] if len(text) > 900 else text, max_tokens=4).encode("ascii", "replace").decode() + " "
+
+        at_once(8, talk, range(chats))
+        found, asked = (fleet.sum(f"vllm:prefix_cache_{what}_total") - old for what, old in zip(("hits", "queries"), before))
+        done = [worker.figure("vllm:prompt_tokens_total") - old for worker, old in zip(fleet.workers, loads)]
+    return found / asked, max(done) * len(done) / sum(done)
+
+
+def routing(options):
+    chats, turns, rounds = (24, 4, 3) if options.full else (12, 4, 1)
+    ratios, kv, plain, busiest = [], [], [], []
+    for _ in range(rounds):
+        (by_kv, load), (by_turns, _) = (hits(options, router, chats, turns) for router in ("kv", "round-robin"))
+        ratios.append(by_kv / by_turns)
+        kv.append(by_kv)
+        plain.append(by_turns)
+        busiest.append(load)
+    ratio = statistics.median(ratios)
+    say(f"{chats} chats of {turns} turns: {100 * statistics.median(kv):.0f} % of the prompts' tokens found by the kv router, "
+        f"{100 * statistics.median(plain):.0f} % by round-robin: {ratio:.2f} times (medians of {rounds}); the busiest node "
+        f"{statistics.median(busiest):.2f} of the mean")
+    assert ratio >= 1.3, ratio
+
+
+# ---- kill
+
+def wishes(count, tokens):
+    """Half of them greedy, half of them drawn from a seed."""
+    for i in range(count):
+        drawn = {"temperature": 0.8, "seed": 1000 + i} if i % 2 else {"temperature": 0}
+        yield f"Stream {i} begins here and is long enough to fill a block or two.", {"max_tokens": tokens, "ignore_eos": True, **drawn}
+
+
+def kill(options):
+    count, tokens, rounds = 12, 700, 5 if options.full else 1
+    jobs, moved, gaps = list(wishes(count, tokens)), 0, []
+    with Fleet(options, nodes=1) as alone:
+        expected = [alone.stream(prompt, **fields) for prompt, fields in jobs]
+    assert all(end == "length" for _, end in expected), expected
+    whole = 0
+    for turn in range(rounds):
+        with Fleet(options, router="round-robin") as fleet:
+            texts, times = [None] * count, [[] for _ in range(count)]
+
+            def run(number, job):
+                texts[number] = fleet.stream(job[0], times=times[number], **job[1])
+
+            load = threading.Thread(target=at_once, args=(count, run, jobs))
+            load.start()
+            victim = fleet.workers[turn % 3]
+            wait_for("streams on the node", lambda: sum(len(t) > 40 for t in times) == count, 60)
+            running = victim.figure("vllm:num_requests_running")
+            victim.kill()
+            at = time.monotonic()
+            load.join()
+            moved += running
+            assert running > 0, "nothing ran there any more"
+            whole += sum(text == want for text, want in zip(texts, expected))
+            gaps += [max(b - a for a, b in zip(t, t[1:]) if b > at) for t in times if t[-1] > at]
+    say(f"kill -9 of a node and its sidecar under {count} streams, {rounds} times: {whole} of {count * rounds} whole and byte-equal to one "
+        f"node's, {moved:.0f} of them moved; longest gap {max(gaps):.2f} s")
+    assert whole == count * rounds
+    assert max(gaps) <= 1, gaps
+
+
+# ---- tenants
+
+def tenants(options):
+    prompt = "The same text of two who do not know each other, and who must not learn of each other. " * 3
+    with Fleet(options) as fleet:
+        def found(tenant):
+            before = fleet.sum("vllm:prefix_cache_hits_total")
+            fleet.complete(prompt, {"x-tenant-id": tenant}, max_tokens=2)
+            return fleet.sum("vllm:prefix_cache_hits_total") - before
+
+        first, second = found("alice"), found("bob")
+        time.sleep(0.5)  # events are on their way
+        again = found("alice"), found("bob")
+        # The router finds them, too: it knows tenants by its own name for them.
+        several = [found("alice") for _ in range(5)]
+    say(f"two tenants, one prompt of {len(prompt)} tokens: {first:.0f} and {second:.0f} cached across, {again[0]:.0f} and {again[1]:.0f} within; "
+        f"5 more of one: {min(several):.0f} at least")
+    assert first == second == 0
+    assert min(*again, *several) > 0
+
+
+# ---- cost
+
+def cost(options):
+    count = 200 if options.full else 40
+    with Fleet(options, nodes=1) as fleet:
+        node = fleet.workers[0].node
+
+        def direct(prompt):
+            node.json("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 1, "temperature": 0})
+
+        def timed(ask, number):
+            prompt, begin = f"Question {number} of {random.random()}", time.monotonic()
+            ask(prompt)
+            return time.monotonic() - begin
+
+        pairs = [(timed(lambda p: fleet.complete(p, max_tokens=1), i), timed(direct, i)) for i in range(count)]
+    added = statistics.median(a - b for a, b in pairs)
+    say(f"one token through frontend and sidecar: {1e3 * statistics.median(a for a, _ in pairs):.1f} ms p50, without "
+        f"{1e3 * statistics.median(b for _, b in pairs):.1f} ms; {1e3 * added:.1f} ms more (median of {count} pairs)")
+    if options.full:
+        assert added <= 0.005, added
+
+
+# ---- front
+
+def start_nginx(fleet):
+    """The shipped file, but for the ports."""
+    text, port = (HERE.parents[1] / "packaging/dynamo/nginx.conf").read_text(), free_port()
+    for shipped, here in (("127.0.0.1:8080;", f"127.0.0.1:{fleet.workers[0].node.port};"), ("127.0.0.1:8001;", f"127.0.0.1:{fleet.port};"),
+                          ("listen 8000;", f"listen 127.0.0.1:{port};"), ("  server 127.0.0.1:8081;\n", ""), ("  server 127.0.0.1:8082;\n", "")):
+        assert shipped in text, shipped
+        text = text.replace(shipped, here)
+    folder = fleet.folder / "nginx"
+    folder.mkdir()
+    paths = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    user = "user root;" if os.getuid() == 0 else ""
+    (folder / "nginx.conf").write_text(f"{user} daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/log; events {{}} "
+                                       f"http {{ access_log off; {paths}\n{text}\n}}\n")
+    process = subprocess.Popen([NGINX, "-e", str(folder / "log"), "-c", str(folder / "nginx.conf")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=dies_with_us)
+    return process, port, folder / "log"
+
+
+def front(options):
+    if NGINX is None:
+        return say("front: there is no nginx")
+    with Fleet(options, nodes=1) as fleet:
+        node = fleet.workers[0].node
+        keys = [subprocess.run([options.binary, "keys", "add", "--name", name, "--print-key-only", "--state-dir", node.state, *more], check=True,
+                               capture_output=True, text=True).stdout.strip()
+                for name, *more in (("alice",), ("bob", "--tier", "low"), ("carol", "--tier", "high", "--rpm", "2"))]
+        nginx, port, log = start_nginx(fleet)
+
+        def ask(key, path="/v1/completions", method="POST", **headers):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+            try:
+                body = json.dumps({"model": MODEL, "prompt": "Who is there?", "max_tokens": 2, "temperature": 0}) if method == "POST" else None
+                bearer = {"Authorization": f"Bearer {key}"} if key else {}
+                connection.request(method, path, body, {"Content-Type": "application/json", **bearer, **headers})
+                answer = connection.getresponse()
+                return answer.status, answer.read()
+            finally:
+                connection.close()
+
+        def is_up():
+            try:
+                return ask(None)[0] == 401  # the node has seen that there are keys
+            except OSError:
+                return False
+
+        try:
+            wait_for("nginx and the keys", is_up, 30)
+            statuses = [ask(key, **{"x-tenant-id": "mallory", "x-dynamo-request-priority": "1"})[0] for key in (None, "sk-wrong", *keys[:2])]
+            assert statuses == [401, 401, 200, 200], (statuses, log.read_text()[-500:])
+            said = node.path.read_text()
+            assert '"key":"alice","model":"tiny","class":"normal"' in said and '"key":"bob","model":"tiny","class":"low"' in said, said[-800:]
+            assert [ask(keys[2])[0] for _ in range(3)] == [200, 200, 429]
+            assert '"key":"carol","model":"tiny","class":"high"' in node.path.read_text()
+            assert [ask(keys[0], path, "GET")[0] for path in ("/v1/models", "/v1/files", "/metrics", "/admin/keys")] == [200, 200, 404, 404]
+        finally:
+            nginx.terminate()  # and with it its worker
+            nginx.wait()
+    say("nginx as shipped: 401 without a key, the key's tenant and class whatever a client says, 429 beyond its limit, files at the node")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("cases", nargs="*", default=[])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--python", default=str(DYNAMO))
+    options = parser.parse_args()
+    if not pathlib.Path(options.python).exists():
+        print(f"fleet dynamo: {options.python} is not there; tools/dynamo_env.sh makes it")
+        return 77
+    options.folder = pathlib.Path(tempfile.mkdtemp(prefix="skein-dynamo-"))
+    try:
+        options.model = write_tiny_model(options.folder / MODEL)
+        # Dynamo takes no model without a template, whatever is asked of it.
+        (options.model / "tokenizer_config.json").write_text("{}")
+        shutil.copy(HERE.parent / "dialog/templates/no_tools.jinja", options.model / "chat_template.jinja")
+        options.tokenizer = options.folder / "tokenizer"
+        subprocess.run([options.binary, "export-tokenizer", options.model, options.tokenizer], check=True, stdout=subprocess.DEVNULL)
+        for case in options.cases or ["front", "tenants", "cost", "routing", "kill"]:
+            {"routing": routing, "kill": kill, "tenants": tenants, "cost": cost, "front": front}[case](options)
+    finally:
+        shutil.rmtree(options.folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

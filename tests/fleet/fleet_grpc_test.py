@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""vLLM's gRPC face of `skein serve`, asked by an unmodified client: grpcio of build/venv-fleet, and messages by the .proto itself.
+
+    SKEIN_TEST_BINARY=build/skein build/venv-fleet/bin/python -B tests/fleet/fleet_grpc_test.py
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+PYTHON = HERE.parents[1] / "build/venv-fleet/bin/python"
+if PYTHON.exists() and pathlib.Path(sys.prefix).resolve() != PYTHON.parents[1].resolve():
+    os.execv(PYTHON, [str(PYTHON), "-B", *sys.argv])
+sys.path.insert(0, str(HERE.parent / "apps"))
+import serving  # noqa: E402
+from serving import Server, add_key, run, tiny_model  # noqa: E402
+
+try:
+    import grpc
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+except ImportError:
+    grpc = None
+
+PROTOC = shutil.which("protoc")
+SOURCES = HERE.parents[1] / "src"
+INVALID = "INVALID_ARGUMENT"
+
+
+def load_messages():
+    """The message types of both files, by name."""
+    with tempfile.NamedTemporaryFile() as out:
+        subprocess.run([PROTOC, f"-I{SOURCES}", f"--descriptor_set_out={out.name}", "server/grpc/vllm.proto", "server/grpc/health.proto"], check=True)
+        files = descriptor_pb2.FileDescriptorSet.FromString(pathlib.Path(out.name).read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    return {f"{file.package}.{kind.name}": message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{kind.name}"))
+            for file in files.file for kind in file.message_type}
+
+
+MESSAGES = load_messages() if grpc and PROTOC else {}
+
+
+def message(name, **fields):
+    return MESSAGES[f"vllm.{name}"](**fields)
+
+
+class Client:
+    def __init__(self, port):
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)])
+
+    def call(self, method, request, answer="", streamed=False, patience_s=60):
+        kind = MESSAGES[answer or "vllm.GenerateResponse"]
+        make = self.channel.unary_stream if streamed else self.channel.unary_unary
+        return make(method, lambda m: m.SerializeToString(), kind.FromString)(request, timeout=patience_s)
+
+    def control(self, name, answer, **fields):
+        return self.call(f"/vllm.Control/{name}", message(f"{name}Request", **fields), f"vllm.{answer}")
+
+    def health(self, service=""):
+        request = MESSAGES["grpc.health.v1.HealthCheckRequest"](service=service)
+        return self.call("/grpc.health.v1.Health/Check", request, "grpc.health.v1.HealthCheckResponse").status
+
+    def stream(self, patience_s=60, **fields):
+        return self.call("/vllm.Inference/GenerateStream", request_of(**fields), streamed=True, patience_s=patience_s)
+
+    def generate(self, **fields):
+        return self.call("/vllm.Inference/Generate", request_of(**fields))
+
+
+def request_of(prompt="Once upon a time", tokens=16, ids=True, **fields):
+    """`prompt` is a text, or ids."""
+    asked = {"temperature": 0, "response": message("ResponseOptions", output_token_ids=ids), **fields}
+    stopping = message("StoppingCriteria", max_new_tokens=tokens, ignore_eos=True)
+    if "stopping" in fields:
+        stopping.MergeFrom(fields["stopping"])
+    asked["stopping"] = stopping
+    if isinstance(prompt, str):
+        return message("GenerateRequest", text=prompt, **asked)
+    return message("GenerateRequest", token_ids=message("TokenIds", ids=prompt), **asked)
+
+
+def joined(pieces):
+    pieces = list(pieces)
+    ids = [i for piece in pieces for i in piece.outputs.token_ids]
+    return "".join(piece.outputs.text for piece in pieces), ids, pieces[-1].outputs.finish_info
+
+
+def names_of(pid):
+    return [task.joinpath("comm").read_text().strip() for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+
+
+@serving.needs(grpc is not None, "there is no grpcio in build/venv-fleet")
+@serving.needs(PROTOC, "there is no protoc")
+class GrpcTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.tiny = tiny_model(cls.folder.name)
+
+    def serve(self, *arguments, models=None, **more):
+        server = Server("--grpc", "127.0.0.1:0", *arguments, models=models or (self.tiny,), **more)
+        self.addCleanup(server.close)
+        return server
+
+    def client(self, server, model="tiny"):
+        return Client(re.search(rf"gRPC of {model}: port (\d+)", server.messages())[1])
+
+    def refused(self, code, ask):
+        with self.assertRaises(grpc.RpcError) as caught:
+            ask()
+        self.assertEqual(caught.exception.code().name, code, caught.exception.details())
+        return caught.exception.details()
+
+    def test_what_a_router_asks_first(self):
+        server = self.serve("--kv-events", "127.0.0.1:0", "--kv-events-topic", "kv", "--batch-block-pool-size", "64", "--batch-max-batch-size", "3")
+        client = self.client(server)
+        self.assertEqual([client.health(name) for name in ("", "vllm.Inference", "vllm.Control")], [1, 1, 1])
+        self.refused("NOT_FOUND", lambda: client.health("another"))
+        info = client.control("GetServerInfo", "ServerInfo")
+        self.assertEqual((info.api_version, info.kv_block_size, info.total_kv_blocks, info.max_running_requests, info.max_model_len),
+                         ("vllm", 32, 64, 3, 1024))
+        self.assertEqual((info.parallelism.data_parallel_size, info.parallelism.data_parallel_rank), (1, 0))
+        model = client.control("GetModelInfo", "ModelInfo")
+        self.assertEqual((model.model_id, model.served_model_name, model.supports_token_ids_input), (str(self.tiny), "tiny", True))
+        source, = client.control("GetKvEventSources", "GetKvEventSourcesResponse").sources
+        port, replay = re.search(r"KV events of tiny: port (\d+), again from port (\d+)", server.messages()).groups()
+        self.assertEqual((source.transport, source.endpoint, source.replay_endpoint, source.topic, source.data_parallel_rank),
+                         ("zmq", f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{replay}", "kv", 0))
+        # What vLLM has for reinforcement learning.
+        self.refused("UNIMPLEMENTED", lambda: client.call("/vllm.Control/Sleep", message("AbortRequest"), "vllm.AbortResponse"))
+
+    def test_answers_are_those_of_http(self):
+        server = self.serve()
+        client = self.client(server)
+        for prompt in ("Once upon a time", "Another text"):
+            for sampling in ({"temperature": 0}, {"temperature": 0.9, "seed": 7, "top_p": 0.9}):
+                said = server.complete(prompt, max_tokens=40, ignore_eos=True, return_token_ids=True, **sampling).json()["choices"][0]
+                fields = {"temperature": sampling["temperature"]}
+                if "seed" in sampling:
+                    fields["sampling"] = message("RandomSampling", seed=7, top_p=0.9)
+                text, ids, end = joined(client.stream(prompt=prompt, tokens=40, **fields))
+                self.assertEqual((text, ids), (said["text"], said["token_ids"]))
+                self.assertEqual((end.finish_reason, end.num_output_tokens), (1, 40))
+                whole = client.generate(prompt=prompt, tokens=40, **fields)
+                self.assertEqual((whole.outputs.text, list(whole.outputs.token_ids), whole.prompt_info.num_prompt_tokens), (text, ids, len(prompt)))
+        self.assertIn('"route":"/vllm.Inference/Generate"', server.messages())
+
+    def test_another_node_goes_on_at_any_piece(self):
+        """What Dynamo does with a stream whose node has died: the tokens so far are a prompt."""
+        client = self.client(self.serve())
+        prompt = list(b"A stream that moves")
+        for fields in ({"temperature": 0}, {"temperature": 1.2, "sampling": message("RandomSampling", seed=11)},
+                       {"temperature": 1.2, "sampling": message("RandomSampling", seed=11), "stopping": message("StoppingCriteria", stop_strings=["ab", "\u00e9x"])}):
+            pieces = list(client.stream(prompt=prompt, tokens=60, **fields))
+            text, ids, _ = joined(pieces)
+            for cut in range(1, len(pieces) - 1, 7):
+                had_text, had, _ = joined(pieces[:cut])
+                more_text, more, _ = joined(client.stream(prompt=prompt + had, tokens=60 - len(had), **fields))
+                self.assertEqual((had_text + more_text, had + more), (text, ids))
+
+    def test_logprobs(self):
+        pieces = list(self.client(self.serve()).stream(response=message("ResponseOptions", output_token_ids=True, output_logprobs=True,
+                                                                       output_candidates=message("CandidateTokens", top_n=3))))
+        for piece in pieces:
+            out = piece.outputs
+            self.assertEqual({len(out.token_ids), len(out.logprobs), len(out.ranks), len(out.candidate_tokens)}, {out.num_tokens})
+            for token, candidates in zip(out.token_ids, out.candidate_tokens):
+                self.assertEqual([one.rank for one in candidates.tokens], [1, 2, 3])
+                self.assertEqual(candidates.tokens[0].id, token)
+
+    def test_forms(self):
+        client = self.client(self.serve())
+        free = {"temperature": 1, "stopping": message("StoppingCriteria")}
+
+        def formed(**form):
+            request = request_of(prompt="Say it", tokens=200, decoding=message("DecodingParameters", **form), sampling=message("RandomSampling", seed=3), **free)
+            request.stopping.ignore_eos = False
+            return client.call("/vllm.Inference/Generate", request).outputs.text
+
+        schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["n"], "additionalProperties": False}
+        self.assertIn(json.loads(formed(json=json.dumps(schema)))["n"], range(10))
+        self.assertRegex(formed(regex="(ab){2}c"), "^(ab){2}c$")
+        self.assertIn(formed(choice=MESSAGES["vllm.DecodingParameters"].StringChoices(choices=["yes", "no"])), ("yes", "no"))
+        self.assertEqual(formed(grammar='root ::= "x" "y"'), "xy")
+        said = self.refused(INVALID, lambda: formed(json='{"type": 3}'))
+        self.assertIn("decoding.json", said)
+        self.assertIn("decoding.structural_tag", self.refused(INVALID, lambda: formed(structural_tag="x")))
+
+    def test_bad_requests_are_told_which_field(self):
+        server = self.serve()
+        client = self.client(server)
+        for field, fields in {"sampling.num_sequences": {"sampling": message("RandomSampling", num_sequences=2)},
+                              "prompt": {"prompt": [300]},
+                              "top_p": {"sampling": message("RandomSampling", top_p=2)},
+                              "kv.cache_salt": {"kv": message("KVCacheParameters", cache_salt="x" * 600)},
+                              "stopping.stop_strings": {"stopping": message("StoppingCriteria", stop_strings=["x"] * 17)},
+                              "request_id": {"request_id": "x" * 300}}.items():
+            self.assertIn(field, self.refused(INVALID, lambda: list(client.stream(**fields))))
+        self.refused("NOT_FOUND", lambda: list(client.stream(model="another")))
+        self.assertIn("1024", self.refused(INVALID, lambda: list(client.stream(prompt=[1] * 1020, tokens=100))))
+        self.refused("RESOURCE_EXHAUSTED", lambda: list(client.stream(prompt="x" * (9 << 20))))  # gRPC's own word for a message that is too large
+        self.assertEqual(len(joined(client.stream())[1]), 16)
+
+    def test_who_goes_and_who_is_called_off(self):
+        server = self.serve("--batch-max-batch-size", "2")
+        client = self.client(server)
+        running = 'vllm:num_requests_running{model_name="tiny"}'
+
+        def long(**fields):
+            return client.stream(prompt="A long one", tokens=1000, **fields)
+
+        stream = long()
+        next(stream)
+        stream.cancel()
+        self.assertTrue(server.settle(lambda: server.metrics()[running] == 0))
+        # By its id: told how far it came.
+        slow = [long(request_id=f"slow-{i}") for i in range(12)]
+        next(slow[0])
+        client.control("Abort", "AbortResponse", request_ids=[f"slow-{i}" for i in range(12)] + ["nobody"])
+        ends = [joined(stream) for stream in slow]
+        self.assertTrue(any(end.finish_reason == 3 for _, _, end in ends))
+        for _, ids, end in ends:
+            self.assertEqual(end.num_output_tokens, len(ids))
+        # By its time.
+        self.refused("DEADLINE_EXCEEDED", lambda: [list(s) for s in [long(patience_s=0.01) for _ in range(8)]])
+        self.assertTrue(server.settle(lambda: server.metrics()[running] == 0))
+        self.assertTrue(server.settle(lambda: server.get("/v1/requests").json().get("running", []) == []))
+
+    def test_who_does_not_read(self):
+        server = self.serve()
+        client = self.client(server)
+        idle = [client.stream(prompt="Nobody reads this", tokens=900) for _ in range(4)]
+        for _ in range(5):
+            self.assertEqual(len(joined(client.stream())[1]), 16)
+        expected = joined(client.stream(prompt="Nobody reads this", tokens=900))[:2]
+        for stream in idle:
+            self.assertEqual(joined(stream)[:2], expected)
+
+    def test_tenants(self):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder.name))
+        key = add_key(folder / "state", "alice", "--tokens-per-minute", "400")
+        server = self.serve("--kv-events", "127.0.0.1:0", state_dir=folder / "state", wait=False)
+        server.key = key
+        server.wait_for("/health", 200)
+        client = self.client(server)
+        prompt = "The same text of two who do not know each other. " * 3
+
+        def cached(tenant, **fields):
+            before = server.metrics()['vllm:prefix_cache_hits_total{model_name="tiny"}']
+            joined(client.stream(prompt=prompt, tokens=2, kv=message("KVCacheParameters", cache_salt=tenant, **fields)))
+            return server.metrics()['vllm:prefix_cache_hits_total{model_name="tiny"}'] - before
+
+        self.assertEqual([cached("a"), cached("b"), cached("")], [0, 0, 0])
+        self.assertTrue(all(found > 0 for found in (cached("a"), cached("b"), cached(""))))
+        self.assertEqual(cached("a", bypass_prefix_cache=True), 0)
+        # One that is a key has the key's tokens.
+        name = "dynamo-cache-salt:" + server.get("/v1/auth/check").headers["x-tenant-id"]
+        kv = message("KVCacheParameters", cache_salt=name)
+        self.assertEqual(len(joined(client.stream(prompt=prompt, tokens=8, kv=kv))[1]), 8)
+        self.assertIn("alice", server.messages())
+        self.refused("RESOURCE_EXHAUSTED", lambda: [list(client.stream(prompt=prompt, tokens=100, kv=kv)) for _ in range(4)])
+
+    def test_drain(self):
+        server = self.serve("--drain-timeout", "20")
+        client = self.client(server)
+        streams = [client.stream(prompt="To the end", tokens=1000) for _ in range(8)]
+        for stream in streams:
+            next(stream)
+        server.signal(signal.SIGTERM)
+        self.assertTrue(server.settle(lambda: self.turned_away(client) or server.process.poll() is not None))
+        for stream in streams:
+            self.assertEqual(joined(stream)[2].finish_reason, 1)
+        self.assertEqual(server.process.wait(30), 0, server.messages())
+
+    def turned_away(self, client):
+        try:
+            return client.health("vllm.Inference") == 2
+        except grpc.RpcError:
+            return True
+
+    def test_hung_drain_ends_in_time(self):
+        server = self.serve("--drain-timeout", "0")
+        client = self.client(server)
+        streams = [client.stream(prompt="Cut", tokens=1000) for _ in range(32)]
+        next(streams[0])
+        begin = time.monotonic()
+        server.signal(signal.SIGTERM)
+        server.process.wait(30)
+        self.assertLess(time.monotonic() - begin, 5)
+        for stream in streams:
+            try:
+                self.assertEqual(joined(stream)[2].num_output_tokens, 1000)
+            except (grpc.RpcError, IndexError) as error:
+                if isinstance(error, grpc.RpcError):
+                    self.assertIn(error.code().name, ("UNAVAILABLE", "CANCELLED"), error.details())
+
+    @serving.hardware
+    def test_sandbox_holds_gRPCs_threads_too(self):
+        server = self.serve("--sandbox")
+        client = self.client(server)
+        self.assertEqual(len(joined(client.stream())[1]), 16)
+        self.assertIn("sandbox: files and connections by Landlock", server.messages())
+        tasks = [dict(line.split(":\t", 1) for line in task.joinpath("status").read_text().splitlines() if ":\t" in line)
+                 for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()]
+        self.assertTrue(any("grpc" in task["Name"] for task in tasks), names_of(server.process.pid))
+        for task in tasks:
+            self.assertEqual((task["Seccomp"], task["NoNewPrivs"]), ("2", "1"), task["Name"])
+        # Connections come and go; their number changes nothing.
+        for _ in range(50):
+            other = self.client(server)
+            self.assertEqual(other.health(), 1)
+            other.channel.close()
+        self.assertLess(len(names_of(server.process.pid)), len(tasks) + 16)
+
+    def test_only_this_machine_unless_told(self):
+        done = run("serve", "--model", self.tiny, "--port", "0", "--grpc", "0.0.0.0:0", "--state-dir", pathlib.Path(self.folder.name, "s1"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--grpc-insecure-open", done.stderr)
+        server = Server("--grpc", "0.0.0.0:0", "--grpc-insecure-open", models=(self.tiny,))
+        self.addCleanup(server.close)
+        self.assertEqual(self.client(server).health(), 1)
+
+    def test_options(self):
+        state = pathlib.Path(self.folder.name, "s2")
+        for line, words in ((["--grpc", "nowhere"], "ADDR:PORT"), (["--grpc-tokenizer", "x"], "--grpc"),
+                            (["--grpc", "127.0.0.1:0", "--grpc-tokenizer", "/nowhere"], "export-tokenizer")):
+            done = run("serve", "--model", self.tiny, "--port", "0", "--state-dir", state, *line)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(words, done.stderr)
+        server = self.serve()
+        port = re.search(r"gRPC of tiny: port (\d+)", server.messages())[1]
+        done = run("serve", "--model", self.tiny, "--port", "0", "--state-dir", state, "--grpc", f"127.0.0.1:{port}")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(port, done.stderr)
+        self.assertIn("gRPC       vLLM's services", run("--version", "--verbose").stdout)
+
+    def test_a_second_model_has_the_next_port(self):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder.name))
+        server = self.serve(models=(tiny_model(folder, "one"), tiny_model(folder, "two")))
+        for model in ("one", "two"):
+            client = self.client(server, model)
+            self.assertEqual(client.control("GetModelInfo", "ModelInfo").served_model_name, model)
+            self.assertEqual(len(joined(client.stream(model=model))[1]), 16)
+
+    def test_many_at_once(self):
+        server = self.serve("--max-queue", "4", "--batch-max-batch-size", "2")
+        client = self.client(server)
+        results, lock = [], threading.Lock()
+
+        def ask():
+            try:
+                result = len(joined(client.stream(tokens=200))[1])
+            except grpc.RpcError as error:
+                result = error.code().name
+            with lock:
+                results.append(result)
+
+        threads = [threading.Thread(target=ask) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(results), 40)
+        self.assertGreater(results.count(200), 2)
+        self.assertLessEqual(set(results), {200, "RESOURCE_EXHAUSTED"})
+
+
+if __name__ == "__main__":
+    serving.main()
