@@ -8,7 +8,8 @@
 //
 // Products with weights have one of four definitions, chosen by precision, element type and profile
 // (precision.h) when a matrix is made, never by what it is multiplied with (product_type_of in
-// weight_parts.h). The bias is added last in all of them, but for BF16's residuals.
+// weight_parts.h). The bias is added last in all of them, but for G32's outliers and BF16's
+// residuals.
 //   F32   The exact weights in float32 and the activations as they are: a sum as above.
 //   G32   The integers of a quantized file, as weight_groups.h reads them, and activations as
 //         integers of 8 bits with a scale per 32 (quantize_group). For each 32 columns, in order,
@@ -16,7 +17,12 @@
 //         of both, then
 //           acc = fma(dot * weight scale, activation scale, acc)       (product_of_dot)
 //           acc = fma(weight minimum, activation scale * float(sum of activations), acc)
-//         the second only for formats with a minimum. acc starts at +0.
+//         the second only for formats with a minimum. acc starts at +0. A few activations can be
+//         so much larger than the others of their row that the integers of their group have no
+//         room for the rest of it: where a group has one (is_outlier), its largest, the first
+//         among equals, is 0 for the above, and after the bias, in the order of columns,
+//           acc = fma(activation, weight, acc)
+//         with weight = float(value) * scale, or fma(float(value), scale, minimum).
 //   BF16  Weights and activations rounded to bfloat16 (round_to_bf16). For each 32 columns, in
 //         order, the even ones make one chain and the odd ones another, each by fma from +0;
 //           acc = acc + (even + odd)
@@ -251,6 +257,14 @@ SKEIN_DEVICE inline QuantizedGroup quantize_group(const float* x) {
   group.scale = scale.scale;
   for (size_t k = 0; k < kGroup; ++k) group.q[k] = to_int8(x[k], scale.inverse);
   return group;
+}
+
+// Whether the largest magnitude of a group of a row is taken apart: it is more than 6 times the
+// mean of the largest magnitudes of the row's `groups` groups, whose sum is a chain in their order.
+// So fewer than every sixth group has one, and none where something is not finite.
+constexpr float kOutlier = 6.0F;
+SKEIN_DEVICE inline bool is_outlier(float largest, float largest_sum, size_t groups) {
+  return largest * static_cast<float>(groups) > kOutlier * largest_sum;
 }
 
 // Adding an integer below 2^22 to the bits of this float adds it to the float.

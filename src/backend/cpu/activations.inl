@@ -7,9 +7,9 @@
 namespace skein::cpu {
 namespace {
 
-// arithmetic::quantize_group.
+// arithmetic::quantize_group; the largest magnitude.
 template <class V>
-void quantize_group(const float* x, QuantizedRow& out) {
+float quantize_group(const float* x, QuantizedRow& out) {
   using F = typename V::F;
   const F low = V::load(x), high = V::load(x + 16);
   const uint32_t bits = V::largest_bits(low, high);
@@ -28,13 +28,45 @@ void quantize_group(const float* x, QuantizedRow& out) {
     out.start_8[i] = arithmetic::kDotBiasBits - 8 * sums[i];
     out.start_128[i] = arithmetic::kDotBiasBits - 128 * sums[i];
   }
+  return largest;
 }
 
+// The largest of a group is an outlier, the first among equals: quantizes the others.
 template <class V>
-void quantize_row(const float* x, size_t groups, size_t row, QuantizedRecord* out) {
-  for (size_t g = 0; g < groups; ++g) {
-    quantize_group<V>(x + g * arithmetic::kGroup, out[g].row[row]);
+Outlier take_outlier(const float* x, uint32_t largest_bits, QuantizedRow& out) {
+  float rest[arithmetic::kGroup];
+  uint32_t column = 0;
+  for (uint32_t k = arithmetic::kGroup; k-- > 0;) {
+    rest[k] = x[k];
+    if ((__builtin_bit_cast(uint32_t, x[k]) & 0x7fffffffU) == largest_bits) column = k;
   }
+  rest[column] = 0;
+  quantize_group<V>(rest, out);
+  return {x[column], column};
+}
+
+// Looking for outliers costs a row that has none an addition and a comparison a group.
+template <class V>
+size_t quantize_row(const float* x, size_t groups, size_t row, QuantizedRecord* out,
+                    Outlier* outliers) {
+  constexpr size_t kGroup = arithmetic::kGroup;
+  float sum = 0, largest = 0;
+  for (size_t g = 0; g < groups; ++g) {
+    const float own = quantize_group<V>(x + g * kGroup, out[g].row[row]);
+    sum = sum + own;
+    largest = largest > own ? largest : own;
+  }
+  const float least = arithmetic::kOutlier * sum, count = static_cast<float>(groups);
+  if (!(largest * count > least)) return 0;
+  size_t found = 0;
+  for (size_t g = 0; g < groups; ++g) {
+    const float* const own = x + g * kGroup;
+    const uint32_t bits = V::largest_bits(V::load(own), V::load(own + 16));
+    if (!(__builtin_bit_cast(float, bits) * count > least)) continue;
+    outliers[found] = take_outlier<V>(own, bits, out[g].row[row]);
+    outliers[found++].column += static_cast<uint32_t>(g * kGroup);
+  }
+  return found;
 }
 
 template <class V>

@@ -21,6 +21,12 @@ struct DotAvx2 : VecAvx2 {
     const auto* registers = reinterpret_cast<const __m256i*>(at);
     return {_mm256_loadu_si256(registers), _mm256_loadu_si256(registers + 1)};
   }
+  static I load_bits(const uint8_t* at, int32_t shift, int32_t mask) {
+    const W w = load_bytes(at);
+    const __m128i count = _mm_cvtsi32_si128(shift);
+    return VecAvx2::bit_and(I{_mm256_srl_epi32(w.low, count), _mm256_srl_epi32(w.high, count)},
+                            mask);
+  }
   static W low_nibbles(W w) {
     const __m256i mask = _mm256_set1_epi8(0xf);
     return {_mm256_and_si256(w.low, mask), _mm256_and_si256(w.high, mask)};

@@ -19,6 +19,9 @@ struct DotAvx512 : VecAvx512 {
   static constexpr size_t kPanelRows = 12;
 
   static W load_bytes(const uint8_t* at) { return _mm512_loadu_si512(at); }
+  static I load_bits(const uint8_t* at, int32_t shift, int32_t mask) {
+    return VecAvx512::bit_and(_mm512_srl_epi32(load_bytes(at), _mm_cvtsi32_si128(shift)), mask);
+  }
   static void store_bytes(uint8_t* at, W w) { _mm512_storeu_si512(at, w); }
   static W low_nibbles(W w) { return _mm512_and_si512(w, _mm512_set1_epi8(0xf)); }
   static W high_nibbles(W w) { return low_nibbles(_mm512_srli_epi16(w, 4)); }

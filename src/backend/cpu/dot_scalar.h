@@ -30,6 +30,14 @@ struct DotScalar : VecScalar {
     for (size_t i = 0; i < 64; ++i) w.byte[i] = at[i];
     return w;
   }
+  // Bits of the four bytes of each output, which are a number whose last byte comes first.
+  static I load_bits(const uint8_t* at, int32_t shift, int32_t mask) {
+    return each_int([&](size_t l) {
+      uint32_t word = 0;
+      for (size_t c = 0; c < 4; ++c) word |= static_cast<uint32_t>(at[4 * l + c]) << (8 * c);
+      return static_cast<int32_t>(word >> shift) & mask;
+    });
+  }
   static W low_nibbles(W w) {
     for (uint8_t& byte : w.byte) byte &= 0xf;
     return w;

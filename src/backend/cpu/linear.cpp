@@ -20,6 +20,8 @@ constexpr size_t kChunk = 2 * kLargePanel;
 constexpr size_t kRunsPerSlot = 4;
 // Runs are whole numbers of what the kernels take at once, of one row or of several.
 constexpr size_t kBlocksOfOneRow = 4, kBlocksOfRows = 3;
+// Row blocks whose weights the second-level cache still holds when their products are made.
+constexpr size_t kBlocksNear = kBlocksOfOneRow * kBlocksOfRows;
 // Activations come by again for every few row blocks: not from much further away than the
 // second-level cache. Fewer at a time would have the weights come by more often.
 constexpr size_t kCachedBytes = size_t{2} << 20;
@@ -88,7 +90,11 @@ void Linear::place_activations(size_t inputs) {
     tiles = places_.back().tile + 1;
   }
   const size_t records = tiles * groups;
-  if (quantizes_) quantized_.ensure(records * sizeof(QuantizedRecord) / sizeof(float));
+  if (quantizes_) {
+    quantized_.ensure(records * sizeof(QuantizedRecord) / sizeof(float));
+    outliers_.ensure(x_.size() * most_outliers(groups) * sizeof(Outlier) / sizeof(float));
+    outlier_counts_.resize(x_.size());
+  }
   if (!rounds_) return;
   rounded_.ensure(records * sizeof(Bf16Record) / sizeof(float));
   residuals_.ensure(x_.size() * most_residuals(groups) * sizeof(Bf16Residual) / sizeof(float));
@@ -115,7 +121,10 @@ const float* Linear::changed_row(size_t entry, float* memory) const {
 void Linear::prepare_row(size_t entry, size_t inputs, const float* x) {
   const size_t groups = groups_of(inputs);
   const auto [tile, row] = places_[entry];
-  if (quantizes_) packed_kernels_.quantize(x, groups, row, quantized() + tile * groups);
+  if (quantizes_) {
+    outlier_counts_[entry] = packed_kernels_.quantize(x, groups, row, quantized() + tile * groups,
+                                                      outliers(entry, groups));
+  }
   if (!rounds_) return;
   packed_kernels_.round(x, inputs, row, rounded() + tile * groups);
   residual_counts_[entry] = packed_kernels_.find_residuals(x, inputs, residuals(entry, groups));
@@ -151,9 +160,29 @@ void Linear::run_item(const Item& item, size_t groups, const Record* records) co
   }
 }
 
+// Where rows have outliers, these follow while the weights of a few row blocks are near.
+void Linear::run_quantized_item(const Item& item, size_t groups) const {
+  const auto counts =
+      std::span(outlier_counts_).subspan(item.group->begin, item.group->end - item.group->begin);
+  if (std::ranges::all_of(counts, [](size_t count) { return count == 0; })) {
+    return run_item(item, groups, quantized());
+  }
+  Item few = item;
+  for (size_t done = 0; done < item.count; done += few.count) {
+    few.first = item.first + done;
+    few.count = std::min(kBlocksNear, item.count - done);
+    run_item(few, groups, quantized());
+    for (size_t i = item.group->begin; i < item.group->end; ++i) {
+      if (outlier_counts_[i] == 0) continue;
+      item.part->add_outliers({outliers(i, groups), outlier_counts_[i]}, few.first, few.count,
+                              out_[i]);
+    }
+  }
+}
+
 void Linear::run_item(const Item& item, size_t inputs) const {
   if (item.part->product_type() == ProductType::kG32) {
-    run_item(item, groups_of(inputs), quantized());
+    run_quantized_item(item, groups_of(inputs));
   } else {
     run_item(item, groups_of(inputs), rounded());
     for (size_t i = item.group->begin; i < item.group->end; ++i) {

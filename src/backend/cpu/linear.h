@@ -26,6 +26,7 @@ class Linear {
         plain_(1),
         quantized_(1),
         rounded_(1),
+        outliers_(1),
         residuals_(1) {}
 
   // Takes the memory that products with a matrix of so many inputs need.
@@ -63,6 +64,7 @@ class Linear {
   void prepare_row(size_t entry, size_t inputs, const float* x);
   void list_items();
   void run_item(const Item& item, size_t inputs) const;
+  void run_quantized_item(const Item& item, size_t groups) const;
   template <class Record>
   void run_item(const Item& item, size_t groups, const Record* records) const;
 
@@ -70,6 +72,10 @@ class Linear {
     return reinterpret_cast<QuantizedRecord*>(quantized_.slot(0));
   }
   Bf16Record* rounded() const { return reinterpret_cast<Bf16Record*>(rounded_.slot(0)); }
+  // The outliers of entry `i` of x_.
+  Outlier* outliers(size_t i, size_t groups) const {
+    return reinterpret_cast<Outlier*>(outliers_.slot(0)) + i * most_outliers(groups);
+  }
   // The residuals of entry `i` of x_.
   Bf16Residual* residuals(size_t i, size_t groups) const {
     return reinterpret_cast<Bf16Residual*>(residuals_.slot(0)) + i * most_residuals(groups);
@@ -81,14 +87,14 @@ class Linear {
   Scratch panels_;
   Scratch rows_;   // a row of a slot, as LinearInput changes it
   Scratch plain_;  // all rows so, where they are multiplied as they are
-  Scratch quantized_, rounded_,
-      residuals_;  // the activations, for the product types that want them
+  // The activations, for the product types that want them.
+  Scratch quantized_, rounded_, outliers_, residuals_;
   // These are of the op under way; they keep their capacity.
   const LinearInput* input_ = nullptr;  // that changes rows; else nullptr
   bool quantizes_ = false, rounds_ = false;
   std::vector<const float*> x_;
   std::vector<float*> out_;
-  std::vector<size_t> residual_counts_;
+  std::vector<size_t> outlier_counts_, residual_counts_;
   std::vector<Group> groups_;
   std::vector<Place> places_;
   std::vector<Item> items_;

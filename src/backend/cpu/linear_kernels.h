@@ -103,6 +103,45 @@ struct ResidualMultiply {
   float* out;
 };
 
+// An activation that products take apart from its group (arithmetic.h, is_outlier).
+struct Outlier {
+  float x;
+  uint32_t column;
+};
+// A row has at most so many of them: a sixth of its groups, and room for what rounding may do to
+// that.
+constexpr size_t most_outliers(size_t groups) {
+  return groups / 5 + 1;
+}
+
+// Some bits of a column's codes: of each of 16 outputs in one of the words at `at`, in bytes from
+// the row block on.
+struct CodeBits {
+  size_t at;
+  int32_t shift, mask;
+};
+
+// A column of row blocks of definition G32.
+struct G32Column {
+  CodeBits low;
+  CodeBits high;          // goes four bits above; a mask of 0: there are no more
+  int32_t offset;         // value = code - offset, if there is no table
+  size_t scale, minimum;  // bytes from the row block on
+  bool has_minimum;
+};
+
+// out[n] = fma(x, weights[n][column], out[n]) for n < outputs.
+struct OutlierMultiply {
+  const uint8_t* weights;  // of the first row block
+  size_t block_stride;
+  size_t outputs;
+  G32Column column;
+  const uint8_t* table;  // as in G32Multiply; nullptr for other codes
+  bool bfloat16_scales;
+  float x;
+  float* out;
+};
+
 // out[i][first_output + n] = x[i] * weights[n] + bias[n] for i < rows and n < outputs; row i is row
 // i % 16 of tile i / 16.
 template <class Record>
@@ -126,14 +165,17 @@ struct G32Multiply : PackedMultiply<QuantizedRecord> {
 using Bf16Multiply = PackedMultiply<Bf16Record>;
 
 struct LinearKernels {
-  // One row of a tile: `x` has `groups` * 32 columns, `out` the tile's records.
-  void (*quantize)(const float* x, size_t groups, size_t row, QuantizedRecord* out);
-  // The same for `inputs` columns.
+  // One row of a tile: `x` has `groups` * 32 columns, `out` the tile's records. Gives the number of
+  // the row's outliers, which are in the order of columns.
+  size_t (*quantize)(const float* x, size_t groups, size_t row, QuantizedRecord* out,
+                     Outlier* outliers);
+  // One row of a tile: `x` has `inputs` columns.
   void (*round)(const float* x, size_t inputs, size_t row, Bf16Record* out);
 
   using G32 = void (*)(const G32Multiply& args);
   G32 nibbles, nibbles_minimum, table, fives, fives_minimum, bytes, bytes_minimum;
   G32 twos_halves_minimum, nibbles_halves, sixes_halves;
+  void (*add_outlier)(const OutlierMultiply& args);
   void (*bf16)(const Bf16Multiply& args);
   // The residuals of a row, of its first group first; their number.
   size_t (*find_residuals)(const float* x, size_t inputs, Bf16Residual* out);

@@ -5,6 +5,7 @@
 #include "backend/cpu/bf16_panels.inl"
 #include "backend/cpu/bf16_tiles.inl"
 #include "backend/cpu/g32_panels.inl"
+#include "backend/cpu/g32_outliers.inl"
 #include "backend/cpu/g32_tiles.inl"
 #include "backend/cpu/outputs.inl"
 
@@ -113,6 +114,7 @@ constexpr LinearKernels make_linear_kernels() {
       .twos_halves_minimum = multiply_g32<V, Codes::kTwos, true, true>,
       .nibbles_halves = multiply_g32<V, Codes::kNibbles, true, false>,
       .sixes_halves = multiply_g32<V, Codes::kSixes, true, false>,
+      .add_outlier = add_outlier<V>,
       .bf16 = multiply_bf16<V>,
       .find_residuals = find_residuals<V>,
       .add_residuals = add_residuals<V>,

@@ -21,8 +21,13 @@ void g32_by_rows(const G32Multiply& a) {
                          : G32Amx<kCodes, kHalves, kMinimum>::multiply(a);
 }
 
-void quantize(const float* x, size_t groups, size_t row, QuantizedRecord* out) {
-  kAvx512Linear.quantize(x, groups, row, out);
+size_t quantize(const float* x, size_t groups, size_t row, QuantizedRecord* out,
+                Outlier* outliers) {
+  return kAvx512Linear.quantize(x, groups, row, out, outliers);
+}
+
+void add_outlier_to(const OutlierMultiply& a) {
+  kAvx512Linear.add_outlier(a);
 }
 
 size_t find_residuals_of(const float* x, size_t inputs, Bf16Residual* out) {
@@ -50,6 +55,7 @@ constexpr LinearKernels kAmxLinear = {
     .twos_halves_minimum = g32_by_rows<Codes::kTwos, true, true, &Kernels::twos_halves_minimum>,
     .nibbles_halves = g32_by_rows<Codes::kNibbles, true, false, &Kernels::nibbles_halves>,
     .sixes_halves = g32_by_rows<Codes::kSixes, true, false, &Kernels::sixes_halves>,
+    .add_outlier = add_outlier_to,
     .bf16 = bf16_amx,
     .find_residuals = find_residuals_of,
     .add_residuals = add_residuals_to,

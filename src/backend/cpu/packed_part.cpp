@@ -119,6 +119,7 @@ PackedPart::PackedPart(const WeightView& view, ProductType product_type, size_t 
       first_output_(first_output),
       groups_((columns_of(view) + kGroup - 1) / kGroup),
       bf16_(kernels.bf16),
+      add_outlier_(kernels.add_outlier),
       add_residuals_(kernels.add_residuals) {
   if (product_type == ProductType::kBF16) {
     block_stride_ = groups_ * kBf16BlockBytes;
@@ -205,6 +206,57 @@ void PackedPart::multiply(PackedMultiply<QuantizedRecord> args, size_t first, si
 void PackedPart::multiply(PackedMultiply<Bf16Record> args, size_t first, size_t count,
                           const float* bias) const {
   bf16_(complete(args, first, count, bias));
+}
+
+// Where linear_kernels.h has it.
+G32Column PackedPart::column(size_t column) const {
+  const size_t group = column / kGroup, k = column % kGroup;
+  const size_t codes = group * layout_.code_bytes();
+  const auto byte = static_cast<int32_t>(8 * (k % 4));
+  const auto twos_from = [&](size_t at) {
+    return CodeBits{at + kLine * (k / 4 % 2), byte + 2 * static_cast<int32_t>(k / 8), 3};
+  };
+  G32Column found{};
+  found.low = {codes + kLine * (k % 16 / 4), byte + (k < 16 ? 0 : 4), 0xf};
+  found.offset = 8;
+  switch (layout_.codes) {
+    case Codes::kTwos:
+      found.low = twos_from(codes);
+      break;
+    case Codes::kNibbles:
+    case Codes::kTable:
+      break;
+    case Codes::kFives:
+      found.high = {codes + kCodes4Bytes, byte + static_cast<int32_t>(k / 4), 1};
+      found.offset = 16;
+      break;
+    case Codes::kSixes:
+      found.high = twos_from(codes + kCodes4Bytes);
+      found.offset = 32;
+      break;
+    case Codes::kBytes:
+      found.low = {codes + kLine * (k / 4), byte, 0xff};
+      found.offset = 128;
+      break;
+  }
+  if (layout_.has_minimum) found.offset = 0;
+  const size_t half = layout_.halves ? k / (kGroup / 2) : 0;
+  found.scale =
+      groups_ * layout_.code_bytes() + group * layout_.scale_bytes() + half * kScalesBytes;
+  found.minimum = found.scale + (layout_.halves ? 2 : 1) * kScalesBytes;
+  found.has_minimum = layout_.has_minimum;
+  return found;
+}
+
+void PackedPart::add_outliers(std::span<const Outlier> outliers, size_t first, size_t count,
+                              float* out) const {
+  const size_t begin = first * kBlockRows;
+  for (const Outlier& outlier : outliers) {
+    add_outlier_({memory_ + first * block_stride_, block_stride_,
+                  std::min(count * kBlockRows, outputs_ - begin), column(outlier.column),
+                  layout_.codes == Codes::kTable ? table_ : nullptr, bfloat16_scales_, outlier.x,
+                  out + first_output_ + begin});
+  }
 }
 
 void PackedPart::add_residuals(std::span<const Bf16Residual> residuals, size_t first, size_t count,

@@ -39,6 +39,9 @@ class PackedPart {
                 const float* bias) const;
   void multiply(PackedMultiply<Bf16Record> args, size_t first, size_t count,
                 const float* bias) const;
+  // Adds the outliers of a row to what the same row blocks have made of it; `out` is the whole row.
+  void add_outliers(std::span<const Outlier> outliers, size_t first, size_t count,
+                    float* out) const;
   // Adds the residuals of a row to what the same row blocks have made of it; `out` is the whole
   // row.
   void add_residuals(std::span<const Bf16Residual> residuals, size_t first, size_t count,
@@ -47,6 +50,7 @@ class PackedPart {
  private:
   void pack_g32(const WeightView& view, size_t block, uint8_t* to) const;
   void pack_bf16(const WeightView& view, size_t block, uint8_t* to) const;
+  G32Column column(size_t column) const;
   template <class Record>
   PackedMultiply<Record> complete(PackedMultiply<Record> args, size_t first, size_t count,
                                   const float* bias) const;
@@ -61,6 +65,7 @@ class PackedPart {
   LinearKernels::G32 g32_ = nullptr;
   Dequantize dequantize_ = nullptr;
   void (*bf16_)(const Bf16Multiply& args);
+  void (*add_outlier_)(const OutlierMultiply& args);
   void (*add_residuals_)(const ResidualMultiply& args);
   uint8_t* memory_ = nullptr;
 };

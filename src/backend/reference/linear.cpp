@@ -78,16 +78,65 @@ std::optional<float> residual_bf16(std::span<const float> x, std::span<const flo
   return any ? std::optional(sum) : std::nullopt;
 }
 
-void multiply_g32(const WeightView& part, size_t row, Rows x, std::span<float> out) {
+struct Outlier {
+  size_t column;
+  float x;
+};
+
+// The largest magnitude of a group, the first among equals; a NaN is larger than any number.
+Outlier largest_of(const float* x, size_t first) {
+  const auto magnitude = [&](size_t k) { return arithmetic::bits_of_float(x[k]) & 0x7fffffffU; };
+  size_t largest = first;
+  for (size_t k = first; k < first + kGroup; ++k) {
+    if (magnitude(k) > magnitude(largest)) largest = k;
+  }
+  return {largest, x[largest]};
+}
+
+// Those of a row, in the order of columns.
+std::vector<Outlier> outliers_of(std::span<const float> x) {
+  std::vector<Outlier> largest;
+  float sum = 0;
+  for (size_t first = 0; first < x.size(); first += kGroup) {
+    largest.push_back(largest_of(x.data(), first));
+    sum = sum + std::abs(largest.back().x);
+  }
+  std::erase_if(largest, [&](const Outlier& own) {
+    return !arithmetic::is_outlier(std::abs(own.x), sum, x.size() / kGroup);
+  });
+  return largest;
+}
+
+float weight_at(const GroupFormat& format, const WeightGroup& group, size_t k) {
+  const size_t half = format.halves ? k / (kGroup / 2) : 0;
+  const auto value = static_cast<float>(format.value(group.code[k]));
+  const float scale = format.scale(group.scale[half]);
+  return format.has_minimum ? fma(value, scale, format.scale(group.minimum[half])) : value * scale;
+}
+
+float dot_g32(const GroupFormat& format, std::span<const WeightGroup> groups,
+              std::span<const float> x, const float* bias) {
+  const std::vector<Outlier> outliers = outliers_of(x);
+  std::vector<float> rest(x.begin(), x.end());
+  for (const Outlier& outlier : outliers) rest[outlier.column] = 0;
+  float sum = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    sum = add_group(format, groups[g], arithmetic::quantize_group(&rest[g * kGroup]), sum);
+  }
+  if (bias != nullptr) sum = sum + *bias;
+  for (const auto& [column, value] : outliers) {
+    sum = fma(value, weight_at(format, groups[column / kGroup], column % kGroup), sum);
+  }
+  return sum;
+}
+
+void multiply_g32(const WeightView& part, size_t row, Rows x, const float* bias,
+                  std::span<float> out) {
   const GroupFormat format = *group_format(part);
   std::vector<WeightGroup> groups(x.width / kGroup);
   read_groups(part, row, groups);
   for (size_t i = 0; i < x.rows; ++i) {
-    out[i] = 0;
-    for (size_t g = 0; g < groups.size(); ++g) {
-      const auto activations = arithmetic::quantize_group(row_of(x, i) + g * kGroup);
-      out[i] = add_group(format, groups[g], activations, out[i]);
-    }
+    out[i] = dot_g32(format, groups, {row_of(x, i), x.width}, bias);
   }
 }
 
@@ -134,12 +183,9 @@ void multiply_row_f16(const WeightView& part, size_t row, size_t outputs, Rows x
 
 void multiply_row(ProductType product_type, const WeightView& part, size_t row, Rows x,
                   const float* bias, std::span<float> out) {
-  std::vector<float> weights(product_type == ProductType::kG32 ? 0 : x.width);
-  if (product_type == ProductType::kG32) {
-    multiply_g32(part, row, x, out);
-  } else {
-    dequantize_row(part, row, weights);
-  }
+  if (product_type == ProductType::kG32) return multiply_g32(part, row, x, bias, out);
+  std::vector<float> weights(x.width);
+  dequantize_row(part, row, weights);
   for (size_t i = 0; i < x.rows; ++i) {
     const std::span<const float> in(row_of(x, i), x.width);
     if (product_type == ProductType::kF32)
