@@ -9,9 +9,7 @@
     cost     what frontend and sidecar add to a token
     front    packaging/dynamo/nginx.conf before them: keys, tenants, limits
 
-It is what `make fleet-dynamo` runs, with the wheels of tools/requirements-dynamo.txt in build/dynamo. Each case says its figure;
---full is the long form.
-"""
+`make fleet-dynamo` runs it, with Dynamo in build/dynamo (tools/dynamo_env.sh); --full is the long form."""
 import argparse
 import ctypes
 import http.client
@@ -35,8 +33,7 @@ from batch_kill_test import free_port, write_tiny_model  # noqa: E402
 from fleet_batch_test import Node, wait_for  # noqa: E402
 from fleet_router_test import set_option  # noqa: E402
 
-NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
-DYNAMO = HERE.parents[1] / "build/dynamo/bin/python"
+NGINX, DYNAMO = shutil.which("nginx") or shutil.which("/usr/sbin/nginx"), HERE.parents[1] / "build/dynamo/bin/python"
 MODEL = "tiny"
 PATIENCE_S = 60
 WORDS = pathlib.Path(__file__).read_text().split()
