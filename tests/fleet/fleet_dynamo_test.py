@@ -196,8 +196,8 @@ def hits(options, router, chats, turns):
         def talk(number, _):
             rng, text = random.Random(number), f"Conversation {number}. "
             for turn in range(turns):
-                text += f"{turn}: " + " ".join(rng.choices(WORDS, k=8)) + " "
-                text += fleet.complete(text[-900:] if len(text) > 900 else text, max_tokens=4).encode("ascii", "replace").decode() + " "
+                text += f"{turn}: " + " ".join(rng.choices(WORDS, k=20)) + " "
+                text += fleet.complete(text, max_tokens=4).encode("ascii", "replace").decode() + " "
 
         at_once(8, talk, range(chats))
         found, asked = (fleet.sum(f"vllm:prefix_cache_{what}_total") - old for what, old in zip(("hits", "queries"), before))
