@@ -6,9 +6,11 @@
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -374,6 +376,55 @@ class GrpcTest(unittest.TestCase):
         self.assertEqual(len(results), 40)
         self.assertGreater(results.count(200), 2)
         self.assertLessEqual(set(results), {200, "RESOURCE_EXHAUSTED"})
+
+    def test_crowd_that_leaves(self):
+        server = self.serve("--batch-max-batch-size", "8")
+
+        done = []
+
+        def crowd(seed):
+            rng, client = random.Random(seed), self.client(server)
+            for _ in range(40):
+                stream = client.stream(prompt=f"Someone {rng.random()}", tokens=rng.randrange(1, 400), request_id=f"id-{rng.randrange(5)}")
+                try:
+                    for _ in range(rng.randrange(0, 6)):
+                        next(stream)
+                    what = rng.choice([stream.cancel, lambda: None, client.channel.close, lambda: client.control("Abort", "AbortResponse", request_ids=["id-1"])])
+                    what()
+                    if what == client.channel.close:
+                        client = self.client(server)
+                except (StopIteration, grpc.RpcError):
+                    pass
+            done.append(seed)
+
+        threads = [threading.Thread(target=crowd, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(done), 8)
+        self.assertTrue(server.settle(lambda: server.metrics()['vllm:num_requests_running{model_name="tiny"}'] == 0))
+        self.assertEqual(len(joined(self.client(server).stream())[1]), 16)
+        self.assertIsNone(server.process.poll())
+
+    def test_bytes_that_are_no_calls(self):
+        server = self.serve()
+        port = int(re.search(r"gRPC of tiny: port (\d+)", server.messages())[1])
+        client, rng = self.client(server), random.Random(1)
+        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        for sent in [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", preface, preface + b"\0" * 4096, *(preface + rng.randbytes(200) for _ in range(50)), rng.randbytes(100_000)]:
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as peer:
+                try:
+                    peer.sendall(sent)
+                except OSError:
+                    pass  # it was cut
+        # A message that is none, of a method that there is.
+        for method in ("Generate", "GenerateStream"):
+            make = client.channel.unary_stream if method == "GenerateStream" else client.channel.unary_unary
+            for _ in range(50):
+                ask = make(f"/vllm.Inference/{method}", lambda m: m, MESSAGES["vllm.GenerateResponse"].FromString)
+                self.refused(INVALID, lambda: list(answer) if hasattr(answer := ask(b"\x1a\xff" + rng.randbytes(50), timeout=30), "__next__") else answer)
+        self.assertEqual(len(joined(client.stream())[1]), 16)
 
 
 if __name__ == "__main__":
