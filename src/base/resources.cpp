@@ -9,7 +9,9 @@
 #include <set>
 #include <string_view>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 namespace skein {
@@ -170,6 +172,18 @@ namespace {
 
 thread_local bool gives_way = false;
 
+// What sched_setattr() reads, in the size that it had at first.
+struct SchedulingWish {
+  uint32_t size = 48;
+  uint32_t policy = 0;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t turn_ns = 0;
+  uint64_t deadline_ns = 0, period_ns = 0;
+};
+static_assert(sizeof(SchedulingWish) == 48);
+
 }  // namespace
 
 void give_turn() {
@@ -179,11 +193,16 @@ void give_turn() {
 void give_way() {
   gives_way = true;
   constexpr int kNicer = 10, kNicest = 19;
-  const sched_param no_priority{};
+  constexpr uint64_t kTurnNs = 100'000;  // the shortest that there is
   // 0 is this thread, for all of them. A batch thread does not interrupt another when it wakes up.
+  // One that wakes up may have to wait for the end of this one's turn, which is more than a
+  // millisecond unless a shorter one is asked for; kernels before 6.12 do not read that.
+  const int nice = std::min(::getpriority(PRIO_PROCESS, 0) + kNicer, kNicest);
+  const SchedulingWish wish{.policy = SCHED_BATCH, .nice = nice, .turn_ns = kTurnNs};
+  if (::syscall(SYS_sched_setattr, 0, &wish, 0) == 0) return;
+  const sched_param no_priority{};
   ::sched_setscheduler(0, SCHED_BATCH, &no_priority);
-  const int now = ::getpriority(PRIO_PROCESS, 0);
-  ::setpriority(PRIO_PROCESS, 0, std::min(now + kNicer, kNicest));
+  ::setpriority(PRIO_PROCESS, 0, nice);
 }
 
 }  // namespace skein

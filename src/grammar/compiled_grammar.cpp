@@ -11,6 +11,7 @@ namespace skein::grammar {
 namespace {
 
 constexpr uint64_t kTooMuchWork = uint64_t{1} << 48;  // whatever else is allowed
+constexpr std::chrono::microseconds kWaitForHurried{1000}, kWaitForOthers{50};
 
 }  // namespace
 
@@ -263,17 +264,23 @@ void CompiledGrammar::forget() {
 
 HurriedQuestions::HurriedQuestions(CompiledGrammar& grammar, uint64_t work)
     : grammar_(grammar), lock_(grammar.mutex_, std::defer_lock) {
-  // Others who are in a hurry are soon done, and most forms have several requests in a step.
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+  // Others who are in a hurry are soon done, and most forms have several requests in a step. Who is
+  // not may take long: there is no point in waiting for more than it takes to say so.
+  const auto now = std::chrono::steady_clock::now;
+  const auto began = now();
   while (!lock_.try_lock()) {
-    if (std::chrono::steady_clock::now() >= until) return;
+    const bool soon = grammar_.is_hurried_.load(std::memory_order_relaxed);
+    if (now() - began >= (soon ? kWaitForHurried : kWaitForOthers)) return;
     std::this_thread::yield();
   }
+  grammar_.is_hurried_.store(true, std::memory_order_relaxed);
   grammar_.recognizer_.hurry().begin(work);
 }
 
 HurriedQuestions::~HurriedQuestions() {
-  if (lock_.owns_lock()) grammar_.recognizer_.hurry().end();
+  if (!lock_.owns_lock()) return;
+  grammar_.recognizer_.hurry().end();
+  grammar_.is_hurried_.store(false, std::memory_order_relaxed);
 }
 
 bool HurriedQuestions::late() const {

@@ -15,6 +15,7 @@
 // one grammar may be on different threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -98,6 +99,7 @@ class CompiledGrammar {
   bool late() { return recognizer_.hurry().late(); }
 
   std::recursive_mutex mutex_;
+  std::atomic<bool> is_hurried_ = false;  // who has the lock is soon done
   std::shared_ptr<const TokenTrie> trie_;
   GrammarOptions options_;
   LexerTokens lexer_tokens_;

@@ -14,6 +14,9 @@ namespace {
 using grammar::FormResult;
 using grammar::Rules;
 
+// What is larger than that takes too long to give back for a thread that others wait for.
+constexpr uint64_t kSmallForm = uint64_t{1} << 16;
+
 // What a grammar holds before its automaton grows.
 uint64_t rules_bytes(const Rules& rules) {
   uint64_t bytes = rules.regex->bytes() + rules.terminals.size() * sizeof(grammar::Terminal);
@@ -25,6 +28,27 @@ uint64_t rules_bytes(const Rules& rules) {
   }
   return bytes;
 }
+
+// A form on its tenant's account, until it is gone.
+class HeldForm {
+ public:
+  HeldForm(std::shared_ptr<const Form> form, std::shared_ptr<LiveForms> live, uint64_t tenant,
+           uint64_t bytes)
+      : form_(std::move(form)), live_(std::move(live)), tenant_(tenant), bytes_(bytes) {
+    live_->add(tenant_, bytes_);
+  }
+  ~HeldForm() {
+    form_.reset();
+    live_->remove(tenant_, bytes_);
+  }
+  HeldForm(const HeldForm&) = delete;
+  HeldForm& operator=(const HeldForm&) = delete;
+
+ private:
+  std::shared_ptr<const Form> form_;
+  const std::shared_ptr<LiveForms> live_;
+  const uint64_t tenant_, bytes_;
+};
 
 FormResult<FormRules> plain(FormResult<Rules> rules) {
   if (!rules.ok()) return rules.error();
@@ -77,7 +101,11 @@ FormCache::FormCache(const Tokenizer& tokenizer, uint32_t vocab, const FormLimit
                      std::vector<TokenId> markers)
     : tokenizer_(tokenizer), vocab_(vocab), limits_(limits), markers_(std::move(markers)) {}
 
-FormCache::~FormCache() = default;
+FormCache::~FormCache() {
+  by_key_.clear();
+  entries_.clear();
+  disposal_->stop();
+}
 
 void LiveForms::add(uint64_t tenant, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
@@ -169,13 +197,23 @@ FormResult<std::shared_ptr<const Form>> FormCache::compile(std::string key,
     }
     return compile_alone(std::move(key), make_rules, tenant);
   }
-  auto made = compile_alone(key, make_rules, tenant);
-  {
+  // Whatever becomes of it, also when there is no memory: those who wait hear of it, and the next
+  // one to ask tries again.
+  std::shared_ptr<const Form> form;
+  const auto tell = [&] {
     const std::lock_guard lock(mutex_);
     compiling_.erase(key);
+    mine.set_value(form);
+  };
+  try {
+    auto made = compile_alone(key, make_rules, tenant);
+    if (made.ok()) form = *made;
+    tell();
+    return made;
+  } catch (...) {
+    tell();
+    throw;
   }
-  mine.set_value(made.ok() ? *made : nullptr);
-  return made;
 }
 
 FormResult<std::shared_ptr<const Form>> FormCache::compile_alone(std::string key,
@@ -220,12 +258,15 @@ std::shared_ptr<const Form> FormCache::find(const std::string& key) {
 std::shared_ptr<const Form> FormCache::keep(std::string key, const Compiled& compiled,
                                             uint64_t tenant) {
   const uint64_t bytes = compiled.bytes + key.size();
-  live_->add(tenant, bytes);
-  std::shared_ptr<const Form> form(compiled.form.get(), [held = compiled.form, live = live_, tenant,
-                                                         bytes](const Form*) mutable {
-    held.reset();
-    live->remove(tenant, bytes);
-  });
+  const bool is_large = bytes > limits_.automaton_bytes + limits_.mask_bytes + kSmallForm;
+  auto held = std::make_shared<HeldForm>(compiled.form, live_, tenant, bytes);
+  std::shared_ptr<const Form> form(
+      compiled.form.get(),
+      [held, disposal = is_large ? disposal_ : nullptr](const Form*) mutable noexcept {
+        if (disposal != nullptr) return disposal->add(std::move(held));
+        held.reset();
+      });
+  held.reset();
   const std::lock_guard lock(mutex_);
   if (const auto found = by_key_.find(key); found != by_key_.end()) return found->second->form;
   if (bytes > limits_.cache_bytes) return form;

@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "engine/forms/form.h"
+#include "engine/forms/form_disposal.h"
 #include "grammar/token_trie.h"
 #include "text/tokenizer.h"
 
@@ -113,6 +114,7 @@ class FormCache {
   const std::vector<TokenId> markers_;
   const std::shared_ptr<FormMeter> meter_ = std::make_shared<FormMeter>();
   const std::shared_ptr<LiveForms> live_ = std::make_shared<LiveForms>();
+  const std::shared_ptr<FormDisposal> disposal_ = std::make_shared<FormDisposal>();
 
   mutable std::mutex mutex_;
   std::shared_ptr<const grammar::TokenTrie> trie_;

@@ -109,13 +109,14 @@ RequestSampler::RequestSampler(SamplingParams params, uint32_t vocab,
 void RequestSampler::accept(TokenId token) {
   if (has_penalties()) counts_.add_answer(token);
   if (form_ == nullptr) return;
-  if (form_->next && form_->next_token == token) {
-    form_->place = std::move(*form_->next);
-  } else if (!form_->place.advance(token)) {
-    form_->lost = true;
-  }
-  form_->next.reset();
   form_->drawn.reset();
+  if (!form_->next.empty() && form_->next.front().token == token) {
+    form_->place = std::move(form_->next.front().place);
+    form_->next.erase(form_->next.begin());
+    return;
+  }
+  form_->next.clear();
+  if (!form_->place.advance(token)) form_->lost = true;
 }
 
 void RequestSampler::draw_beside(std::span<const float> logits, uint32_t position,
@@ -197,7 +198,7 @@ Status RequestSampler::draw_within_work(std::span<const float> row, uint32_t pos
   Status status;
   if (!hurried.late()) status = draw_in_form(row, position, scratch, ahead, out);
   if (!hurried.late()) return status;
-  form_->next.reset();
+  while (form_->next.size() > ahead.size()) form_->next.pop_back();
   out = {};
   out.put_off = true;
   return {};
@@ -207,15 +208,24 @@ Status RequestSampler::draw_in_form(std::span<const float> row, uint32_t positio
                                     SamplerScratch& scratch, std::span<const TokenId> ahead,
                                     SampledToken& out) const {
   if (form_->lost) return internal_error("a token was taken that the form does not allow");
-  form_->next.reset();
-  if (ahead.empty()) return draw_at(form_->place, row, position, scratch, out);
-  FormPlace place = form_->place;
-  for (const TokenId token : ahead) {
-    if (!place.advance(token)) return internal_error("the form does not allow the draft {}", token);
+  // Drafts that this step has drawn are known already.
+  std::vector<Next>& next = form_->next;
+  size_t known = 0;
+  while (known < std::min(next.size(), ahead.size()) && next[known].token == ahead[known]) ++known;
+  next.erase(next.begin() + static_cast<ptrdiff_t>(known), next.end());
+  for (const TokenId token : ahead.subspan(known)) {
+    next.push_back({token, place_behind_next()});
+    if (next.back().place.advance(token)) continue;
+    next.pop_back();
+    return internal_error("the form does not allow the draft {}", token);
   }
-  SKEIN_TRY(draw_at(place, row, position, scratch, out));
-  form_->next.reset();  // it follows a draft
-  return {};
+  if (next.empty()) return draw_at(form_->place, row, position, scratch, out);
+  FormPlace place = next.back().place;
+  return draw_at(place, row, position, scratch, out);
+}
+
+const FormPlace& RequestSampler::place_behind_next() const {
+  return form_->next.empty() ? form_->place : form_->next.back().place;
 }
 
 const grammar::TokenMask* RequestSampler::mask_at(FormPlace& place) const {
@@ -265,12 +275,14 @@ Status RequestSampler::draw_at(FormPlace& place, std::span<const float> row, uin
   }
   out.stop = is_stop(out.token);
   if (out.stop) return {};
-  form_->next = place;
-  form_->next_token = out.token;
-  if (!form_->next->advance(out.token)) {
-    return form_->next->failed() ? too_much_work() : internal_error("the form's mask is wrong");
+  form_->next.push_back({out.token, place});
+  FormPlace& next = form_->next.back().place;
+  if (!next.advance(out.token)) {
+    const bool failed = next.failed();
+    form_->next.pop_back();
+    return failed ? too_much_work() : internal_error("the form's mask is wrong");
   }
-  out.last = form_->next->must_end();
+  out.last = next.must_end();
   const bool free = mask != nullptr && mask->is_free();
   form_->zone = out.last ? grammar::Zone::kEnded
                 : free   ? grammar::Zone::kFree

@@ -148,11 +148,17 @@ class RequestSampler {
     uint32_t position;
     Result<SampledToken> token;
   };
-  // Where the answer stands in its form: after the accepted tokens, and one token further.
+  // A token that was drawn, and where the answer would stand behind it.
+  struct Next {
+    TokenId token;
+    FormPlace place;
+  };
+  // Where the answer stands in its form: after the accepted tokens, and further.
   struct InForm {
     FormPlace place;
-    std::optional<FormPlace> next = {};  // place and next_token
-    TokenId next_token = kNoToken;
+    // Behind it, each after those before it: more than one where drafts came true. So accept()
+    // never asks the form itself, which may take long and which another thread may have.
+    std::vector<Next> next = {};
     bool lost = false;  // a token was accepted that the form does not allow
     std::optional<Drawn> drawn = {};
     std::atomic<bool> is_drawn_beside = false;
@@ -167,6 +173,7 @@ class RequestSampler {
   bool has_penalties() const;
   bool is_stop(TokenId token) const;
   const grammar::TokenMask* mask_at(FormPlace& place) const;
+  const FormPlace& place_behind_next() const;
   Status draw_within_work(std::span<const float> row, uint32_t position, SamplerScratch& scratch,
                           std::span<const TokenId> ahead, SampledToken& out) const;
   Status draw_in_form(std::span<const float> row, uint32_t position, SamplerScratch& scratch,

@@ -14,6 +14,7 @@ namespace skein::testing {
 namespace {
 
 using grammar::FormCode;
+using grammar::FormResult;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -166,6 +167,47 @@ TEST_F(FormTest, WhatRequestsHoldIsBoundedToo) {
   EXPECT_THAT(full.message(), HasSubstr("at most 1"));
   held.reset();
   EXPECT_TRUE(cache.prepare().ok());
+}
+
+// The engine's thread may be the last to hold one.
+TEST_F(FormTest, WhatIsLargeIsGivenBackByAThreadOfItsOwn) {
+  const auto here = std::this_thread::get_id();
+  std::thread::id where;
+  const auto noted = [&] {
+    return std::shared_ptr<const void>(&where, [&](auto*) { where = std::this_thread::get_id(); });
+  };
+  FormDisposal disposal;
+  disposal.add(noted());
+  disposal.stop();
+  EXPECT_NE(where, std::thread::id());
+  EXPECT_NE(where, here);
+  disposal.add(noted());
+  EXPECT_EQ(where, here) << "there is no other any more";
+}
+
+TEST_F(FormTest, ALargeFormIsOnTheAccountUntilItIsGone) {
+  FormCache cache(tokenizer_, kTinyTokens, {.cache_bytes = 0});
+  ASSERT_TRUE(cache.prepare().ok());
+  const uint64_t tries = cache.bytes();
+  std::string words = R"({"enum":["x")";
+  for (int i = 0; i < 5000; ++i) words += ",\"word " + std::to_string(i * 7919) + "\"";
+  auto held = cache.compile(schema_form(words + "]}")).value();
+  EXPECT_GT(cache.bytes(), tries + (uint64_t{2} << 20));
+  held.reset();
+  for (int i = 0; i < 20'000 && cache.bytes() > tries; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(cache.bytes(), tries);
+}
+
+// One who has no memory for a form spoils it for nobody else.
+TEST_F(FormTest, AfterACompilationThatThrewTheNextOneTriesAgain) {
+  ASSERT_TRUE(cache_.prepare().ok());
+  const auto rules = [] { return rules_of(regex_form("a")); };
+  EXPECT_THROW(
+      (void)cache_.compile("key", []() -> FormResult<FormRules> { throw std::bad_alloc(); }),
+      std::bad_alloc);
+  EXPECT_TRUE(cache_.compile("key", rules).ok());
 }
 
 TEST_F(FormTest, OneTenantCannotHoldAllThatFormsMayTake) {

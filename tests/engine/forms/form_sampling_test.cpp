@@ -1,6 +1,8 @@
 // RequestSampler with a form, against a sampler without one whose logits were masked by asking the
 // matcher for one token after the other.
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <gmock/gmock.h>
 #include <limits>
 #include <thread>
@@ -294,6 +296,28 @@ TEST_F(FormSamplingTest, DraftsAreFollowedAndForgotten) {
   EXPECT_EQ(sample(one, row_for("c"), 0).token, 'a') << "nothing was accepted";
   for (const TokenId token : drafts) one.accept(token);
   EXPECT_TRUE(sample(one, row_for(""), 2).last);
+}
+
+// Whoever accepts is waited for by everybody, and the form may be with a thread that takes its
+// time.
+TEST_F(FormSamplingTest, DraftsThatCameTrueAreAcceptedWithoutTheForm) {
+  const std::shared_ptr<const Form> shared = form(regex_form("abc"));
+  RequestSampler one(params_of(0), kTinyTokens, {}, shared);
+  const std::vector<TokenId> drafts = {'a', 'b'};
+  for (uint32_t n = 0; n < 3; ++n) {
+    ASSERT_TRUE(one.sample(row_for(""), n, scratch_, std::span(drafts).first(n)).ok());
+  }
+  std::promise<void> taken, done;
+  std::thread other([&] {
+    const grammar::HurriedQuestions questions(*shared->grammar, UINT64_MAX);
+    taken.set_value();
+    EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  });
+  taken.get_future().wait();
+  for (const char token : {'a', 'b', 'c'}) one.accept(token);
+  done.set_value();
+  other.join();
+  EXPECT_TRUE(sample(one, row_for(""), 3).stop) << "all of them were";
 }
 
 // A step that is run again samples the same rows once more.
