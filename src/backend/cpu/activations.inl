@@ -9,7 +9,7 @@ namespace {
 
 // arithmetic::quantize_group; the largest magnitude.
 template <class V>
-float quantize_group(const float* x, QuantizedRow& out) {
+__attribute__((always_inline)) inline float quantize_group(const float* x, QuantizedRow& out) {
   using F = typename V::F;
   const F low = V::load(x), high = V::load(x + 16);
   const uint32_t bits = V::largest_bits(low, high);
@@ -33,7 +33,8 @@ float quantize_group(const float* x, QuantizedRow& out) {
 
 // The largest of a group is an outlier, the first among equals: quantizes the others.
 template <class V>
-Outlier take_outlier(const float* x, uint32_t largest_bits, QuantizedRow& out) {
+__attribute__((noinline)) Outlier take_outlier(const float* x, uint32_t largest_bits,
+                                               QuantizedRow& out) {
   float rest[arithmetic::kGroup];
   uint32_t column = 0;
   for (uint32_t k = arithmetic::kGroup; k-- > 0;) {
