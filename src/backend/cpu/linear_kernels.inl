@@ -4,8 +4,8 @@
 #include "backend/cpu/activations.inl"
 #include "backend/cpu/bf16_panels.inl"
 #include "backend/cpu/bf16_tiles.inl"
-#include "backend/cpu/g32_panels.inl"
 #include "backend/cpu/g32_outliers.inl"
+#include "backend/cpu/g32_panels.inl"
 #include "backend/cpu/g32_tiles.inl"
 #include "backend/cpu/outputs.inl"
 
