@@ -224,10 +224,6 @@ Status RequestSampler::draw_in_form(std::span<const float> row, uint32_t positio
   return draw_at(place, row, position, scratch, out);
 }
 
-const FormPlace& RequestSampler::place_behind_next() const {
-  return form_->next.empty() ? form_->place : form_->next.back().place;
-}
-
 const grammar::TokenMask* RequestSampler::mask_at(FormPlace& place) const {
   uint64_t ns = 0;
   const grammar::TokenMask* mask = place.mask(ns);

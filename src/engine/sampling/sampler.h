@@ -173,7 +173,9 @@ class RequestSampler {
   bool has_penalties() const;
   bool is_stop(TokenId token) const;
   const grammar::TokenMask* mask_at(FormPlace& place) const;
-  const FormPlace& place_behind_next() const;
+  const FormPlace& place_behind_next() const {
+    return form_->next.empty() ? form_->place : form_->next.back().place;
+  }
   Status draw_within_work(std::span<const float> row, uint32_t position, SamplerScratch& scratch,
                           std::span<const TokenId> ahead, SampledToken& out) const;
   Status draw_in_form(std::span<const float> row, uint32_t position, SamplerScratch& scratch,
