@@ -14,17 +14,7 @@ ModelOptions model_options(const ServingOptions& options) {
   const SchedulerConfig& scheduler = options.engine.scheduler;
   model.limits.rows = scheduler.step_tokens + scheduler.max_batch;
   model.limits.logit_rows = scheduler.max_batch + scheduler.step_drafts;
-  model.device_rows = options.device_step_tokens + scheduler.max_batch;
   return model;
-}
-
-void follow_model(SchedulerConfig& scheduler, const LoadedModel& model,
-                  const ServingOptions& options) {
-  scheduler.max_context = model.decoder().max_context();
-  scheduler.vocab_size = model.vocab();
-  if (model.device() != nullptr) {
-    scheduler.step_tokens = std::max(scheduler.step_tokens, options.device_step_tokens);
-  }
 }
 
 // With its memory beside what the large one takes.
@@ -86,7 +76,8 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     parts.enable_batching = options.enable_batching;
     parts.engine = options.engine;
     SchedulerConfig& scheduler = parts.engine.scheduler;
-    follow_model(scheduler, *model, options);
+    scheduler.max_context = model->decoder().max_context();
+    scheduler.vocab_size = model->vocab();
     // A GPU's steps are recorded by their shape, and what verifying costs there is not known yet.
     parts.engine.auto_speculates = model->device() == nullptr;
     if (model->spec().encoder) {
