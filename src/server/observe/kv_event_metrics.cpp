@@ -3,14 +3,14 @@
 namespace skein {
 namespace {
 
-struct Shape {
+struct EventFamily {
   const char* name;
   const char* help;
   prometheus::MetricType type;
   uint64_t KvEventStats::*value;
 };
 
-constexpr Shape kShapes[] = {
+constexpr EventFamily kEventFamilies[] = {
     {"skein:kv_event_messages_total", "Messages about the prefix cache.",
      prometheus::MetricType::Counter, &KvEventStats::messages},
     {"skein:kv_event_blocks_total", "Blocks that were told to be stored or removed.",
@@ -28,7 +28,7 @@ constexpr Shape kShapes[] = {
 void add_kv_event_families(const std::vector<std::pair<std::string, KvEventStats>>& models,
                            std::vector<prometheus::MetricFamily>& families) {
   if (models.empty()) return;
-  for (const auto& [name, help, type, value] : kShapes) {
+  for (const auto& [name, help, type, value] : kEventFamilies) {
     prometheus::MetricFamily& family =
         families.emplace_back(prometheus::MetricFamily{name, help, type, {}});
     for (const auto& [model, stats] : models) {
