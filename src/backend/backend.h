@@ -32,6 +32,7 @@
 #include <variant>
 
 #include "backend/compute_device.h"
+#include "backend/draw.h"
 #include "backend/kv.h"
 #include "backend/memory.h"
 #include "backend/op_params.h"
@@ -76,16 +77,21 @@ class Matrix {
 // goes.
 using Consumed = std::function<void(std::span<const std::byte> bytes)>;
 
-// The largest of rows, found behind steps that are still under way: they are tokens of the next
-// step before anybody on the host knows them. Searches end in the order of their beginnings. It
-// must not outlive its backend.
-class PeakQueue {
+// Tokens drawn from rows behind steps that are still under way: they are tokens of the next step
+// before anybody on the host knows them. Searches end in the order of their beginnings. It must not
+// outlive its backend.
+class DrawQueue {
  public:
-  virtual ~PeakQueue() = default;
-  // Queues a search of every row, behind the ops before it. Keeps to what it was made for.
-  virtual void find(Rows rows) = 0;
-  // Waits for the oldest search: what VocabularyScan::argmax() says of each of its rows.
+  virtual ~DrawQueue() = default;
+  // Queues a search of every row, behind the ops before it: by the draw of its number, or for the
+  // largest where there are none. Keeps to what it was made for.
+  virtual void find(Rows rows, std::span<const Draw> draws) = 0;
+  // Waits for the oldest search: what VocabularyScan::argmax() says of each of its rows, but for
+  // the index, which is the token's that was drawn where the row has one.
   virtual void take(std::span<VocabularyScan::Argmax> out) = 0;
+  // How long the device had nothing to do between the search before the one that was taken last
+  // and the step of that; 0 where nobody measures it.
+  virtual uint64_t pause_ns() const { return 0; }
 };
 
 class Backend {
@@ -109,9 +115,9 @@ class Backend {
   virtual bool peaks(Rows /*rows*/, std::span<VocabularyScan::Argmax> /*out*/) { return false; }
   // For searches of so many rows of `width` numbers, so many of them at a time. nullptr: ops are
   // finished when they return, or nearly so, and there is nothing to gain.
-  virtual Result<std::unique_ptr<PeakQueue>> make_peak_queue(size_t /*rows*/, size_t /*width*/,
+  virtual Result<std::unique_ptr<DrawQueue>> make_draw_queue(size_t /*rows*/, size_t /*width*/,
                                                              uint32_t /*searches*/) {
-    return std::unique_ptr<PeakQueue>();
+    return std::unique_ptr<DrawQueue>();
   }
   // For what was read: as fast as the process can.
   virtual VocabularyScan scan() const = 0;
@@ -143,10 +149,10 @@ class Backend {
 
   // The step that the next ops are about: a row for each token, the sequences partition the rows in
   // their order. What the spans look at stays as it is until run() has returned. The step is valid
-  // until the next begin(); what was queued of it stays queued. A token of ~i is the index of row
-  // i's largest number in the latest search of `before`; nullptr where no token is such.
+  // until the next begin(); what was queued of it stays queued. A token of ~i is the one that the
+  // latest search of `before` finds for its row i; nullptr where no token is such.
   virtual Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-                     std::span<const uint32_t> logit_rows, const PeakQueue* before) = 0;
+                     std::span<const uint32_t> logit_rows, const DrawQueue* before) = 0;
   Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
              std::span<const uint32_t> logit_rows) {
     return begin(tokens, sequences, logit_rows, nullptr);

@@ -18,6 +18,15 @@ constexpr uint64_t random_at(uint64_t seed, uint64_t a, uint64_t b = 0) {
   return mix64(mix64(mix64(seed) ^ a) ^ b);
 }
 
+// The high half of a 64 x 64 bit product, by 32-bit parts: with random bits as `a` it is uniform in
+// [0, b).
+constexpr uint64_t high_half(uint64_t a, uint64_t b) {
+  const uint64_t mid =
+      (a >> 32) * (b & 0xffffffffU) + (((a & 0xffffffffU) * (b & 0xffffffffU)) >> 32);
+  const uint64_t cross = (a & 0xffffffffU) * (b >> 32) + (mid & 0xffffffffU);
+  return (a >> 32) * (b >> 32) + (mid >> 32) + (cross >> 32);
+}
+
 // A sequence over random_at for callers that draw many values in a row.
 class Rng {
  public:
@@ -25,14 +34,7 @@ class Rng {
 
   constexpr uint64_t next() { return random_at(seed_, counter_++); }
   // Uniform in [0, bound); bound > 0.
-  constexpr uint64_t below(uint64_t bound) {
-    // The high half of a 64 x 64 bit product, by 32-bit parts.
-    const uint64_t x = next();
-    const uint64_t mid =
-        (x >> 32) * (bound & 0xffffffffU) + (((x & 0xffffffffU) * (bound & 0xffffffffU)) >> 32);
-    const uint64_t cross = (x & 0xffffffffU) * (bound >> 32) + (mid & 0xffffffffU);
-    return (x >> 32) * (bound >> 32) + (mid >> 32) + (cross >> 32);
-  }
+  constexpr uint64_t below(uint64_t bound) { return high_half(next(), bound); }
   constexpr uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }
   constexpr bool chance(uint64_t numerator, uint64_t denominator) {
     return below(denominator) < numerator;

@@ -96,6 +96,8 @@ struct BenchmarkResult {
   uint64_t preemptions = 0;
   double mean_context_tokens = 0;               // of a sequence, halfway through its answer
   std::optional<double> outside_model_percent;  // of a step's time
+  std::optional<double> engine_us_per_step;     // of its thread, without waiting for the model
+  std::optional<double> device_pause_us;        // between a step on a device and the one behind it
   std::optional<double> energy_joules;          // of the CPU packages, where they can be read
   std::optional<double> joules_per_token;
   std::optional<double> steal_percent;            // time that the host gave to others
@@ -134,6 +136,8 @@ void visit_members(Result& r, const Visit& visit) {
   visit("preemptions", r.preemptions);
   visit("mean_context_tokens", r.mean_context_tokens);
   visit("outside_model_percent", r.outside_model_percent);
+  visit("engine_us_per_step", r.engine_us_per_step);
+  visit("device_pause_us", r.device_pause_us);
   visit("energy_joules", r.energy_joules);
   visit("joules_per_token", r.joules_per_token);
   visit("steal_percent", r.steal_percent);

@@ -33,7 +33,7 @@ struct StepInput {
   std::span<const Sequence> sequences;   // they partition the N rows, in order
   std::span<const uint32_t> logit_rows;  // the rows whose logits are wanted
   bool wants_hidden = false;             // and hidden() of all rows
-  const PeakQueue* before = nullptr;     // a token of ~i is the one that it finds for its row i
+  const DrawQueue* before = nullptr;     // a token of ~i is the one that it finds for its row i
 };
 
 // The largest step that forward() will see; its memory is taken at load. An encoder's holds its

@@ -148,7 +148,7 @@ TEST_P(Peaks, AreTheScans) {
 // A step's tokens may be peaks that nobody on the host has seen; searches end in their order.
 TEST_P(Peaks, AreTokensOfTheNextStep) {
   constexpr uint32_t kTokens = 9'000;
-  auto queue = backend_->make_peak_queue(8, kTokens, 2);
+  auto queue = backend_->make_draw_queue(8, kTokens, 2);
   ASSERT_TRUE(queue.ok()) << queue.message();
   if (*queue == nullptr) {
     EXPECT_TRUE(GetParam().backend.computes_on_host || GetParam().precision == Precision::kF32);
@@ -159,7 +159,7 @@ TEST_P(Peaks, AreTokensOfTheNextStep) {
   ASSERT_TRUE(table.ok()) << table.message();
   std::vector<OwnedRows> logits;
   for (const size_t rows : {3, 8, 1, 6}) logits.push_back(OwnedRows::random(rows, kTokens, rng_));
-  (*queue)->find(backend_.up(logits[0]));
+  (*queue)->find(backend_.up(logits[0]), {});
   for (size_t i = 1; i < logits.size(); ++i) {
     // Rows of the search before, the last one twice, and a token that is known.
     const size_t found = logits[i - 1].rows();
@@ -171,7 +171,7 @@ TEST_P(Peaks, AreTokensOfTheNextStep) {
     const Step step = backend_->begin(tokens, {&sequence, 1}, {}, queue->get());
     const Rows out = backend_.up(OwnedRows(tokens.size(), 4));
     backend_->run(step, 7, [&] { backend_->embed(**table, step, 1, out); });
-    (*queue)->find(backend_.up(logits[i]));
+    (*queue)->find(backend_.up(logits[i]), {});
     std::vector<VocabularyScan::Argmax> peaks(found);
     (*queue)->take(peaks);
     const HostRows got = backend_->read(out);

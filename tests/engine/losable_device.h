@@ -14,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "backend/registry.h"
+#include "engine/drawn.h"
 
 namespace skein::testing {
 
@@ -51,7 +52,7 @@ class LosableDevice final : public ComputeDevice {
   std::atomic<uint64_t> backends{0};
   std::atomic<uint64_t> tables_bytes{0};  // that a table takes
   std::atomic<bool> comes_back{true};
-  std::atomic<bool> queues_peaks{false};  // steps may be started behind others
+  std::atomic<bool> queues_draws{false};  // steps may be started behind others
   std::atomic<uint64_t> awaited{0};       // tokens that a step took from the one before
 
  private:
@@ -94,9 +95,9 @@ class LosableBackend final : public Backend {
   void write(Floats to, std::span<const float> from) override { here().write(to, from); }
   HostRows read(Rows rows) override { return here().read(rows); }
   VocabularyScan scan() const override { return real_->scan(); }
-  Result<std::unique_ptr<PeakQueue>> make_peak_queue(size_t, size_t, uint32_t) override {
-    std::unique_ptr<PeakQueue> made;
-    if (device_->queues_peaks) made = std::make_unique<Peaks>(*this);
+  Result<std::unique_ptr<DrawQueue>> make_draw_queue(size_t, size_t, uint32_t) override {
+    std::unique_ptr<DrawQueue> made;
+    if (device_->queues_draws) made = std::make_unique<Peaks>(*this);
     return made;
   }
   using Backend::make_matrix;
@@ -125,7 +126,7 @@ class LosableBackend final : public Backend {
   uint64_t kv_block_bytes(const KvSpec& spec) const override { return real_->kv_block_bytes(spec); }
 
   Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-             std::span<const uint32_t> logit_rows, const PeakQueue* before) override {
+             std::span<const uint32_t> logit_rows, const DrawQueue* before) override {
     if (before == nullptr) return here().begin(tokens, sequences, logit_rows);
     fed_.assign(tokens.begin(), tokens.end());
     for (TokenId& token : fed_) {
@@ -173,14 +174,17 @@ class LosableBackend final : public Backend {
   }
 
   // What was found is told when it is asked for, as a real device's is.
-  class Peaks final : public PeakQueue {
+  class Peaks final : public DrawQueue {
    public:
     explicit Peaks(LosableBackend& backend) : backend_(backend) {}
-    void find(Rows rows) override {
+    void find(Rows rows, std::span<const Draw> draws) override {
       const HostRows all = backend_.here().read(rows);
       std::vector<VocabularyScan::Argmax>& found = searches_.emplace_back();
       for (size_t i = 0; i < rows.rows; ++i) {
-        found.push_back(backend_.scan().argmax(all.row(i).first(rows.width)));
+        const std::span<const float> row = all.row(i).first(rows.width);
+        found.push_back(backend_.scan().argmax(row));
+        if (!draws.empty())
+          found.back().index = static_cast<size_t>(drawn_from(row, draws[i], backend_.scan()));
       }
       latest_ = found;
     }

@@ -17,7 +17,7 @@
 #include "backend/cuda/device_objects.h"
 #include "backend/cuda/device_step.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/peak_queue.h"
+#include "backend/cuda/draw_queue.h"
 #include "backend/cuda/step_graphs.h"
 #include "backend/cuda/tensor_attention.h"
 #include "backend/cuda/tile_products.h"
@@ -124,12 +124,14 @@ class CudaBackend final : public Backend {
   }
 
   Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-             std::span<const uint32_t> logit_rows, const PeakQueue* before) override {
+             std::span<const uint32_t> logit_rows, const DrawQueue* before) override {
     use();
     finish();
-    const DevicePeak* const peaks =
-        before == nullptr ? nullptr : static_cast<const CudaPeakQueue*>(before)->latest();
-    return step_.begin(tokens, sequences, logit_rows, peaks, stream_);
+    const auto* const queue = static_cast<const CudaDrawQueue*>(before);
+    const DevicePeak* const peaks = queue == nullptr ? nullptr : queue->latest();
+    const Step step = step_.begin(tokens, sequences, logit_rows, peaks, stream_);
+    if (queue != nullptr) queue->note_step();
+    return step;
   }
   void run(const Step& step, uint64_t key, FunctionRef<void()> ops) override;
 
@@ -147,11 +149,11 @@ class CudaBackend final : public Backend {
   }
   void linear(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out) override;
   bool peaks(Rows rows, std::span<VocabularyScan::Argmax> out) override;
-  Result<std::unique_ptr<PeakQueue>> make_peak_queue(size_t rows, size_t width,
+  Result<std::unique_ptr<DrawQueue>> make_draw_queue(size_t rows, size_t width,
                                                      uint32_t searches) override {
-    if (!f16_) return std::unique_ptr<PeakQueue>();
+    if (!f16_) return std::unique_ptr<DrawQueue>();
     use();
-    return CudaPeakQueue::make(rows, width, searches, stream_);
+    return CudaDrawQueue::make(rows, width, searches, stream_);
   }
   void add(Rows x, Rows delta, float scale) override {
     finish();
@@ -233,7 +235,7 @@ class CudaBackend final : public Backend {
   DeviceStep step_;
   Scratch changed_;                   // rows on their way into a product
   Scratch spans_;                     // of attention
-  std::unique_ptr<PeakQueue> peaks_;  // of peaks()
+  std::unique_ptr<DrawQueue> peaks_;  // of peaks()
   Unfinished unfinished_;
   bool defers_ = false;  // within run(): what an op leaves, the next one may complete
   Pinned read_;

@@ -126,12 +126,12 @@ bool CudaBackend::peaks(Rows rows, std::span<VocabularyScan::Argmax> out) {
   use();
   finish();
   if (peaks_ == nullptr ||
-      !static_cast<const CudaPeakQueue&>(*peaks_).holds(rows.rows, rows.width)) {
-    auto made = CudaPeakQueue::make(rows.rows, rows.width, 1, stream_);
+      !static_cast<const CudaDrawQueue&>(*peaks_).holds(rows.rows, rows.width)) {
+    auto made = CudaDrawQueue::make(rows.rows, rows.width, 1, stream_);
     if (!made.ok()) throw CudaError(made.message());
     peaks_ = std::move(*made);
   }
-  peaks_->find(rows);
+  peaks_->find(rows, {});
   peaks_->take(out);
   return true;
 }

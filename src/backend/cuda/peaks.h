@@ -17,7 +17,7 @@ struct DevicePeak {
 
   SKEIN_HOST_DEVICE uint32_t index() const { return ~static_cast<uint32_t>(key); }
   // Bits of a float.
-  uint32_t value() const {
+  SKEIN_HOST_DEVICE uint32_t value() const {
     const auto ordered = static_cast<uint32_t>(key >> 32);
     return ordered >> 31 != 0 ? ordered & 0x7fffffffU : ~ordered;
   }

@@ -76,7 +76,7 @@ class HostBackend : public Backend {
   uint64_t kv_block_bytes(const KvSpec& spec) const final { return HostKv::block_bytes(spec); }
 
   Step begin(std::span<const TokenId> tokens, std::span<const Sequence> sequences,
-             std::span<const uint32_t> logit_rows, const PeakQueue* /*before*/) final {
+             std::span<const uint32_t> logit_rows, const DrawQueue* /*before*/) final {
     return step_.begin(tokens, sequences, logit_rows);
   }
   void run(const Step&, uint64_t, FunctionRef<void()> ops) final { ops(); }

@@ -40,6 +40,9 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::string& path,
   std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(source), options, pool));
   model->backend_ = std::move(backend);
   model->device_ = model->backend_->device();
+  if (model->device_ != nullptr && options.device_rows > 0) {
+    model->options_.limits.rows = options.device_rows;
+  }
   model->precision_ = options.precision;
   model->kv_type_ = options.kv_type.value_or(default_kv_type(options.precision));
   SKEIN_TRY(model->load_text());

@@ -40,6 +40,7 @@ struct ModelOptions : BackendOptions {
   std::optional<KvType> kv_type;  // default_kv_type() if absent
   uint32_t max_context = 0;       // 0: what the model was made for
   DecoderLimits limits;
+  uint32_t device_rows = 0;           // of limits, on a device; 0: the same
   std::optional<VectorKind> vectors;  // that a model makes whose files do not say
   dialog::FormatNames formats = {};   // of calls and thoughts
   SamplingWishes sampling = {};

@@ -29,9 +29,10 @@ ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvC
   for (size_t i = 0; i < pool_.threads(); ++i) {
     scratches_.emplace_back(model_->backend().scan(), form_work);
   }
-  auto queue = model_->backend().make_peak_queue(limits.logit_rows, model_->vocab(), kDepth);
+  auto queue = model_->backend().make_draw_queue(limits.logit_rows, model_->vocab(), kDepth);
   if (queue.ok()) queue_ = std::move(*queue);
   found_for_.reserve(limits.logit_rows);
+  draws_.reserve(limits.logit_rows);
 }
 
 bool ModelRunner::takes_another() const {
@@ -42,7 +43,7 @@ void ModelRunner::start(std::span<const Segment> segments,
                         std::span<const RequestSampler* const> samplers) try {
   segments_ = segments;
   samplers_ = samplers;
-  Started step{segments, samplers, {}, can_queue(), 0};
+  Started step{segments, samplers, {}, can_queue(), !started_.empty(), 0};
   if (step.queued) {
     queue();
     step.sampling = sampling_;
@@ -53,13 +54,13 @@ void ModelRunner::start(std::span<const Segment> segments,
   throw RunnerLost(lost.what());
 }
 
-// Whether largest logits are all that the step is to give.
+// Whether tokens that the device draws are all that the step is to give.
 bool ModelRunner::can_queue() const {
   if (queue_ == nullptr) return false;
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Segment& segment = segments_[i];
     if (segment.ends || segment.wants_every_row || segment.samples > 1) return false;
-    if (segment.samples == 1 && !samplers_[i]->always_takes_peak()) return false;
+    if (segment.samples == 1 && !samplers_[i]->only_draws()) return false;
   }
   return true;
 }
@@ -69,9 +70,13 @@ void ModelRunner::queue() {
   const std::lock_guard turn(model_->compute_mutex());
   const Rows rows = model_->decoder().forward(
       {tokens_, sequences_, logit_rows_, wants_hidden_, queue_.get()}, *cache_);
-  queue_->find(rows.columns(0, model_->vocab()));
   found_for_.clear();
-  for (const auto& [segment, logit] : sampling_) found_for_.push_back(segments_[segment].request);
+  draws_.clear();
+  for (const auto& [segment, logit] : sampling_) {
+    found_for_.push_back(segments_[segment].request);
+    draws_.push_back(samplers_[segment]->draw_at(segments_[segment].known_end()));
+  }
+  queue_->find(rows.columns(0, model_->vocab()), draws_);
 }
 
 TimeUs ModelRunner::finish(const StepOutput& output) try {
@@ -82,8 +87,14 @@ TimeUs ModelRunner::finish(const StepOutput& output) try {
   if (!step.queued) return compute(output);
   sampling_ = step.sampling;
   peaks_.resize(sampling_.size());
+  const TimeUs waits_from = clock_.now();
   queue_->take(peaks_);
   const TimeUs now = clock_.now();
+  waits_.thread_us += static_cast<uint64_t>(now - waits_from);
+  if (step.follows) {
+    ++waits_.pauses;
+    waits_.pause_ns += queue_->pause_ns();
+  }
   for (const auto& [segment, logit] : sampling_) {
     sample_segment(segment, logit, {}, scratches_[0], output);
   }
@@ -102,6 +113,7 @@ TimeUs ModelRunner::compute(const StepOutput& output) {
   HostRows logits;
   if (!has_peaks) logits = model_->backend().read(rows);
   const TimeUs ended = clock_.now();
+  waits_.thread_us += static_cast<uint64_t>(ended - started);
   sample(logits, output);
   if (wants_hidden_) copy_hidden(output);
   return ended - started;
@@ -226,7 +238,7 @@ void ModelRunner::sample_segment(size_t index, size_t logit, const HostRows& log
     const Result<SampledToken> sampled =
         peaks_.empty() ? sampler.sample(logits.row(logit + n).first(model_->vocab()),
                                         segment.known_end() + n, scratch, segment.drafts.first(n))
-                       : sampler.sample_peak(peaks_[logit + n]);
+                       : sampler.sample_found(static_cast<TokenId>(peaks_[logit + n].index));
     if (!sampled.ok()) {
       // What was drawn before stands, as it would without drafts; the next step fails for itself.
       if (n == 0) details.status = sampled.status();

@@ -1,7 +1,7 @@
 // ModelRunner: a StepRunner over a real model. Segments become one pass of the decoder, and those
 // that sample are split over the compute workers. It owns the KV bytes.
 //
-// On a device that finds tokens itself (Backend::make_peak_queue) a step that needs nothing else of
+// On a device that draws tokens itself (Backend::make_draw_queue) a step that needs nothing else of
 // its logits is queued when it is started, behind the one before, from which it takes its tokens
 // there; the host learns of them later. Other steps are computed when they are finished, and none
 // is started behind them.
@@ -31,13 +31,12 @@ class ModelRunner final : public StepRunner {
 
   std::optional<SamplerScratch> patient_scratch() const override { return scratches_[0].patient(); }
   uint32_t depth() const override { return queue_ == nullptr ? 1 : kDepth; }
-  bool samples_ahead(const RequestSampler& sampler) const override {
-    return sampler.always_takes_peak();
-  }
+  bool samples_ahead(const RequestSampler& sampler) const override { return sampler.only_draws(); }
   bool takes_another() const override;
   void start(std::span<const Segment> segments,
              std::span<const RequestSampler* const> samplers) override;
   TimeUs finish(const StepOutput& output) override;
+  StepWaits waits() const override { return waits_; }
 
  private:
   static constexpr uint32_t kDepth = 2;
@@ -51,6 +50,7 @@ class ModelRunner final : public StepRunner {
     std::span<const RequestSampler* const> samplers;
     std::vector<Sampling> sampling;
     bool queued = false;
+    bool follows = false;  // one that was under way
     TimeUs at = 0;
   };
 
@@ -72,12 +72,14 @@ class ModelRunner final : public StepRunner {
   ComputePool& pool_;
   const Clock& clock_;
 
-  std::unique_ptr<PeakQueue> queue_;  // nullptr: every step is computed when it is finished
+  std::unique_ptr<DrawQueue> queue_;  // nullptr: every step is computed when it is finished
   std::deque<Started> started_;       // oldest first
   TimeUs last_finish_ = 0;
+  StepWaits waits_;
   // Of the latest search, in the order of its rows: whose tokens they are, and the next one to ask.
   std::vector<RequestId> found_for_;
   size_t next_found_ = 0;
+  std::vector<Draw> draws_;  // of a search
 
   // The step that is built or sampled.
   std::span<const Segment> segments_;

@@ -28,8 +28,9 @@ constexpr uint64_t SchedulerStats::*kSchedulerCounts[] = {
 };
 
 constexpr uint64_t EngineSnapshot::*kEngineCounts[] = {
-    &EngineSnapshot::loop_time_us, &EngineSnapshot::model_time_us,   &EngineSnapshot::reruns,
-    &EngineSnapshot::faults,       &EngineSnapshot::stalled_readers, &EngineSnapshot::put_off,
+    &EngineSnapshot::loop_time_us,  &EngineSnapshot::model_time_us,   &EngineSnapshot::waited_us,
+    &EngineSnapshot::device_pauses, &EngineSnapshot::device_pause_ns, &EngineSnapshot::reruns,
+    &EngineSnapshot::faults,        &EngineSnapshot::stalled_readers, &EngineSnapshot::put_off,
 };
 
 constexpr DoublingBuckets EngineSnapshot::*kHistograms[] = {

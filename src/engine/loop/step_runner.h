@@ -39,6 +39,14 @@ struct StepOutput {
   std::span<SegmentDetails> details;
 };
 
+// What a runner's steps have waited for, all together.
+struct StepWaits {
+  uint64_t thread_us = 0;  // the caller's thread for the model: it computed it, or waited for it
+  // A device that had nothing to do before a step which was started behind another one.
+  uint64_t pauses = 0;
+  uint64_t pause_ns = 0;
+};
+
 // Nothing can be run any more: the engine has to be made anew.
 class RunnerLost : public std::runtime_error {
  public:
@@ -71,6 +79,7 @@ class StepRunner {
   // one, gives the bits they would have had. Returns how much time went into the model itself,
   // without building the batch and sampling.
   virtual TimeUs finish(const StepOutput& output) = 0;
+  virtual StepWaits waits() const { return {}; }
 };
 
 }  // namespace skein

@@ -14,6 +14,7 @@ ModelOptions model_options(const ServingOptions& options) {
   const SchedulerConfig& scheduler = options.engine.scheduler;
   model.limits.rows = scheduler.step_tokens + scheduler.max_batch;
   model.limits.logit_rows = scheduler.max_batch + scheduler.step_drafts;
+  model.device_rows = options.device_step_tokens + scheduler.max_batch;
   return model;
 }
 
@@ -78,6 +79,7 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     SchedulerConfig& scheduler = parts.engine.scheduler;
     scheduler.max_context = model->decoder().max_context();
     scheduler.vocab_size = model->vocab();
+    if (model->device() != nullptr) scheduler.step_tokens = options.device_step_tokens;
     // A GPU's steps are recorded by their shape, and what verifying costs there is not known yet.
     parts.engine.auto_speculates = model->device() == nullptr;
     if (model->spec().encoder) {

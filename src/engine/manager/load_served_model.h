@@ -13,6 +13,9 @@ struct ServingOptions {
   // Of its scheduler, pool_blocks may be 0: as the free memory allows. Context and vocabulary are
   // the model's.
   EngineOptions engine;
+  // Of the scheduler, on a device: the rate at which a GPU reads prompts still grows there. Running
+  // answers are protected by what a step takes, not by this.
+  uint32_t device_step_tokens = 2048;
   ModelOptions model;       // its limits follow from the scheduler's
   std::string draft_model;  // of a small model that guesses for the others; empty: none
   // By a model's id: who is told what its prefix cache holds, and the key of the hashes by which

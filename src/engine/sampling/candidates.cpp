@@ -10,23 +10,12 @@
 namespace skein {
 namespace {
 
-// A part of a row that stays in the first cache between a scan and what is done with its hits.
-constexpr size_t kPartTokens = 1024;
+using drawing::kFirstStep, drawing::kSecondStep, drawing::kLastStep, drawing::kWeightless;
+using drawing::kPartTokens;  // they stay in the first cache between a scan and what follows
+using drawing::share_of, drawing::weight_of;
+
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr float kHighest = std::numeric_limits<float>::max();
-constexpr float kSmallest = std::numeric_limits<float>::min();
-constexpr double kLn2 = 0.69314718055994530942;
-// A token of this power of two, next to the likeliest one's 1, weighs less than half a unit.
-constexpr int kWeightless = -44;
-
-uint64_t weight_of(float share) {
-  return static_cast<uint64_t>(static_cast<double>(share) *
-                               static_cast<double>(CandidateSet::kUnit));
-}
-
-uint64_t share_of(uint64_t weight, float share) {
-  return static_cast<uint64_t>(std::ceil(static_cast<double>(weight) * double{share}));
-}
 
 std::span<const float> part_of(std::span<const float> row, size_t first) {
   return row.subspan(first, std::min(kPartTokens, row.size() - first));
@@ -50,7 +39,7 @@ TokenId CandidateSet::draw(std::span<const float> row, const Argmax& peak,
     return draw_unfiltered(row, scan, random);
   }
   filter(row, peak, params, scan);
-  uint64_t target = Rng(random).below(listed_weight());
+  uint64_t target = high_half(random, listed_weight());
   for (const Candidate& candidate : listed_) {
     if (target < candidate.weight) return candidate.token;
     target -= candidate.weight;
@@ -93,13 +82,13 @@ std::span<const Candidate> CandidateSet::largest(std::span<const float> row, uin
 void CandidateSet::set_scale(const Argmax& peak, float temperature) {
   max_ = peak.value;
   temperature_ = temperature;
-  inverse_temperature_ = static_cast<float>(std::min<double>(1 / double{temperature}, kHighest));
+  inverse_temperature_ = drawing::inverse_of(temperature);
 }
 
 // Finds the part first, by the sums of a scan, then the token in it.
 TokenId CandidateSet::draw_unfiltered(std::span<const float> row, const VocabularyScan& scan,
                                       uint64_t random) {
-  uint64_t target = Rng(random).below(weigh_parts(row, scan));
+  uint64_t target = high_half(random, weigh_parts(row, scan));
   size_t part = 0;
   while (target >= part_weights_[part]) target -= part_weights_[part++];
   const size_t first = part * kPartTokens;
@@ -126,14 +115,6 @@ uint64_t CandidateSet::weigh_parts(std::span<const float> row, const VocabularyS
     whole += part_weights_.back();
   }
   return whole;
-}
-
-// A logit that every token of at least 2^exponent times the likeliest one's weight reaches. Never
-// subnormal: a scan would take it for 0.
-float CandidateSet::threshold_of(int exponent) const {
-  const double logit = double{max_} + double{temperature_} * exponent * kLn2;
-  if (std::abs(logit) < kSmallest) return -kSmallest;
-  return std::nextafter(static_cast<float>(std::max<double>(logit, kLowest)), kLowest);
 }
 
 void CandidateSet::append(std::span<const float> row, size_t first, float threshold,
@@ -175,7 +156,7 @@ void CandidateSet::list_top(std::span<const float> row, uint32_t count, float th
 // then. In the end everything is listed, and the sum is theirs instead of the scan's.
 void CandidateSet::list_share(std::span<const float> row, float share, const VocabularyScan& scan) {
   whole_ = weigh_parts(row, scan);
-  for (const int exponent : {-8, -14, -20}) {
+  for (const int exponent : {kFirstStep, kSecondStep, kLastStep}) {
     list_above(row, threshold_of(exponent), scan);
     if (share < 1 && listed_weight() >= share_of(whole_, share)) return;
   }

@@ -1,9 +1,9 @@
-// CandidateSet: the tokens of a row that a draw may take, and the draw.
+// CandidateSet: the tokens of a row that a draw (backend/draw.h) may take, and the draw.
 //
 // Few of a vocabulary's tokens have weight, so filters list only those above a threshold and lower
-// it when it turns out that they could have kept more. Weights are whole numbers, so sums are exact
-// in any order, and no result depends on how it was found. One thread at a time; nothing is
-// allocated once prepare() has seen the vocabulary.
+// it when it turns out that they could have kept more. No result depends on how it was found. What
+// would round to a weight of 0 cannot be drawn: less than one part in 4 * 10^12 of the likeliest.
+// One thread at a time; nothing is allocated once prepare() has seen the vocabulary.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/draw.h"
 #include "backend/vocabulary_scan.h"
 #include "base/ids.h"
 #include "engine/sampling/sampling_params.h"
@@ -28,10 +29,6 @@ struct Candidate {
 
 class CandidateSet {
  public:
-  // The weight of a row's likeliest token. What would round to 0 cannot be drawn: less than one
-  // part in 4 * 10^12 of the likeliest.
-  static constexpr uint64_t kUnit = uint64_t{1} << 42;
-
   void prepare(size_t vocab);
 
   // The token that 64 random bits draw from what the filters of `params` leave of a row whose
@@ -81,7 +78,9 @@ class CandidateSet {
   void keep_relative(float share);
 
   float scaled(float logit) const { return (logit - max_) * inverse_temperature_; }
-  float threshold_of(int exponent) const;
+  float threshold_of(int exponent) const {
+    return drawing::threshold_of(max_, temperature_, exponent);
+  }
 
   float max_ = 0;
   float temperature_ = 1;

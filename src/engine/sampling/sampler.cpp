@@ -183,8 +183,7 @@ Result<SampledToken> RequestSampler::sample_now(std::span<const float> logits, u
 TokenId RequestSampler::draw(std::span<const float> row, const Argmax& peak, uint32_t position,
                              SamplerScratch& scratch) const {
   if (params_.temperature == 0) return static_cast<TokenId>(peak.index);
-  const uint64_t random = random_at(params_.seed, params_.choice, position);
-  return scratch.candidates_.draw(row, peak, params_, scratch.scan_, random);
+  return scratch.candidates_.draw(row, peak, params_, scratch.scan_, draw_at(position).random);
 }
 
 // In no more work than the thread of `scratch` can wait for, or not at all.
@@ -219,9 +218,9 @@ Status RequestSampler::draw_in_form(std::span<const float> row, uint32_t positio
     next.pop_back();
     return internal_error("the form does not allow the draft {}", token);
   }
-  if (next.empty()) return draw_at(form_->place, row, position, scratch, out);
+  if (next.empty()) return draw_in_place(form_->place, row, position, scratch, out);
   FormPlace place = next.back().place;
-  return draw_at(place, row, position, scratch, out);
+  return draw_in_place(place, row, position, scratch, out);
 }
 
 const grammar::TokenMask* RequestSampler::mask_at(FormPlace& place) const {
@@ -240,8 +239,9 @@ std::optional<FormUse> RequestSampler::form_use() const {
                  form_->slowest_mask_ns.load() / 1000};
 }
 
-Status RequestSampler::draw_at(FormPlace& place, std::span<const float> row, uint32_t position,
-                               SamplerScratch& scratch, SampledToken& out) const {
+Status RequestSampler::draw_in_place(FormPlace& place, std::span<const float> row,
+                                     uint32_t position, SamplerScratch& scratch,
+                                     SampledToken& out) const {
   const bool stops = !params_.ignore_eos && position >= first_stop_ && place.may_end();
   const grammar::TokenMask* mask = nullptr;
   const auto make_mask = [&] {
@@ -347,14 +347,23 @@ bool RequestSampler::takes_peak(uint32_t position, std::span<const TokenId> ahea
          leaves_as_is(position, ahead);
 }
 
-bool RequestSampler::always_takes_peak() const {
-  return takes_peak(static_cast<uint32_t>(first_stop_ - params_.min_tokens)) && !has_penalties();
+bool RequestSampler::only_draws() const {
+  const bool plain =
+      params_.temperature == 0 || (params_.temperature >= Draw::kColdest && params_.typical_p == 1);
+  return plain && !params_.logprobs && form_ == nullptr && !has_penalties() &&
+         leaves_as_is(static_cast<uint32_t>(first_stop_ - params_.min_tokens), {});
 }
 
-SampledToken RequestSampler::sample_peak(const Argmax& peak) const {
+Draw RequestSampler::draw_at(uint32_t position) const {
+  if (params_.temperature == 0) return {};
+  return {params_.temperature, params_.top_k, params_.top_p, params_.min_p,
+          Rng(random_at(params_.seed, params_.choice, position)).next()};
+}
+
+SampledToken RequestSampler::sample_found(TokenId token) const {
   SampledToken out;
-  out.token = static_cast<TokenId>(peak.index);
-  out.stop = is_stop(out.token);
+  out.token = token;
+  out.stop = is_stop(token);
   return out;
 }
 

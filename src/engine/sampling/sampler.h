@@ -31,6 +31,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/draw.h"
 #include "backend/vocabulary_scan.h"
 #include "base/ids.h"
 #include "base/status.h"
@@ -125,10 +126,14 @@ class RequestSampler {
                               SamplerScratch& scratch, std::span<const TokenId> ahead = {}) const;
   // Whether the largest logit is all that sample() would look at.
   bool takes_peak(uint32_t position, std::span<const TokenId> ahead = {}) const;
-  // Whether it is so at every position of the answer, whatever the tokens before it are.
-  bool always_takes_peak() const;
-  // The same token as sample(), where takes_peak(), from the largest logit: a finite one.
-  SampledToken sample_peak(const Argmax& peak) const;
+  // Whether draw_at() is all that sample() would do, at every position of the answer, whatever the
+  // tokens before it are.
+  bool only_draws() const;
+  // The draw of the token at `position`.
+  Draw draw_at(uint32_t position) const;
+  // The same token as sample(), where takes_peak() or only_draws(), from what was found: of a row
+  // whose largest logit is finite.
+  SampledToken sample_found(TokenId token) const;
   void accept(TokenId token);
 
   // For a token that was put off. Between the two the other members are the caller's of the second
@@ -180,8 +185,8 @@ class RequestSampler {
                           std::span<const TokenId> ahead, SampledToken& out) const;
   Status draw_in_form(std::span<const float> row, uint32_t position, SamplerScratch& scratch,
                       std::span<const TokenId> ahead, SampledToken& out) const;
-  Status draw_at(FormPlace& place, std::span<const float> row, uint32_t position,
-                 SamplerScratch& scratch, SampledToken& out) const;
+  Status draw_in_place(FormPlace& place, std::span<const float> row, uint32_t position,
+                       SamplerScratch& scratch, SampledToken& out) const;
   TokenId draw_unmasked(const FormPlace& place, std::span<const float> row, uint32_t position,
                         bool stops, SamplerScratch& scratch) const;
   Result<Argmax> apply_mask(const grammar::TokenMask& mask, bool stops, std::span<const float>& row,

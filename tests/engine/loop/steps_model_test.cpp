@@ -39,8 +39,8 @@ TEST_F(ManagerTest, DraftsSaveStepsAndChangeNoTokenOfARealModel) {
   EXPECT_LT(guessing->snapshot().scheduler.steps, 20U);
 }
 
-// A device that finds tokens itself: the host looks at more than the largest logit of some rows,
-// beside which nothing is started ahead, and no token changes.
+// A device that draws tokens itself: the host looks at the logits of some rows, beside which
+// nothing is started ahead, and no token changes.
 TEST_F(ManagerTest, StepsBehindOthersChangeNoToken) {
   const auto device = std::make_shared<testing::LosableDevice>();
   serving_.model.backend_maker = testing::LosableBackend::maker(device);
@@ -48,7 +48,7 @@ TEST_F(ManagerTest, StepsBehindOthersChangeNoToken) {
   for (uint32_t i = 0; i < 12; ++i) {
     GenerationRequest wanted = request(3 + 11 * i % 50, 30 - i, i);
     wanted.sampling.temperature = 0;
-    if (i % 6 == 3) wanted.sampling.temperature = 0.8F;
+    if (i % 6 == 3) wanted.sampling.temperature = 0.8F, wanted.sampling.top_p = 0.9F;
     if (i % 6 == 4) wanted.sampling.presence_penalty = 0.5F;
     if (i % 6 == 5) wanted.sampling.logprobs = true;
     all.push_back(wanted);
@@ -64,12 +64,32 @@ TEST_F(ManagerTest, StepsBehindOthersChangeNoToken) {
   };
   const auto expected = answers("a", all.size());
   EXPECT_EQ(device->awaited, 0U);
-  device->queues_peaks = true;
+  device->queues_draws = true;
   EXPECT_EQ(answers("b", all.size()), expected);
   const uint64_t beside_others = device->awaited;
-  // The first three are greedy: every token but the first of each is taken from the step before.
-  EXPECT_EQ(answers("c", 3), std::vector(expected.begin(), expected.begin() + 3));
-  EXPECT_GE(device->awaited - beside_others, uint64_t{30 + 29 + 28 - 3});
+  // Those that are greedy or drawn by temperature, top_k, top_p and min_p alone: every token but
+  // the first of each is taken from the step before.
+  EXPECT_EQ(answers("c", 4), std::vector(expected.begin(), expected.begin() + 4));
+  EXPECT_GE(device->awaited - beside_others, uint64_t{30 + 29 + 28 + 27 - 4});
+}
+
+TEST_F(ManagerTest, ADeviceReadsPromptsInLargerPieces) {
+  const auto largest_step = [&](const char* id) {
+    ModelLease lease = manager_->acquire(id).value();
+    RequestHandle handle = lease->submit(request(300, 2, 1), {}).value();
+    EXPECT_EQ(read(handle).tokens.size(), 2U);
+    const DoublingBuckets tokens = lease->snapshot().step_tokens;
+    size_t last = DoublingBuckets::kCount;
+    while (last > 0 && tokens.counts[last - 1] == 0) --last;
+    return size_t{1} << (last - 1);
+  };
+  start();
+  const size_t on_host = largest_step("a");
+  EXPECT_LE(on_host, 256U);
+  serving_.model.backend_maker =
+      testing::LosableBackend::maker(std::make_shared<testing::LosableDevice>());
+  start();
+  EXPECT_EQ(largest_step("a"), 512U);
 }
 
 }  // namespace
