@@ -2,7 +2,7 @@
 # Everything that needs a GPU, on a machine that need have nothing but the driver:
 #   tools/gpu_check.sh pack   where skein is built: leaves binaries, their libraries and the tiny models in build/gpu
 #   tools/gpu_check.sh run [PART ...]   where the GPU is, from a folder with this script and build/gpu: runs all of it, or the parts
-#                              named (tests, lost, model, layers, ops, invariance, serve, bench, sanitize, profile); what they say goes to
+#                              named (tests, lost, model, layers, ops, invariance, serve, http, drawn, interference, bench, sanitize, profile); what they say goes to
 #                              build/gpu/gpu_check.log, a table of what came of them is printed and is in build/gpu/gpu_check.json
 #   tools/gpu_check.sh keep    where the GPU is: takes model.gguf, or pieces of it called model.part1, model.part2, ... (one or more at a
 #                              time), out of build/gpu into build/gpu-model, where `run` finds the default model for the part `model`
@@ -22,7 +22,7 @@ pack() {
     cp "$binary" "$out" && strip "$out/${binary##*/}"
     ldd "$binary" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libpthread|libdl|librt)\.so' | xargs -r cp -n -L -t "$out/lib"
   done
-  cp tools/gpu_check.sh "$out"
+  cp tools/gpu_check.sh tools/random_model.py "$out"
   pwd >"$out/source_dir"
   du -sh "$out"
 }
@@ -136,6 +136,7 @@ part_tests() {
   SKEIN_RECORD=products timeout 60 "$out/backend_conformance_test" --gtest_filter='Recorded*' --gtest_brief=1 2>&1 | tail -5
   [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
   suite model_cuda_test '*'
+  suite engine_cuda_test 'CudaDraws.*'
 }
 part_lost() { # a device that is lost is lost to the process: one for each
   for case in ByAWriteToNowhere ByATrap MoreMemoryThanThereIsIsRefusedWithBothNumbersAndNothingIsLost; do
@@ -169,6 +170,35 @@ part_bench() { # whole engines on the device, with random weights
     bench llama-8b $type --prompt-tokens 256 -n 64 --prompts 8 --concurrency 1,64 --step-tokens 2048
   done
 }
+# Over HTTP, 64 clients of a model of random weights, beside the same in this process; then drawn tokens, and long prompts of others.
+part_http() {
+  local shape=${SHAPE:-llama-8b} folder server tries=0
+  folder=$(mktemp -d /dev/shm/skein-XXXXXX)
+  python3 "$out/random_model.py" "$shape" "$folder" || failed=1
+  "$out/skein" serve --model "$folder" --served-model-name "$shape" --device cuda --port 18099 --state-dir "$folder/state" --no-log-requests \
+    --batch-max-batch-size 64 >"$out/serve.log" 2>&1 &
+  server=$!
+  until python3 -c 'import urllib.request as r; r.urlopen("http://127.0.0.1:18099/health")' 2>/dev/null; do
+    sleep 0.2
+    tries=$((tries + 1))
+    [ $tries -lt 300 ] && kill -0 $server 2>/dev/null || break
+  done
+  grep -h 'loaded in' "$out/serve.log"
+  timeout 120 "$out/skein" bench serve --url http://127.0.0.1:18099 --prompt-tokens 256 -n 128 --prompts 128 --concurrency 64 \
+    --save "$out/bench-$shape-http.json" 2>&1 | tail -6
+  [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+  kill $server
+  wait $server
+  rm -rf "$folder"
+}
+part_drawn() {
+  bench llama-1b bf16 --prompt-tokens 256 -n 128 --prompts 128 --concurrency 64 --step-tokens 2048 --temperature 0.8
+  mv "$out/bench-llama-1b-bf16.json" "$out/bench-llama-1b-bf16-drawn.json"
+}
+part_interference() { # what prompts of 2,000 tokens that keep arriving do to 64 streams
+  bench llama-8b bf16 --prompt-tokens 256 -n 256 --prompts 64 --concurrency 64 --step-tokens 2048 --interference 2000 --inter-token-target-ms 8
+  mv "$out/bench-llama-8b-bf16.json" "$out/bench-llama-8b-bf16-disturbed.json"
+}
 part_sanitize() { sanitize; }
 part_profile() { profile; }
 
@@ -185,16 +215,19 @@ for name in sorted(glob.glob(f"{out}/bench-*.json")):
     for r in json.load(open(name))["results"]:
         rows.append({"bench": name.rsplit("bench-")[-1][:-5], "at_once": r["concurrency"], "decode_per_second": round(r["decode_tokens_per_second"]),
                      "prefill_per_second": round(r["prefill_tokens_per_second"]), "between_ms": r["itl_p50_ms"],
-                     "outside_model_percent": r.get("outside_model_percent")})
+                     "steady_p99_ms": r["steady_itl_p99_ms"], "mode": r["mode"],
+                     **{name: r.get(name) for name in ("outside_model_percent", "engine_us_per_step", "device_pause_us")}})
 print(f"{'part':<12} {'result':<8} seconds")
 for part, status, seconds in parts:
     print(f"{part:<12} {'passed' if status == '0' else 'FAILED':<8} {seconds:>7}")
 for line in said:
     print("  " + line[:150])
 if rows:
-    print(f"{'bench':<22} {'at once':>7} {'decode/s':>9} {'prefill/s':>9} {'between ms':>10}")
+    print(f"{'bench':<32} {'at once':>7} {'decode/s':>9} {'prefill/s':>9} {'between ms':>10} {'steady p99':>10} {'engine us':>9} {'pause us':>8}")
 for r in rows:
-    print(f"{r['bench']:<22} {r['at_once']:>7} {r['decode_per_second']:>9} {r['prefill_per_second']:>9} {r['between_ms']:>10.3f}")
+    name = r["bench"] + (" disturbed" if r["mode"] == "disturbed" else "")
+    print(f"{name:<32} {r['at_once']:>7} {r['decode_per_second']:>9} {r['prefill_per_second']:>9} {r['between_ms']:>10.3f}"
+          f" {r['steady_p99_ms']:>10.3f} {r['engine_us_per_step'] or 0:>9.1f} {r['device_pause_us'] or 0:>8.1f}")
 json.dump({"parts": [{"part": p, "passed": s == "0", "seconds": int(t)} for p, s, t in parts], "said": said, "bench": rows},
           open(f"{out}/gpu_check.json", "w"), indent=1)
 END
@@ -207,7 +240,7 @@ run() {
   failed=0
   prepare >"$out/gpu_check.log" 2>&1
   any_failed=$failed
-  for part in ${*:-tests lost model layers ops invariance serve bench sanitize profile}; do
+  for part in ${*:-tests lost model layers ops invariance serve http drawn interference bench sanitize profile}; do
     failed=0
     started=$SECONDS
     "part_$part" >>"$out/gpu_check.log" 2>&1

@@ -27,6 +27,7 @@ struct CompareModesOptions {
   uint32_t long_prompt_tokens = 0;
   double inter_token_target_ms = 0;
   double max_slowdown = 2.5;
+  float temperature = 0;
   bool no_limits = false;
   bool no_single = false;
   std::string speculation;  // empty: the modes are compared
@@ -99,7 +100,8 @@ CommandResult compare_modes(const CompareModesOptions& options) {
   SKEIN_ASSIGN(
       BenchModel loaded,
       load_bench_model(options.model, {.rows = options.step_tokens + batch, .logit_rows = batch}));
-  SKEIN_ASSIGN(const auto requests, bench::to_requests(items, *loaded.model));
+  SKEIN_ASSIGN(auto requests, bench::to_requests(items, *loaded.model));
+  for (bench::BenchRequest& request : requests) request.temperature = options.temperature;
   if (options.long_prompt_tokens > 0) {
     levels.long_prompts = [tokens = options.long_prompt_tokens,
                            vocab = loaded.model->vocab()](uint32_t number) {
@@ -288,6 +290,11 @@ void add_bench(CLI::App& app, CommandResult& result) {
       ->add_option("--max-slowdown", options->max_slowdown,
                    "How many times longer prompts may make a step; 0: no limit")
       ->check(CLI::Range(0.0, 10'000.0))
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", options->temperature,
+                   "Draw tokens at this temperature instead of the likeliest ones")
+      ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   command
       ->add_option("--batch-block-pool-size", options->pool_blocks,

@@ -39,7 +39,7 @@ Result<uint32_t> ModelTarget::generate(const BenchRequest& request,
   DirectRequest wanted;
   wanted.prompt = request.prompt;
   wanted.max_tokens = request.max_tokens;
-  wanted.sampling.temperature = 0;
+  wanted.sampling.temperature = request.temperature;
   wanted.sampling.ignore_eos = true;
   const auto pass_on = [&](const SampledToken&) {
     on_token();

@@ -85,7 +85,8 @@ class ClosedLoop {
     GenerationRequest request;
     request.prompt = requests_[i].prompt;
     request.max_tokens = requests_[i].max_tokens;
-    request.sampling.temperature = 0;
+    request.sampling.temperature = requests_[i].temperature;
+    request.sampling.seed = i;
     request.sampling.ignore_eos = true;
     RequestRecord& record = run_.requests[i];
     record.prompt_tokens = static_cast<uint32_t>(request.prompt.size());

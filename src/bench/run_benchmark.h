@@ -20,6 +20,7 @@ namespace skein::bench {
 struct BenchRequest {
   std::vector<TokenId> prompt;
   uint32_t max_tokens = 0;
+  float temperature = 0;  // 0: the likeliest tokens; else drawn, by a seed of the request's number
 };
 
 // The prompts that come in between, one at a time, a new one as soon as the last has its answer of
