@@ -20,7 +20,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build/check"
 JOBS = os.environ.get("JOBS") or str(os.cpu_count())
-FIRST = "16423c8"  # what is compared with while there is no release
 FUZZ_INPUTS = 3000  # to each target: its corpus, and what libFuzzer makes of it
 FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
@@ -96,9 +95,11 @@ def check_sizes():
 
 
 def base_commit():
-    """The last release, or the commit before the first that this gate held."""
+    """The last release: its tag or, where a clone has none, the commit that gave its section of the CHANGELOG the date."""
     tags = output("git", "tag", "--list", "v*", "--merged", "HEAD", "--sort=-creatordate")
-    base = tags[0] if tags else FIRST
+    heading = re.search(r"^## [0-9.]+ \([0-9-]+\)$", (ROOT / "CHANGELOG.md").read_text(), re.M)[0]
+    dated = output("git", "log", "--format=%H", f"-S{heading}", "--", "CHANGELOG.md")
+    base = tags[0] if tags else (dated or ["HEAD"])[-1]
     if subprocess.run(["git", "cat-file", "-e", f"{base}^{{commit}}"], cwd=ROOT, capture_output=True).returncode != 0:
         base = output("git", "rev-list", "--max-parents=0", "HEAD")[-1]
         print(f"the base is not in this clone, which is shallow: what changed since {base} is looked at")
