@@ -35,6 +35,10 @@ __device__ Scale scale_of(const DevicePeak& peak, const Draw& draw) {
   return {arithmetic::float_of_bits(peak.value()), drawing::inverse_of(draw.temperature)};
 }
 
+__device__ bool is_filtered(const Draw& draw) {
+  return draw.top_k > 0 || draw.top_p < 1 || draw.min_p > 0;
+}
+
 // 16 threads for each part of a row: its weight, and its tokens that reach the first step.
 __global__ void __launch_bounds__(kThreads)
     weigh_parts(DeviceRows rows, const DevicePeak* peaks, const Draw* draws, DrawScratch scratch) {
@@ -45,69 +49,91 @@ __global__ void __launch_bounds__(kThreads)
   const float least =
       drawing::threshold_of(scale.largest, draw.temperature, drawing::kFirstStep);
   const uint32_t part = (blockIdx.x * kThreads + threadIdx.x) / kLaneThreads;
-  const uint32_t lane = threadIdx.x % kLaneThreads, thread = threadIdx.x % kWarp;
+  const uint32_t lane = threadIdx.x % kLaneThreads;
   const uint32_t first = part * drawing::kPartTokens;
+  const uint32_t end = min(first + static_cast<uint32_t>(drawing::kPartTokens), rows.width);
   const float* const logits = row_at(rows, row);
   float sum = 0;
+  uint32_t hits = 0;  // of this thread
 #pragma unroll 8
-  for (uint32_t i = lane; i < drawing::kPartTokens; i += kLaneThreads) {
-    const uint32_t id = first + i;
-    const bool is_there = id < rows.width;
-    const float logit = is_there ? logits[id] : 0.0F;
-    if (is_there) sum = sum + scale.share(logit);
-    const bool reaches = is_there && logit >= least;
-    const uint32_t hits = __ballot_sync(0xffffffffU, reaches);
-    if (hits == 0) continue;
-    uint32_t at = 0;
-    if (thread == 0) at = atomicAdd(&scratch.listed[row], __popc(hits));
-    at = __shfl_sync(0xffffffffU, at, 0) + __popc(hits & ((1U << thread) - 1));
-    if (reaches && at < DrawScratch::kMostListed) {
-      scratch.list[size_t{row} * DrawScratch::kMostListed + at] = {id, logit};
-    }
+  for (uint32_t id = first + lane; id < end; id += kLaneThreads) {
+    sum = sum + scale.share(logits[id]);
+    hits += logits[id] >= least ? 1 : 0;
   }
   sum = sum_of_lanes(sum);
   const uint32_t parts = DrawScratch::parts_of(rows.width);
   if (lane == 0 && part < parts) {
     scratch.parts[size_t{row} * parts + part] = drawing::weight_of(sum);
   }
+  // Few parts have any, and a list that is too long is not looked at.
+  if (hits == 0 || !is_filtered(draw)) return;
+  uint32_t at = atomicAdd(&scratch.listed[row], hits);
+  ListedToken* const list = scratch.list + size_t{row} * DrawScratch::kMostListed;
+  for (uint32_t id = first + lane; id < end && at < DrawScratch::kMostListed; id += kLaneThreads) {
+    if (logits[id] >= least) list[at++] = {id, logits[id]};
+  }
 }
 
 // Sums over a block of threads.
 class LineSums {
  public:
-  // Each of the `kCount` numbers over all threads, for all of them.
-  template <uint32_t kCount>
-  __device__ void add_up(uint64_t (&numbers)[kCount]) {
-    for (uint32_t n = 0; n < kCount; ++n) {
-      for (uint32_t half = kWarp / 2; half > 0; half /= 2) {
-        numbers[n] += __shfl_xor_sync(0xffffffffU, numbers[n], half);
-      }
+  // Each of the numbers over all threads, for all of them.
+  __device__ void add_up(uint64_t (&numbers)[kDigits]) {
+    halve<kDigits / 2, kWarp / 2>(numbers);
+    const uint32_t thread = threadIdx.x % kWarp;
+    add_warps(numbers[0], thread / 2, thread % 2 == 0, kDigits);
+    for (uint32_t n = 0; n < kDigits; ++n) numbers[n] = of_all_[n];
+  }
+  // A single one.
+  __device__ uint64_t of(uint64_t number) {
+    for (uint32_t half = kWarp / 2; half > 0; half /= 2) {
+      number += __shfl_xor_sync(0xffffffffU, number, half);
     }
+    add_warps(number, 0, threadIdx.x % kWarp == 0, 1);
+    return of_all_[0];
+  }
+
+ private:
+  // Of 2 * kHalf numbers of each of a warp's threads, two threads that are kApart give half of them
+  // to each other, until a pair of threads has one each: that of the pair's place.
+  template <uint32_t kHalf, uint32_t kApart>
+  __device__ static void halve(uint64_t (&numbers)[kDigits]) {
+    const bool upper = (threadIdx.x & kApart) != 0;
+#pragma unroll
+    for (uint32_t n = 0; n < kHalf; ++n) {
+      const uint64_t given = upper ? numbers[n] : numbers[n + kHalf];
+      const uint64_t kept = upper ? numbers[n + kHalf] : numbers[n];
+      numbers[n] = kept + __shfl_xor_sync(0xffffffffU, given, kApart);
+    }
+    if constexpr (kHalf > 1) {
+      halve<kHalf / 2, kApart / 2>(numbers);
+    } else {
+      numbers[0] += __shfl_xor_sync(0xffffffffU, numbers[0], 1);
+    }
+  }
+
+  __device__ void add_warps(uint64_t number, uint32_t place, bool writes, uint32_t count) {
     __syncthreads();  // what was there has been read
-    if (threadIdx.x % kWarp == 0) {
-      for (uint32_t n = 0; n < kCount; ++n) of_warp_[threadIdx.x / kWarp][n] = numbers[n];
-    }
+    if (writes) of_warp_[threadIdx.x / kWarp][place] = number;
     __syncthreads();
-    if (threadIdx.x < kCount) {
+    if (threadIdx.x < count) {
       uint64_t sum = 0;
       for (uint32_t warp = 0; warp < kLine / kWarp; ++warp) sum += of_warp_[warp][threadIdx.x];
       of_all_[threadIdx.x] = sum;
     }
     __syncthreads();
-    for (uint32_t n = 0; n < kCount; ++n) numbers[n] = of_all_[n];
   }
 
- private:
   uint64_t of_warp_[kLine / kWarp][kDigits];
   uint64_t of_all_[kDigits];
 };
 
-// Tokens of a row: those on its list, or those between two ids that reach a logit.
+// Tokens of a row between two ids: those on its list, or those that reach a logit.
 struct Tokens {
+  uint32_t first = 0, end = 0;
   const ListedToken* list = nullptr;
   uint32_t count = 0;
   const float* logits = nullptr;
-  uint32_t first = 0, end = 0;
   float least = drawing::kLowest;
 
   // fn(id, logit) of each, by some thread of the block.
@@ -126,10 +152,9 @@ struct Tokens {
 // The sum of measure(id, logit) over tokens.
 template <class Measure>
 __device__ uint64_t sum_over(const Tokens& tokens, LineSums& sums, const Measure& measure) {
-  uint64_t sum[1] = {0};
-  tokens.for_each([&](uint32_t id, float logit) { sum[0] += measure(id, logit); });
-  sums.add_up(sum);
-  return sum[0];
+  uint64_t sum = 0;
+  tokens.for_each([&](uint32_t id, float logit) { sum += measure(id, logit); });
+  return sums.of(sum);
 }
 
 // The largest key such that the measures of the tokens of this and larger keys reach `need`, which
@@ -171,11 +196,11 @@ template <class Weight>
 __device__ uint32_t token_at(uint64_t target, uint64_t all, const Tokens& tokens, LineSums& sums,
                              const Weight& weight) {
   const uint64_t need = target < all ? target + 1 : all;
-  constexpr uint64_t kLastId = (1U << kIdBits) - 1;
-  return static_cast<uint32_t>(
-      kLastId - key_that_reaches(
-                    need, kIdBits, tokens, sums,
-                    [](uint32_t id, float) { return kLastId - id; }, weight));
+  const uint32_t last = tokens.end - 1;  // and the best
+  const uint32_t digits = groups_of(32 - __clz(last - tokens.first), kDigitBits);
+  return last - static_cast<uint32_t>(key_that_reaches(
+                    need, digits * kDigitBits, tokens, sums,
+                    [last](uint32_t id, float) { return uint64_t{last - id}; }, weight));
 }
 
 // What is drawn from one row, by a block of threads.
@@ -193,15 +218,14 @@ struct RowDraw {
   // Those that reach a step; the first of them are on the list already.
   __device__ Tokens above(int step) const {
     if (step >= drawing::kFirstStep && list_is_whole) return list;
-    return {nullptr, 0, logits, 0, width,
+    return {0, width, nullptr, 0, logits,
             drawing::threshold_of(scale.largest, draw.temperature, step)};
   }
 
   __device__ uint64_t whole_of_parts() const {
-    uint64_t sum[1] = {0};
-    for (uint32_t part = threadIdx.x; part < part_count; part += kLine) sum[0] += parts[part];
-    sums.add_up(sum);
-    return sum[0];
+    uint64_t sum = 0;
+    for (uint32_t part = threadIdx.x; part < part_count; part += kLine) sum += parts[part];
+    return sums.of(sum);
   }
 
   __device__ uint32_t from_all() const {
@@ -210,7 +234,7 @@ struct RowDraw {
     while (target >= parts[part]) target -= parts[part++];
     const uint32_t first = part * static_cast<uint32_t>(drawing::kPartTokens);
     const uint32_t end = min(first + static_cast<uint32_t>(drawing::kPartTokens), width);
-    const Tokens of_part{nullptr, 0, logits, first, end, -arithmetic::kInfinity};
+    const Tokens of_part{first, end, nullptr, 0, logits, -arithmetic::kInfinity};
     const auto weight = [this](uint32_t, float logit) { return scale.weight(logit); };
     return token_at(target, sum_over(of_part, sums, weight), of_part, sums, weight);
   }
@@ -258,8 +282,7 @@ struct RowDraw {
   }
 
   __device__ uint32_t token() const {
-    const bool is_filtered = draw.top_k > 0 || draw.top_p < 1 || draw.min_p > 0;
-    if (!is_filtered) return from_all();
+    if (!is_filtered(draw)) return from_all();
     Tokens tokens;
     const uint64_t last = last_rank(tokens);
     const uint64_t least = drawing::share_of(drawing::kUnit, draw.min_p);
@@ -273,7 +296,7 @@ struct RowDraw {
   }
 };
 
-__global__ void __launch_bounds__(kLine)
+__global__ void __launch_bounds__(kLine, 1)
     draw_tokens(DeviceRows rows, DevicePeak* peaks, DevicePeak* copies, const Draw* draws,
                 DrawScratch scratch) {
   __shared__ LineSums sums;
@@ -290,9 +313,7 @@ __global__ void __launch_bounds__(kLine)
   __syncthreads();
   const uint32_t parts = DrawScratch::parts_of(rows.width);
   const Scale scale = scale_of(peak, draw);
-  Tokens list;
-  list.list = listed;
-  list.count = count;
+  const Tokens list{0, rows.width, listed, count};
   const RowDraw from{draw, scale, row_at(rows, row), rows.width,
                      scratch.parts + size_t{row} * parts, parts, list, reached == count, sums};
   const uint32_t token = from.token();
