@@ -21,9 +21,7 @@ __device__ uint64_t rank_of(float logit, uint32_t id) {
 // How logits become weights.
 struct Scale {
   float largest, inverse;
-  __device__ float share(float logit) const {
-    return arithmetic::exp((logit - largest) * inverse);
-  }
+  __device__ float share(float logit) const { return arithmetic::exp((logit - largest) * inverse); }
   __device__ uint64_t weight(float logit) const { return drawing::weight_of(share(logit)); }
 };
 
@@ -46,8 +44,7 @@ __global__ void __launch_bounds__(kThreads)
   const Draw draw = draws[row];
   if (!is_drawn(peaks[row], draw)) return;
   const Scale scale = scale_of(peaks[row], draw);
-  const float least =
-      drawing::threshold_of(scale.largest, draw.temperature, drawing::kFirstStep);
+  const float least = drawing::threshold_of(scale.largest, draw.temperature, drawing::kFirstStep);
   const uint32_t part = (blockIdx.x * kThreads + threadIdx.x) / kLaneThreads;
   const uint32_t lane = threadIdx.x % kLaneThreads;
   const uint32_t first = part * drawing::kPartTokens;
@@ -218,8 +215,8 @@ struct RowDraw {
   // Those that reach a step; the first of them are on the list already.
   __device__ Tokens above(int step) const {
     if (step >= drawing::kFirstStep && list_is_whole) return list;
-    return {0, width, nullptr, 0, logits,
-            drawing::threshold_of(scale.largest, draw.temperature, step)};
+    return {0, width,  nullptr,
+            0, logits, drawing::threshold_of(scale.largest, draw.temperature, step)};
   }
 
   __device__ uint64_t whole_of_parts() const {
@@ -314,8 +311,9 @@ __global__ void __launch_bounds__(kLine, 1)
   const uint32_t parts = DrawScratch::parts_of(rows.width);
   const Scale scale = scale_of(peak, draw);
   const Tokens list{0, rows.width, listed, count};
-  const RowDraw from{draw, scale, row_at(rows, row), rows.width,
-                     scratch.parts + size_t{row} * parts, parts, list, reached == count, sums};
+  const RowDraw from{
+      draw,  scale, row_at(rows, row), rows.width, scratch.parts + size_t{row} * parts,
+      parts, list,  reached == count,  sums};
   const uint32_t token = from.token();
   if (threadIdx.x != 0) return;
   scratch.listed[row] = 0;  // for the next search
