@@ -23,6 +23,7 @@ class ReadyList {
     {
       const std::lock_guard lock(mutex_);
       ready_.push_back(request);
+      if (ready_.size() > 1) return;  // whoever waits has been told
     }
     changed_.notify_one();
   }

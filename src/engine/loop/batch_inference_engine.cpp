@@ -256,6 +256,10 @@ void BatchInferenceEngine::deliver(StepUnderWay& step, TimeUs now) {
     if (event.reason == FinishReason::kStop) step.live[i]->end.hidden = step.live[i]->pooler.take();
     finish(event.request, event.reason, now, step.details[i].status);
   }
+  // Ends are told by themselves.
+  for (const auto& live : step.live) {
+    if (!live->ended() && !live->stream->tell()) cut_off(live->id, now);
+  }
 }
 
 void BatchInferenceEngine::deliver_token(EngineRequest& live, const TokenEvent& event,
@@ -271,14 +275,17 @@ void BatchInferenceEngine::deliver_token(EngineRequest& live, const TokenEvent& 
   ++live.end.generated_tokens;
   TokenLogprob logprobs[1 + kMaxTopLogprobs];
   const size_t count = sampled != nullptr ? sampled->write_logprobs(logprobs) : 0;
-  if (live.stream->push(event.token, {logprobs, count}, now, now - options_.stall_timeout_us)) {
-    return;
+  if (!live.stream->add(event.token, {logprobs, count}, now, now - options_.stall_timeout_us)) {
+    cut_off(event.request, now);
   }
+}
+
+// One whose tokens nobody takes, or can be told of.
+void BatchInferenceEngine::cut_off(RequestId request, TimeUs now) {
   ++counters_.stalled_readers;
   // It may have ended in this very step; then its own end counts.
-  if (scheduler_->cancel(event.request, FinishReason::kClient)) {
-    finish(event.request, FinishReason::kClient, now,
-           resource_exhausted("nobody reads the answer"));
+  if (scheduler_->cancel(request, FinishReason::kClient)) {
+    finish(request, FinishReason::kClient, now, resource_exhausted("nobody reads the answer"));
   }
 }
 

@@ -92,6 +92,7 @@ class BatchInferenceEngine final : public InferenceService {
   void commit(StepUnderWay& step, TimeUs ended);
   void deliver(StepUnderWay& step, TimeUs now);
   // `sampled`: with its logprobs, where they were asked for.
+  void cut_off(RequestId request, TimeUs now);
   void deliver_token(EngineRequest& live, const TokenEvent& event, const SampledToken* sampled,
                      TimeUs now);
   void draw_put_off(StepUnderWay& step);

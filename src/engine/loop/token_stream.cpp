@@ -6,9 +6,11 @@
 
 namespace skein {
 
-bool TokenStream::push(TokenId token, std::span<const TokenLogprob> logprobs, TimeUs now,
-                       TimeUs stalled_before) {
-  std::unique_lock lock(mutex_);
+// No memory, here or for whoever is told: the request ends alone, like that of a reader who is too
+// far behind.
+bool TokenStream::add(TokenId token, std::span<const TokenLogprob> logprobs, TimeUs now,
+                      TimeUs stalled_before) {
+  const std::lock_guard lock(mutex_);
   if (ended_) return true;
   const size_t bytes = (pending_.tokens.size() + 1) * sizeof(TokenId) +
                        (pending_.logprobs.size() + logprobs.size()) * sizeof(TokenLogprob);
@@ -17,15 +19,25 @@ bool TokenStream::push(TokenId token, std::span<const TokenLogprob> logprobs, Ti
   } else if (bytes > max_bytes_ || unread_since_ < stalled_before) {
     return false;
   }
-  // No memory, here or for whoever is told: this request ends alone, like that of a reader who is
-  // too far behind.
   try {
     pending_.tokens.push_back(token);
     pending_.logprobs.insert(pending_.logprobs.end(), logprobs.begin(), logprobs.end());
+    untold_ = true;
+    return true;
+  } catch (const std::exception&) {
+    news_ = false;  // so that the end, which comes now, is announced
+    return false;
+  }
+}
+
+bool TokenStream::tell() {
+  std::unique_lock lock(mutex_);
+  if (!std::exchange(untold_, false)) return true;
+  try {
     announce(lock);
     return true;
   } catch (const std::exception&) {
-    if (!lock.owns_lock()) lock.lock();
+    lock.lock();
     if (!ended_) news_ = false;  // so that the end, which comes now, is announced
     return false;
   }
@@ -98,6 +110,7 @@ bool TokenStream::take_locked(StreamChunk& chunk) {
   chunk.logprobs.clear();
   chunk.end.reset();
   if (!std::exchange(news_, false)) return false;
+  untold_ = false;
   chunk.computed_tokens = pending_.computed_tokens;
   chunk.cached_tokens = pending_.cached_tokens;
   std::swap(chunk.tokens, pending_.tokens);

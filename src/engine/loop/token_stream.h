@@ -40,9 +40,17 @@ class TokenStream {
       : on_ready_(std::move(on_ready)), max_bytes_(max_bytes) {}
 
   // The engine's side. False when the reader is `max_bytes` behind, or has taken nothing since
-  // before `stalled_before`: the token is dropped then.
+  // before `stalled_before`: the token is dropped then. The reader may not hear of it before
+  // tell().
+  [[nodiscard]] bool add(TokenId token, std::span<const TokenLogprob> logprobs, TimeUs now,
+                         TimeUs stalled_before);
+  // Of all that was added: who has many streams adds to all of them first, so that their readers
+  // wake up once. False: there is no memory to say so.
+  [[nodiscard]] bool tell();
   [[nodiscard]] bool push(TokenId token, std::span<const TokenLogprob> logprobs, TimeUs now,
-                          TimeUs stalled_before);
+                          TimeUs stalled_before) {
+    return add(token, logprobs, now, stalled_before) && tell();
+  }
   void progress(uint32_t computed_tokens);
   void set_cached(uint32_t cached_tokens);  // before the first token
   void end(GenerationEnd end);
@@ -62,7 +70,8 @@ class TokenStream {
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   StreamChunk pending_;
-  bool news_ = false;  // something that was not taken yet
+  bool news_ = false;    // something that was not taken yet
+  bool untold_ = false;  // tokens were added that no tell() has followed, and nobody has taken
   bool ended_ = false;
   TimeUs unread_since_ = 0;  // when the oldest token in pending_ came
 };

@@ -92,5 +92,31 @@ TEST(TokenStream, WaitsForAnotherThread) {
   for (TokenId i = 0; i < 1000; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], i);
 }
 
+// Who has many streams adds to all of them before their readers hear of it.
+TEST(TokenStream, AReaderHearsOfWhatWasAddedOnceItIsTold) {
+  int calls = 0;
+  TokenStream stream([&] { ++calls; });
+  StreamChunk chunk;
+  EXPECT_TRUE(stream.add(1, {}, 0, -1));
+  EXPECT_TRUE(stream.add(2, {}, 0, -1));
+  EXPECT_EQ(calls, 0);
+  EXPECT_FALSE(stream.take(chunk));
+  EXPECT_TRUE(stream.tell());
+  EXPECT_TRUE(stream.tell());
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(stream.add(3, {}, 0, -1));
+  ASSERT_TRUE(stream.take(chunk));  // of news that was there before
+  EXPECT_EQ(chunk.tokens, (std::vector<TokenId>{1, 2, 3}));
+  EXPECT_TRUE(stream.tell());
+  EXPECT_EQ(calls, 1);
+  EXPECT_FALSE(stream.take(chunk));
+  EXPECT_TRUE(stream.add(4, {}, 0, -1));
+  stream.end({});
+  EXPECT_EQ(calls, 2);
+  ASSERT_TRUE(stream.take(chunk));
+  EXPECT_EQ(chunk.tokens, (std::vector<TokenId>{4}));
+  EXPECT_TRUE(chunk.end.has_value());
+}
+
 }  // namespace
 }  // namespace skein
