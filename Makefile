@@ -49,17 +49,17 @@ install: build ## install binary, library, header, systemd unit, manual pages an
 	@cmake --build --preset release --target skein_shared -j $(JOBS)
 	@cmake --install $(RELEASE) --prefix $(PREFIX)
 
-deb: ## build/dist/skein_<version>_<architecture>.deb (CUDA=1: with the GPU's part)
-	@tools/setup.sh build package
-	@$(cuda)SKEIN_CUDA=$(if $(cuda),ON,OFF) JOBS=$(JOBS) tools/package.sh deb
+deb: ## build/dist/skein_<version>_<architecture>.deb (CUDA=1: with the GPU's part, FLEET=1: with PostgreSQL as a store and gRPC)
+	@tools/setup.sh build package $(fleet)
+	@$(cuda)SKEIN_CUDA=$(if $(cuda),ON,OFF) SKEIN_FLEET=$(if $(fleet),ON,OFF) JOBS=$(JOBS) tools/package.sh deb
 
 tarball: ## the same files as a tarball, with an SPDX list and SHA256SUMS of all that is in build/dist
-	@tools/setup.sh build package
-	@$(cuda)SKEIN_CUDA=$(if $(cuda),ON,OFF) JOBS=$(JOBS) tools/package.sh tarball
+	@tools/setup.sh build package $(fleet)
+	@$(cuda)SKEIN_CUDA=$(if $(cuda),ON,OFF) SKEIN_FLEET=$(if $(fleet),ON,OFF) JOBS=$(JOBS) tools/package.sh tarball
 
 image: ## build/dist/skein-<version>-oci.tar: an OCI archive, made without a daemon (root)
-	@tools/setup.sh build package bare
-	@$(cuda)SKEIN_CUDA=$(if $(cuda),ON,OFF) JOBS=$(JOBS) tools/package.sh image
+	@tools/setup.sh build package bare $(fleet)
+	@$(cuda)SKEIN_CUDA=$(if $(cuda),ON,OFF) SKEIN_FLEET=$(if $(fleet),ON,OFF) JOBS=$(JOBS) tools/package.sh image
 
 simulate: ## prove the control plane: SEEDS=1000 STEPS=10000; the last line is the figure
 	@tools/setup.sh build test

@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
 """Three nodes behind NVIDIA Dynamo as it comes from PyPI: its frontend, and its sidecar for vLLM beside each node.
 
-    tests/fleet/fleet_dynamo_test.py build/skein [routing kill tenants cost front] [--full]
+    tests/fleet/fleet_dynamo_test.py build/skein [routing kill tenants cost front shared] [--full]
 
     routing  conversations find their beginnings in a cache: hits by Dynamo's kv router against round-robin
     kill     a node with its sidecar is killed under 12 streams, greedy and seeded: each is whole, and byte for byte that of one node
     tenants  two tenants by x-tenant-id with one prompt: nothing is found across, everything within
     cost     what frontend and sidecar add to a token
     front    packaging/dynamo/nginx.conf before them: keys, tenants, limits
+    shared   the nodes on one PostgreSQL, behind that nginx: a key's limit is of all nodes, a node is killed under streams and a batch
 
-`make fleet-dynamo` runs it, with Dynamo in build/dynamo (tools/dynamo_env.sh); --full is the long form."""
+`make fleet-dynamo` runs it, with Dynamo in build/dynamo (tools/dynamo_env.sh); --full is the long form. `shared` takes a PostgreSQL
+(tests/fleet/with_postgres.sh)."""
 import argparse
 import contextlib
-import ctypes
 import http.client
 import json
 import os
 import pathlib
 import random
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -30,136 +30,18 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "server/batch"))
 sys.path.insert(0, str(HERE))
-from batch_kill_test import free_port, write_tiny_model  # noqa: E402
-from fleet_batch_test import Node, wait_for  # noqa: E402
-from fleet_router_test import set_option  # noqa: E402
+from batch_kill_test import lines_of, write_tiny_model  # noqa: E402
+from dynamo_fleet import MODEL, NGINX, PATIENCE_S, Fleet, start_nginx  # noqa: E402
+from fleet_batch_test import reference, schema_of, wait_for  # noqa: E402
+from fleet_store_test import create, finished  # noqa: E402
+from fleet_test import Front, make_key  # noqa: E402
 
-NGINX, DYNAMO = shutil.which("nginx") or shutil.which("/usr/sbin/nginx"), HERE.parents[1] / "build/dynamo/bin/python"
-MODEL = "tiny"
-PATIENCE_S = 60
+DYNAMO = HERE.parents[1] / "build/dynamo/bin/python"
 WORDS = pathlib.Path(__file__).read_text().split()
 
 
 def say(text):
     print(f"fleet dynamo: {text}", flush=True)
-
-
-def dies_with_us():
-    """A sidecar dies with its engine, by its unit; in a test all of them die with the test."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-class Worker:
-    """A node and its sidecar, which are one to Dynamo."""
-
-    def __init__(self, fleet, name):
-        self.fleet = fleet
-        self.node = Node(fleet.binary, fleet.model, fleet.folder / name, name)
-        self.grpc = free_port()
-        for option, value in {"node": name, "grpc": f"127.0.0.1:{self.grpc}", "grpc-tokenizer": fleet.tokenizer, "kv-events": "127.0.0.1:0",
-                              "batch-block-pool-size": 1024, "batch-max-batch-size": 16}.items():
-            set_option(self.node, f"--{option}", value)
-        self.sidecar, self.log = None, open(fleet.folder / f"{name}.sidecar", "wb")
-
-    def start(self):
-        self.node.start()
-        self.sidecar = subprocess.Popen([self.fleet.python, "-m", "dynamo.vllm.sidecar", "--grpc-endpoint", f"127.0.0.1:{self.grpc}"],
-                                        env=self.fleet.env, stdout=self.log, stderr=self.log, preexec_fn=dies_with_us)
-
-    def kill(self):
-        for process in (self.node.process, self.sidecar):
-            process.send_signal(signal.SIGKILL)
-        for process in (self.node.process, self.sidecar):
-            process.wait()
-
-    def figures(self):
-        page = self.node.ask("GET", "/metrics")[1].decode()
-        rows = (line.rsplit(" ", 1) for line in page.splitlines() if line and not line.startswith("#"))
-        return {name: float(value) for name, value in rows}
-
-    def figure(self, name):
-        return self.figures()[f'{name}{{model_name="{MODEL}"}}']
-
-    def end(self):
-        if self.sidecar is not None and self.sidecar.poll() is None:
-            self.sidecar.kill()
-            self.sidecar.wait()
-        self.log.close()
-        self.node.end()
-
-
-class Fleet:
-    def __init__(self, options, router="kv", nodes=3):
-        self.binary, self.model, self.tokenizer, self.python = options.binary, options.model, options.tokenizer, options.python
-        self.folder = pathlib.Path(tempfile.mkdtemp(dir=options.folder))
-        self.router = router
-        # Everything of Dynamo's on this machine, and without servers of its own.
-        self.env = {**os.environ, "DYN_DISCOVERY_BACKEND": "file", "DYN_FILE_KV": str(self.folder / "discovery"), "DYN_REQUEST_PLANE": "tcp",
-                    "DYN_EVENT_PLANE": "zmq", "DYN_TCP_RPC_HOST": "127.0.0.1", "HOME": str(self.folder), "HF_HUB_OFFLINE": "1", "DYN_LOG": "warn"}
-        self.workers = [Worker(self, f"n{i + 1}") for i in range(nodes)]
-        self.port, self.frontend, self.log = free_port(), None, open(self.folder / "frontend", "wb")
-
-    def __enter__(self):
-        try:
-            for worker in self.workers:
-                worker.start()
-            self.frontend = subprocess.Popen(
-                [self.python, "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(self.port), "--router-mode", self.router,
-                 "--migration-limit", "3"],
-                env=self.env, stdout=self.log, stderr=self.log, preexec_fn=dies_with_us)
-            # Every node has answered: Dynamo knows all of them.
-            wait_for("every node behind Dynamo", self.knows_all, 120)
-            return self
-        except BaseException:
-            self.__exit__(BaseException)
-            raise
-
-    def knows_all(self):
-        assert self.frontend.poll() is None, "the frontend has ended"
-        try:
-            self.complete(f"{random.random()} says hello to all of them.", max_tokens=1)
-        except (OSError, AssertionError):
-            time.sleep(0.2)
-            return False
-        return all(worker.figure("vllm:prompt_tokens_total") > 0 for worker in self.workers)
-
-    def __exit__(self, kind, *_):
-        if self.frontend is not None:
-            self.frontend.kill()
-            self.frontend.wait()
-        self.log.close()
-        for worker in self.workers:
-            worker.end()
-        for path in [self.folder / "frontend", *self.folder.glob("*.sidecar"), *self.folder.glob("n?/log")] if kind else []:
-            sys.stderr.write(f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}\n")
-
-    def stream(self, prompt, headers=None, times=None, **fields):
-        """-> the text, and how it ended."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        try:
-            body = {"model": MODEL, "prompt": prompt, "stream": True, "temperature": 0, **fields}
-            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json", **(headers or {})})
-            answer = connection.getresponse()
-            assert answer.status == 200, f"{answer.status} {answer.read()[:300]}"
-            text, end = "", None
-            while line := answer.readline():
-                if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
-                    assert not line.startswith(b"event: error"), answer.read(1000)
-                    continue
-                for choice in json.loads(line[6:]).get("choices", ()):
-                    text += choice.get("text") or ""
-                    end = choice.get("finish_reason") or end
-                    if times is not None and choice.get("text"):
-                        times.append(time.monotonic())
-            return text, end
-        finally:
-            connection.close()
-
-    def complete(self, prompt, headers=None, **fields):
-        return self.stream(prompt, headers, ignore_eos=True, **fields)[0]
-
-    def sum(self, name):
-        return sum(worker.figure(name) for worker in self.workers)
 
 
 def at_once(clients, work, jobs):
@@ -309,23 +191,6 @@ def cost(options):
 
 # ---- front
 
-def start_nginx(fleet):
-    """The shipped file, but for the ports."""
-    text, port = (HERE.parents[1] / "packaging/dynamo/nginx.conf").read_text(), free_port()
-    for shipped, here in (("127.0.0.1:8080;", f"127.0.0.1:{fleet.workers[0].node.port};"), ("127.0.0.1:8001;", f"127.0.0.1:{fleet.port};"),
-                          ("listen 8000;", f"listen 127.0.0.1:{port};"), ("  server 127.0.0.1:8081;\n", ""), ("  server 127.0.0.1:8082;\n", "")):
-        assert shipped in text, shipped
-        text = text.replace(shipped, here)
-    folder = fleet.folder / "nginx"
-    folder.mkdir()
-    paths = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    user = "user root;" if os.getuid() == 0 else ""
-    (folder / "nginx.conf").write_text(f"{user} daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/log; events {{}} "
-                                       f"http {{ access_log off; {paths}\n{text}\n}}\n")
-    process = subprocess.Popen([NGINX, "-e", str(folder / "log"), "-c", str(folder / "nginx.conf")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=dies_with_us)
-    return process, port, folder / "log"
-
-
 def front(options):
     if NGINX is None:
         return say("front: there is no nginx")
@@ -349,10 +214,12 @@ def front(options):
 
         def is_up():
             with contextlib.suppress(OSError):
-                return ask(None)[0] == 401  # the node has seen that there are keys
+                return ask(None)[0] == 401  # and the node has seen that there are keys
 
         try:
-            wait_for("nginx and the keys", is_up, 30)
+            wait_for("nginx", is_up, 30)
+            for key in keys:
+                wait_for("the keys", lambda: ask(key, "/v1/models", "GET")[0] == 200, 30)
             statuses = [ask(key, **{"x-tenant-id": "mallory", "x-dynamo-request-priority": "1"})[0] for key in (None, "sk-wrong", *keys[:2])]
             assert statuses == [401, 401, 200, 200], (statuses, log.read_text()[-500:])
             for name, kind in (("alice", "normal"), ("bob", "low")):
@@ -364,6 +231,59 @@ def front(options):
             nginx.terminate()  # and with it its worker
             nginx.wait()
     say("nginx as shipped: 401 without a key, the key's tenant and class whatever a client says, 429 beyond its limit, files at the node")
+
+
+# ---- shared
+
+def status_at(port, key, body):
+    with contextlib.suppress(OSError):  # nginx is not there yet
+        return Front(port, key).ask("POST", "/v1/completions", body)[0]
+
+
+def kill_under_all(fleet, port, key, expected, lines):
+    """A node and its sidecar die under streams and a batch -> (streams that are as they should be, the batch's answers)."""
+    jobs = list(wishes(len(expected), 1000))
+    texts, times, client = [None] * len(jobs), [[] for _ in jobs], Front(port, key)
+    batch = create(client, lines_of(lines, 60))
+
+    def run(number, job):
+        texts[number] = fleet.stream(job[0], {"Authorization": f"Bearer {key}"}, times[number], port, **job[1])
+
+    load = threading.Thread(target=at_once, args=(len(jobs), run, jobs))
+    load.start()
+    wait_for("streams", lambda: all(len(t) > 20 for t in times), 60)
+    wait_for("lines", lambda: client.json("GET", f"/v1/batches/{batch}")["request_counts"]["completed"] > 0, 60)
+    fleet.workers[0].kill()
+    load.join()
+    return sum(text == want for text, want in zip(texts, expected)), finished(client, batch, lines)
+
+
+def shared(options):
+    url, streams, lines, rpm = os.environ.get("SKEIN_TEST_STORE"), 6, 200, 12
+    if NGINX is None or url is None:
+        return say("shared: there is no nginx, or no PostgreSQL")
+    with Fleet(options, nodes=1) as alone:
+        expected = [alone.stream(prompt, **fields) for prompt, fields in wishes(streams, 1000)]
+    answers = reference(options.binary, options.model, options.folder / "alone", lines, 60)
+    with Fleet(options, store=schema_of(url, f"dynamo{os.getpid()}")) as fleet:
+        key, few = (make_key(options.binary, fleet.store, name, *more) for name, *more in (("alice",), ("carol", "--rpm", str(rpm))))
+        nginx, port, _ = start_nginx(fleet)
+        body = {"model": MODEL, "prompt": "Who is there?", "max_tokens": 1, "temperature": 0}
+        try:
+            # A key that was made at none of them is known to all, before nginx and behind it.
+            wait_for("nginx", lambda: status_at(port, key, body) == 200, 30)
+            for worker in fleet.workers:  # a node that has heard of no key yet lets everybody in
+                for one, status in ((None, 401), (key, 200), (few, 200)):
+                    wait_for("the keys everywhere", lambda: Front(worker.node.port, one).ask("GET", "/v1/models")[0] == status, 30)
+            statuses = [status_at(port, few, body) for _ in range(3 * rpm)]
+            whole, said = kill_under_all(fleet, port, key, expected, lines)
+        finally:
+            nginx.terminate()
+            nginx.wait()
+    say(f"three nodes on one PostgreSQL behind nginx and Dynamo: {statuses.count(200)} of {len(statuses)} requests of a key of {rpm} a minute; a node killed under "
+        f"{streams} streams and a batch of {lines} lines: {whole} streams byte-equal to one node's, {len(said)} lines, each once and as on one node")
+    assert set(statuses) == {200, 429} and rpm <= statuses.count(200) <= rpm + 2, statuses  # a minute gives some back meanwhile
+    assert whole == streams and said == answers
 
 
 def main():
@@ -386,8 +306,8 @@ def main():
         shutil.copy(HERE.parent / "dialog/templates/no_tools.jinja", options.model / "chat_template.jinja")
         options.tokenizer = options.folder / "tokenizer"
         subprocess.run([options.binary, "export-tokenizer", options.model, options.tokenizer], check=True, stdout=subprocess.DEVNULL)
-        for case in options.cases or ["front", "tenants", "cost", "routing", "kill"]:
-            {"routing": routing, "kill": kill, "tenants": tenants, "cost": cost, "front": front}[case](options)
+        for case in options.cases or ["front", "shared", "tenants", "cost", "routing", "kill"]:
+            {"routing": routing, "kill": kill, "tenants": tenants, "cost": cost, "front": front, "shared": shared}[case](options)
     finally:
         shutil.rmtree(options.folder, ignore_errors=True)
     return 0

@@ -365,6 +365,33 @@ class GrpcTest(unittest.TestCase):
                 self.refused(INVALID, lambda: list(answer) if hasattr(answer := ask(b"\x1a\xff" + rng.randbytes(50), timeout=30), "__next__") else answer)
         self.assertEqual(len(joined(client.stream())[1]), 16)
 
+    def test_connections_are_counted(self):
+        """256 are all that may be, of whatever kind; who is there goes on, others are cut, and a place is free when a connection ends."""
+        server = self.serve()
+        port = int(re.search(r"gRPC of tiny: port (\d+)", server.messages())[1])
+        client = self.client(server)
+        stream = client.stream(prompt="It goes on", tokens=200)
+        first = next(stream)
+        before = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        peers = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(400)]
+        self.addCleanup(lambda: [peer.close() for peer in peers])
+        greeted = cut = 0
+        for peer in peers:  # gRPC greets whom it has; who was cut hears nothing
+            try:
+                greeted, cut = (greeted + 1, cut) if peer.recv(1) else (greeted, cut + 1)
+            except OSError:
+                cut += 1
+        self.assertEqual((greeted, cut), (255, 145))
+        self.assertIn("256 connections are all", server.messages())
+        self.assertLess(len(os.listdir(f"/proc/{server.process.pid}/fd")) - before, 2 * 256 + 16)
+        self.assertEqual(server.get("/health").status, 200)
+        self.assertEqual(len(joined(itertools.chain([first], stream))[1]), 200)
+        self.assertEqual(client.health(), 1)
+        for peer in peers:
+            peer.close()
+        self.assertTrue(server.settle(lambda: len(os.listdir(f"/proc/{server.process.pid}/fd")) <= before + 16))
+        self.assertEqual(self.client(server).health(), 1)
+
 
 if __name__ == "__main__":
     serving.main()

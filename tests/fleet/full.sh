@@ -10,7 +10,10 @@ for name in "$@"; do
   case $name in
     store | away) python3 -B "$here/fleet_${name}_test.py" "$binary" --full ;;
     limits | router) "$here/with_postgres.sh" python3 -B "$here/fleet_${name}_test.py" "$binary" --full ;;
-    clients | traces) "$here/with_postgres.sh" python3 -B "$here/fleet_${name}_test.py" "$binary" ;;
+    clients)
+      for by in "" --vllm-router; do "$here/with_postgres.sh" python3 -B "$here/fleet_clients_test.py" "$binary" $by; done
+      ;;
+    traces) "$here/with_postgres.sh" python3 -B "$here/fleet_${name}_test.py" "$binary" ;;
     deploy) "$here/with_postgres.sh" python3 -B "$here/deploy_test.py" "$binary" ;;
     sim) time "$binary" bench sim --nodes 64 --requests 24000 --rate 90 --step-tokens 2048 --token-ms 0.125 --batch-block-pool-size 31250 ;;
     *) echo "full: there is no case $name" >&2; exit 2 ;;

@@ -83,7 +83,7 @@ class Tab:
         self.context.close()
 
 
-FIGURES = {"pages": 0, "weight": 0, "paint": 0, "task": 0, "looked": 0}
+FIGURES = {"pages": 0, "first": 0, "weight": 0, "paint": 0, "task": 0, "looked": 0}
 # What a page says whose server ends before it.
 GONE = ("net::ERR_CONNECTION_REFUSED", "net::ERR_CONNECTION_RESET", "net::ERR_INCOMPLETE_CHUNKED_ENCODING", "net::ERR_EMPTY_RESPONSE")
 

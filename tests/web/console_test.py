@@ -19,7 +19,7 @@ from pictures import PICTURES, PictureTest  # noqa: F401  (run with the others)
 from replay import Replay, answer_frames
 
 SHOTS = os.environ.get("SKEIN_SHOTS")
-WEIGHT, PAINT_MS, LONG_TASK_MS, TOKENS, SECONDS = 300_000, 500, 50, 10_000, 240
+WEIGHT, PAINT_MS, LONG_TASK_MS, TOKENS, SECONDS, FIRST_S = 300_000, 500, 50, 10_000, 240, 10
 VIEWS = ("chat", "live", "requests", "models", "batches", "keys", "playground")
 
 
@@ -180,6 +180,22 @@ class OpenServerTest(BrowserTest):
                 bad += [f"{view} {scheme} {width}: {rule['id']} {rule['nodes'][0]['html'][:120]}" for rule in found if rule["impact"] in ("serious", "critical")]
                 FIGURES["looked"] += 1
         self.assertEqual(bad, [])
+
+
+@needs_browser
+@serving.needs_model
+class StartTest(BrowserTest):
+    def test_first_answer(self):
+        """From the start of a server that has its model to the first words on the page."""
+        began = time.monotonic()
+        with serving.Server() as server:
+            tab = self.tab(f"http://127.0.0.1:{server.port}")
+            tab.open()
+            tab.wait("document.querySelector('.chat select')?.value")
+            tab.say("Say hello in three words.")
+            tab.wait("document.querySelector('article.assistant .said')?.textContent.length > 0")
+            FIGURES["first"] = time.monotonic() - began
+            self.assertLess(FIGURES["first"], FIRST_S)
 
 
 @needs_browser
@@ -370,7 +386,7 @@ def main():
         print(f"console: {seconds:.0f} s are more than the {SECONDS} s that it may take")
         is_whole = False
     if is_whole:
-        print(f"console: {result.testsRun - len(result.skipped)} tests in {seconds:.0f} s; page {FIGURES['weight'] / 1000:.0f} kB, first paint "
+        print(f"console: {result.testsRun - len(result.skipped)} tests in {seconds:.0f} s; first answer {FIGURES['first']:.1f} s after the start, page {FIGURES['weight'] / 1000:.0f} kB, first paint "
               f"{FIGURES['paint']:.0f} ms, longest task {FIGURES['task']:.0f} ms with {TOKENS:,} tokens; {FIGURES['pages']} pages without errors and requests "
               f"to other hosts, {FIGURES['looked']} views without serious findings of axe")
     sys.exit(0 if result.wasSuccessful() and (is_whole or len(sys.argv) > 1) else 1)
