@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "grammar/flat_table.h"
+#include "grammar/hurry.h"
 #include "grammar/rules.h"
 
 namespace skein::grammar {
@@ -40,30 +41,6 @@ inline constexpr uint64_t kMaxMaskWork = 2'000'000;  // trie nodes, items and se
 struct WorkLimits {
   uint64_t mask = kMaxMaskWork;
   uint32_t expressions = 2 * kMaxExpressions;  // beside those of the form, and with them
-};
-
-// How much work a question may still take: for most, any. Only what is really done counts here, and
-// what is known from before costs nothing, so that it is no limit of a form as WorkLimits are. It
-// says that whoever asks cannot wait: the question is not answered, and somebody else has to ask
-// it.
-class Hurry {
- public:
-  void begin(uint64_t work) {
-    left_ = work;
-    late_ = false;
-  }
-  void end() { begin(UINT64_MAX); }
-  // False, now and from here on, where it takes more than is left.
-  bool takes(uint64_t work) {
-    late_ = late_ || work > left_;
-    left_ -= late_ ? 0 : work;
-    return !late_;
-  }
-  bool late() const { return late_; }
-
- private:
-  uint64_t left_ = UINT64_MAX;
-  bool late_ = false;
 };
 
 class Recognizer {

@@ -222,5 +222,27 @@ TEST(Work, WhoIsInAHurryDoesNotWaitForAnotherThread) {
   EXPECT_FALSE(matcher.failed());
 }
 
+TEST(Work, WhoHasUsedUpItsOwnTakesOfWhatIsShared) {
+  const auto grammar = compiled(schema_rules(R"({"type":"string","pattern":"^[a-z]{2,9}$"})"));
+  Matcher matcher(grammar);
+  SharedWork more;
+  {
+    const HurriedQuestions hurried(*grammar, 1, &more);
+    EXPECT_EQ(matcher.mask(), nullptr);
+    EXPECT_TRUE(hurried.late()) << "nothing is shared";
+  }
+  constexpr uint64_t kShared = 100'000;
+  more.begin(kShared);
+  {
+    const HurriedQuestions hurried(*grammar, 1, &more);
+    EXPECT_NE(matcher.mask(), nullptr);
+    EXPECT_FALSE(hurried.late());
+  }
+  const uint64_t left = more.take(UINT64_MAX);
+  EXPECT_LT(left, kShared);
+  EXPECT_GT(left, kShared / 2);
+  EXPECT_EQ(more.take(1), 0u);
+}
+
 }  // namespace
 }  // namespace skein::grammar
