@@ -129,7 +129,7 @@ bool CompiledGrammar::add_frame(Recognizer::Frame frame, Making& making) {
   if (entry == nullptr) return false;
   if (entry->mask != nullptr) making.mask.add(*entry->mask);
   for (const TokenId token : entry->tokens) allow(token, making.mask);
-  const std::vector<TokenTrie::Node>& nodes = trie_->levels()[entry->level].nodes;
+  const std::vector<TokenTrie::Node>& nodes = trie_->levels()[entry->nodes_level].nodes;
   for (const LexerTokens::Ending& ending : entry->endings) {
     const StateId behind = recognizer_.behind(frame.row, ending.step);
     making.work += recognizer_.work_behind();

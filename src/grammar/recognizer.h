@@ -102,6 +102,8 @@ class Recognizer {
   ExprId only_rest(uint32_t lexer) const {
     return lexers_[lexer].count == 1 ? begun_[lexers_[lexer].from].rest : kNothing;
   }
+  // Likewise: the step that ends it.
+  LexerStep end_of_only(uint32_t lexer);
   bool same_accepted(const LexerStep& a, const LexerStep& b) const;
   // The state in which nothing counts but that terminals of `row` have ended as in `step`.
   StateId behind(uint32_t row, const LexerStep& step);
@@ -224,6 +226,7 @@ class Recognizer {
   void add_item(const Item& item);
   void advance_row(uint32_t row, uint32_t terminal, uint32_t seen, std::vector<Item>& kernel);
   uint32_t row_lexer(uint32_t row);
+  bool repeats_all(ExprId e, ExprId once, uint32_t longest, uint64_t& work);
   uint64_t search_work_of(SearchId searches, Once& counted) {
     return searches == kNoSearch ? 0
                                  : regex().searches().steps(searches, counted) * kSearchStepWork;
