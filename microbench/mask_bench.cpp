@@ -95,6 +95,7 @@ struct Figures {
   size_t schemas = 0, right = 0, refused = 0, taken_wrongly = 0, refused_wrongly = 0, failed = 0;
   uint64_t digest = 0;
   double slow_us = 1e9;  // masks that take longer are printed
+  std::string file;      // that is read
 };
 
 // Whether the text is taken; nothing is said where the mask needs more work than it may.
@@ -109,7 +110,7 @@ bool takes(const std::shared_ptr<CompiledGrammar>& grammar, const std::vector<To
     if (mask == nullptr) return false;
     if (made - begin > figures.slow_us) {
       const std::string& text = matcher.text();
-      std::printf("%.0f us behind %s\n", made - begin,
+      std::printf("%.0f us in %s behind %s\n", made - begin, figures.file.c_str(),
                   text.substr(text.size() - std::min<size_t>(text.size(), 60)).c_str());
     }
     for (const uint64_t word : mask->words()) {
@@ -136,6 +137,7 @@ void run_file(const std::filesystem::path& path, const Vocabulary& vocabulary, b
   const Json file = Json::parse(file_text(path), nullptr, false);
   if (!file.is_object()) return;
   ++figures.schemas;
+  figures.file = path.filename().string();
   const std::string schema = file["schema"].dump();
   const double begin = now_us();
   std::shared_ptr<CompiledGrammar> grammar = compiled(schema, vocabulary);

@@ -129,7 +129,7 @@ bool CompiledGrammar::add_frame(Recognizer::Frame frame, Making& making) {
   if (entry == nullptr) return false;
   if (entry->mask != nullptr) making.mask.add(*entry->mask);
   for (const TokenId token : entry->tokens) allow(token, making.mask);
-  const std::vector<TokenTrie::Node>& nodes = trie_->levels()[entry->level].nodes;
+  const std::vector<TokenTrie::Node>& nodes = trie_->levels()[entry->nodes_level].nodes;
   for (const LexerTokens::Ending& ending : entry->endings) {
     const StateId behind = recognizer_.behind(frame.row, ending.step);
     making.work += recognizer_.work_behind();
@@ -262,7 +262,7 @@ void CompiledGrammar::forget() {
   ++times_forgotten_;
 }
 
-HurriedQuestions::HurriedQuestions(CompiledGrammar& grammar, uint64_t work)
+HurriedQuestions::HurriedQuestions(CompiledGrammar& grammar, uint64_t work, SharedWork* more)
     : grammar_(grammar), lock_(grammar.mutex_, std::defer_lock) {
   // Others who are in a hurry are soon done, and most forms have several requests in a step. Who is
   // not may take long: there is no point in waiting for more than it takes to say so.
@@ -274,7 +274,7 @@ HurriedQuestions::HurriedQuestions(CompiledGrammar& grammar, uint64_t work)
     std::this_thread::yield();
   }
   grammar_.is_hurried_.store(true, std::memory_order_relaxed);
-  grammar_.recognizer_.hurry().begin(work);
+  grammar_.recognizer_.hurry().begin(work, more);
 }
 
 HurriedQuestions::~HurriedQuestions() {

@@ -127,12 +127,13 @@ FormResult<std::shared_ptr<CompiledGrammar>> compile(Rules rules,
                                                      const GrammarOptions& options = {});
 
 // For a thread that many wait for. While it lives, its thread has the grammar, and all questions to
-// matchers of it take no more than `work` together, of what is really done. Once they are late(),
-// answers mean nothing (no token is allowed, no mask is made), nor were they any where another
-// thread had the grammar; the same questions may be asked again at another time.
+// matchers of it take no more than `work` together, of what is really done, and what `more` has
+// left. Once they are late(), answers mean nothing (no token is allowed, no mask is made), nor were
+// they any where another thread had the grammar; the same questions may be asked again at another
+// time.
 class HurriedQuestions {
  public:
-  HurriedQuestions(CompiledGrammar& grammar, uint64_t work);
+  HurriedQuestions(CompiledGrammar& grammar, uint64_t work, SharedWork* more = nullptr);
   ~HurriedQuestions();
   HurriedQuestions(const HurriedQuestions&) = delete;
   HurriedQuestions& operator=(const HurriedQuestions&) = delete;

@@ -1,9 +1,11 @@
 #include "grammar/lexer_tokens.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "grammar/char_set.h"
 #include "grammar/json_text.h"
+#include "grammar/string_tokens.h"
 
 namespace skein::grammar {
 namespace {
@@ -12,42 +14,7 @@ constexpr size_t kMaxEndings = 64;
 constexpr size_t kMaxEndingNodes = 1024;
 constexpr size_t kManyTokens = 256;  // from here on a mask is quicker than a list
 
-// What tokens do in a string of such characters, behind its first quote. Nothing where the string
-// does not end as one that has most of the vocabulary inside.
-std::shared_ptr<const StringTokens> tokens_in_string(const TokenTrie& trie,
-                                                     ExprId one_char(RegexStore&)) {
-  Rules rules;
-  RegexStore& store = *rules.regex;
-  const ExprId characters = store.repeat(one_char(store), 0, kUnbounded);
-  rules.start = rules.add_rule();
-  rules.add(rules.start,
-            {Symbol::terminal(rules.add_terminal(store.concat(characters, store.byte('"'))))});
-  LexerTokens tokens(trie, store);
-  Recognizer recognizer(std::move(rules));
-  const LexerTokens::Entry* entry =
-      tokens.of(recognizer.frames(recognizer.start())[0].lexer, recognizer);
-  if (entry == nullptr || entry->mixed || entry->endings.size() != 1 || entry->mask == nullptr) {
-    return nullptr;
-  }
-  auto mask = std::make_shared<TokenMask>(*entry->mask);
-  for (const TokenId token : entry->tokens) {
-    for (TokenId t = token; t != kNoToken; t = trie.same_bytes(t)) mask->set(t);
-  }
-  const LexerTokens::Ending& ending = entry->endings[0];
-  return std::make_shared<StringTokens>(
-      StringTokens{entry->level, std::move(mask), ending.tokens, ending.nodes, entry->work});
-}
-
 }  // namespace
-
-std::shared_ptr<const StringTokens> string_tokens(const TokenTrie& trie) {
-  return tokens_in_string(trie, json_free_char);
-}
-
-std::shared_ptr<const TokenMask> tokens_inside_string(const TokenTrie& trie) {
-  const std::shared_ptr<const StringTokens> inside = tokens_in_string(trie, json_char);
-  return inside != nullptr ? inside->mask : nullptr;
-}
 
 LexerTokens::LexerTokens(const TokenTrie& trie, RegexStore& store, uint64_t max_work)
     : trie_(trie), store_(store), max_work_(max_work) {
@@ -58,9 +25,11 @@ LexerTokens::LexerTokens(const TokenTrie& trie, RegexStore& store, uint64_t max_
     const ExprId inside = level.in_string ? name_char : one;
     words_.push_back({store.repeat(inside, 1, level.longest), store.repeat(inside, 0, kUnbounded)});
   }
-  characters_ = store.repeat(json_free_char(store), 0, kUnbounded);
+  character_ = json_free_char(store);
+  quote_ = store.byte('"');
+  characters_ = store.repeat(character_, 0, kUnbounded);
   name_characters_ = store.repeat(name_char, 0, kUnbounded);
-  string_ = store.concat(characters_, store.byte('"'));
+  string_ = store.concat(characters_, quote_);
   remember_strings();
 }
 
@@ -75,12 +44,27 @@ void LexerTokens::remember_strings() {
   }
 }
 
+// The rest of a string, of whatever length, needs no walk.
 bool LexerTokens::take_string(uint32_t lexer, Recognizer& recognizer, Entry& entry) const {
   const StringTokens* string = trie_.json_string();
-  if (string == nullptr || recognizer.only_rest(lexer) != string_) return false;
-  entry.level = string->level;
-  entry.mask = string->mask;
-  entry.endings.push_back({recognizer.lexer_step(lexer, '"'), string->tokens, string->nodes});
+  if (string == nullptr) return false;
+  const std::optional<RegexStore::Counted> rest = store_.counted(recognizer.only_rest(lexer));
+  if (!rest || rest->body != character_ || rest->behind != quote_) return false;
+  entry.nodes_level = entry.level = string->level;
+  while (trie_.levels()[entry.level].longest > rest->hi) --entry.level;
+  // The trie outlives it, so that nothing needs to be owned.
+  entry.mask = {std::shared_ptr<const TokenMask>(), string->tokens_within(rest->hi)};
+  Ending ending{recognizer.end_of_only(lexer), {}, {}};
+  const auto can_end = [&](const StringTokens::Quote& quote) {
+    return rest->lo <= quote.characters && quote.characters <= rest->hi;
+  };
+  for (const StringTokens::Quote& quote : string->tokens) {
+    if (can_end(quote)) ending.tokens.push_back(static_cast<TokenId>(quote.at));
+  }
+  for (const StringTokens::Quote& quote : string->nodes) {
+    if (can_end(quote)) ending.nodes.push_back(quote.at);
+  }
+  entry.endings.push_back(std::move(ending));
   entry.work = string->work;
   return true;
 }
@@ -129,6 +113,7 @@ bool LexerTokens::charge(const Recognizer::LexerStep& step, Recognizer& recogniz
 
 // False: it took more than a mask may.
 bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
+  entry.nodes_level = entry.level;
   const std::vector<TokenTrie::Node>& nodes = trie_.levels()[entry.level].nodes;
   met_.begin();
   searched_.begin();
@@ -186,7 +171,6 @@ const LexerTokens::Entry* LexerTokens::of(uint32_t lexer, Recognizer& recognizer
     if (!walk(lexer, recognizer, *entry)) return nullptr;
     keep(*entry);
   }
-  if (recognizer.hurry().late()) return nullptr;  // also of a string, whose end is a step
   bytes_ += sizeof(Entry) + entry->tokens.capacity() * sizeof(TokenId);
   if (entry->mask.use_count() == 1) bytes_ += entry->mask->bytes();
   for (const Ending& ending : entry->endings) {

@@ -15,20 +15,6 @@
 
 namespace skein::grammar {
 
-// What the tokens do inside a JSON string of any length, which most schemas have: made once for a
-// vocabulary.
-struct StringTokens {
-  uint32_t level;
-  std::shared_ptr<const TokenMask> mask;  // that are allowed inside it
-  std::vector<TokenId> tokens;            // as of the ending that its second quote is
-  std::vector<uint32_t> nodes;
-  uint64_t work;
-};
-// None where a vocabulary has too many tokens with a quote inside.
-std::shared_ptr<const StringTokens> string_tokens(const TokenTrie& trie);
-// The tokens that may stand inside every JSON string, or none where that would be few.
-std::shared_ptr<const TokenMask> tokens_inside_string(const TokenTrie& trie);
-
 class LexerTokens {
  public:
   struct Ending {  // where the same terminals end
@@ -37,7 +23,8 @@ class LexerTokens {
     std::vector<uint32_t> nodes;  // whose children come behind it
   };
   struct Entry {
-    uint32_t level = 0;           // of the trie that was walked; its plain tokens are all allowed
+    uint32_t level = 0;           // of the trie; its plain tokens are all allowed
+    uint32_t nodes_level = 0;     // of the trie that was walked
     bool mixed = false;           // terminals end in too many places: states are walked as a whole
     std::vector<TokenId> tokens;  // that are allowed, each for all with the same bytes,
     std::shared_ptr<const TokenMask> mask;  // and all of these, if any
@@ -73,8 +60,9 @@ class LexerTokens {
   };
   const TokenTrie& trie_;
   RegexStore& store_;
-  // What may follow the quote of a string, with and without the second one, and of a name.
-  ExprId string_, characters_, name_characters_;
+  // A character of a string, the quote behind the last one, and what may follow the quote of any
+  // string, with and without the second one, and of a name.
+  ExprId character_, quote_, string_, characters_, name_characters_;
   std::vector<Words> words_;  // by level
   std::vector<std::unique_ptr<Entry>> entries_;
   uint64_t bytes_ = 0;

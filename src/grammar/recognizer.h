@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "grammar/flat_table.h"
+#include "grammar/hurry.h"
 #include "grammar/rules.h"
 
 namespace skein::grammar {
@@ -40,30 +41,6 @@ inline constexpr uint64_t kMaxMaskWork = 2'000'000;  // trie nodes, items and se
 struct WorkLimits {
   uint64_t mask = kMaxMaskWork;
   uint32_t expressions = 2 * kMaxExpressions;  // beside those of the form, and with them
-};
-
-// How much work a question may still take: for most, any. Only what is really done counts here, and
-// what is known from before costs nothing, so that it is no limit of a form as WorkLimits are. It
-// says that whoever asks cannot wait: the question is not answered, and somebody else has to ask
-// it.
-class Hurry {
- public:
-  void begin(uint64_t work) {
-    left_ = work;
-    late_ = false;
-  }
-  void end() { begin(UINT64_MAX); }
-  // False, now and from here on, where it takes more than is left.
-  bool takes(uint64_t work) {
-    late_ = late_ || work > left_;
-    left_ -= late_ ? 0 : work;
-    return !late_;
-  }
-  bool late() const { return late_; }
-
- private:
-  uint64_t left_ = UINT64_MAX;
-  bool late_ = false;
 };
 
 class Recognizer {
@@ -125,6 +102,8 @@ class Recognizer {
   ExprId only_rest(uint32_t lexer) const {
     return lexers_[lexer].count == 1 ? begun_[lexers_[lexer].from].rest : kNothing;
   }
+  // Likewise: the step that ends it.
+  LexerStep end_of_only(uint32_t lexer);
   bool same_accepted(const LexerStep& a, const LexerStep& b) const;
   // The state in which nothing counts but that terminals of `row` have ended as in `step`.
   StateId behind(uint32_t row, const LexerStep& step);
@@ -247,6 +226,7 @@ class Recognizer {
   void add_item(const Item& item);
   void advance_row(uint32_t row, uint32_t terminal, uint32_t seen, std::vector<Item>& kernel);
   uint32_t row_lexer(uint32_t row);
+  bool repeats_all(ExprId e, ExprId once, uint32_t longest, uint64_t& work);
   uint64_t search_work_of(SearchId searches, Once& counted) {
     return searches == kNoSearch ? 0
                                  : regex().searches().steps(searches, counted) * kSearchStepWork;

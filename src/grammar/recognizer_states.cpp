@@ -6,9 +6,10 @@
 namespace skein::grammar {
 namespace {
 
-constexpr uint32_t kRoomBehind = 64;  // for what must come behind the words
-constexpr uint32_t kPlainStep = 64;   // items of a step that are not charged for themselves
-constexpr uint32_t kStepWork = 8;     // of a step that is found for the first time, at least
+constexpr size_t kFewAlternatives = 8;  // that are asked for each by itself
+constexpr uint32_t kRoomBehind = 64;    // for what must come behind the words
+constexpr uint32_t kPlainStep = 64;     // items of a step that are not charged for themselves
+constexpr uint32_t kStepWork = 8;       // of a step that is found for the first time, at least
 
 }  // namespace
 
@@ -110,6 +111,12 @@ void Recognizer::split(Frame frame, std::vector<Frame>& out) {
     begun_room_.assign(1, begun_[lexers_[frame.lexer].from + i]);
     out.push_back({frame.row, intern_lexer(begun_room_)});
   }
+}
+
+Recognizer::LexerStep Recognizer::end_of_only(uint32_t lexer) {
+  const Begun& only = begun_[lexers_[lexer].from];
+  accepted_.emplace_back(only.terminal, only.seen);
+  return {kNone, static_cast<uint32_t>(accepted_.size() - 1), 1, kNoSearch};
 }
 
 bool Recognizer::same_accepted(const LexerStep& a, const LexerStep& b) const {
@@ -287,6 +294,16 @@ StateId Recognizer::clamped(StateId state, uint32_t bytes) {
   return result;
 }
 
+// Whether what `e` begins with may come so often that every text of `once` with at most `longest`
+// characters begins like it.
+bool Recognizer::repeats_all(ExprId e, ExprId once, uint32_t longest, uint64_t& work) {
+  const auto counted = regex().counted(e);
+  if (!counted || counted->hi < longest) return false;
+  // However often it must come, its texts begin as if it might come again and again.
+  const ExprId open = regex().repeat(counted->body, 0, kUnbounded);
+  return regex().begins_all(open, once, work) == Answer::kYes;
+}
+
 bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t longest,
                             uint64_t& work) {
   regex().allow_more_questions();
@@ -305,15 +322,18 @@ bool Recognizer::begins_all(uint32_t lexer, ExprId words, ExprId once, uint32_t 
       rest = regex().with_at_most(rest,
                                   most - longest < kRoomBehind ? longest : longest + kRoomBehind);
     }
-    ExprId body = kNothing;
-    uint32_t hi = 0;
-    if (regex().leading_repeat(rest, body, hi)) {
-      if (hi < longest) continue;
-      // However often it must come, its texts begin as if it might come again and again.
-      const ExprId open = regex().repeat(body, 0, kUnbounded);
-      if (regex().begins_all(open, once, work) == Answer::kYes) return true;
-      if (hi != kUnbounded) continue;
+    if (const auto counted = regex().counted(rest)) {
+      if (counted->hi < longest) continue;
+      if (repeats_all(rest, once, longest, work)) return true;
+      if (counted->hi != kUnbounded) continue;
     }
+    // A pattern that may be found anywhere is one that has not begun yet, or one that has.
+    const std::vector<ExprId> parts = regex().plain_alternatives(rest);
+    bool one_repeats = false;  // all are asked, as the order of parts must not matter
+    for (size_t i = 0; i < parts.size() && parts.size() <= kFewAlternatives; ++i) {
+      one_repeats = repeats_all(parts[i], once, longest, work) || one_repeats;
+    }
+    if (one_repeats) return true;
     if (regex().begins_all(rest, once, work) == Answer::kYes) return true;
     if (regex().begins_all(rest, words, work) == Answer::kYes) return true;
   }

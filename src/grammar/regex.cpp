@@ -277,6 +277,18 @@ void RegexStore::merge_repeats(std::vector<ExprId>& parts) {
   parts.push_back(repeat(open.a, open.b, open.c));
 }
 
+// Where any number of texts of an expression may come, nothing needs to be remembered of those that
+// are such texts: a pattern that has been found may be found again, and that says nothing new.
+void RegexStore::drop_rows(std::vector<ExprId>& parts) {
+  for (size_t i = 0; i < parts.size() && parts.size() > 1; ++i) {
+    const Node any = nodes_[parts[i]];
+    if (any.kind != Kind::kRepeat || any.b > 0 || any.c != kUnbounded) continue;
+    const ExprId all = parts[i];
+    std::erase_if(parts, [&](ExprId part) { return part != all && is_row_of(part, any.a); });
+    i = static_cast<size_t>(std::find(parts.begin(), parts.end(), all) - parts.begin());
+  }
+}
+
 bool RegexStore::has_opposite(const std::vector<ExprId>& sorted) const {
   return std::any_of(sorted.begin(), sorted.end(), [&](ExprId part) {
     return nodes_[part].kind == Kind::kNot &&
@@ -292,6 +304,7 @@ ExprId RegexStore::either(std::vector<ExprId> parts) {
   if (std::binary_search(parts.begin(), parts.end(), kAnything)) return kAnything;
   if (parts.empty()) return kNothing;
   if (parts.size() == 1) return parts[0];
+  drop_rows(parts);
   if (++depth_ < 64) {  // the heads of tails are merged likewise, one level deeper each
     merge_classes(Kind::kOr, parts);
     merge_tails(parts);

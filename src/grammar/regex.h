@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -115,6 +116,8 @@ class RegexStore {
   Answer live(ExprId e);
   Answer contains(ExprId big, ExprId small);
   Answer disjoint(ExprId a, ExprId b);
+  // Whether every text of `e` is texts of `one` behind each other, as far as its structure says so.
+  bool is_row_of(ExprId e, ExprId one);
   // The same texts, without parts from which no text can be finished: after that, no derivative
   // leads where nothing matches.
   ExprId without_dead_ends(ExprId e);
@@ -136,8 +139,16 @@ class RegexStore {
   // The expression with every counter beyond `bytes` opened: no text of at most `bytes` bytes can
   // tell the two apart, neither by how it goes on nor by where it may end.
   ExprId clamp(ExprId e, uint32_t bytes);
-  // Where `e` begins with a repetition: its body and how often it may still come, else false.
-  bool leading_repeat(ExprId e, ExprId& body, uint32_t& hi) const;
+  // Where `e` begins with a repetition: its body, how often it may still come, and what follows.
+  struct Counted {
+    ExprId body;
+    uint32_t lo, hi;
+    ExprId behind;
+  };
+  std::optional<Counted> counted(ExprId e) const;
+  // The parts of which `e` is any one. None where it has no such parts, or an intersection or a
+  // complement inside, so that some may have no text.
+  std::vector<ExprId> plain_alternatives(ExprId e) const;
 
   bool full() const { return full_; }
   // What making expressions has taken, those that were there already as well.
@@ -204,6 +215,7 @@ class RegexStore {
   void merge_classes(Kind kind, std::vector<ExprId>& parts);
   void merge_tails(std::vector<ExprId>& parts);
   void merge_repeats(std::vector<ExprId>& parts);
+  void drop_rows(std::vector<ExprId>& parts);
   bool has_opposite(const std::vector<ExprId>& sorted) const;
   bool is_finite(Kind kind, uint32_t a, uint32_t b, uint32_t c) const;
   bool endless(ExprId e) const;

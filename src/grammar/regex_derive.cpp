@@ -193,12 +193,16 @@ bool RegexStore::is_finite(Kind kind, uint32_t a, uint32_t b, uint32_t c) const 
   return false;
 }
 
-bool RegexStore::leading_repeat(ExprId e, ExprId& body, uint32_t& hi) const {
-  const Node& node = nodes_[nodes_[e].kind == Kind::kConcat ? nodes_[e].a : e];
-  if (node.kind != Kind::kRepeat) return false;
-  body = node.a;
-  hi = node.c;
-  return true;
+std::optional<RegexStore::Counted> RegexStore::counted(ExprId e) const {
+  const bool alone = nodes_[e].kind != Kind::kConcat;
+  const Node& node = nodes_[alone ? e : nodes_[e].a];
+  if (node.kind != Kind::kRepeat) return std::nullopt;
+  return Counted{node.a, node.b, node.c, alone ? kEmptyText : nodes_[e].b};
+}
+
+std::vector<ExprId> RegexStore::plain_alternatives(ExprId e) const {
+  if (nodes_[e].kind != Kind::kOr || nodes_[e].extended) return {};
+  return {list(nodes_[e]).begin(), list(nodes_[e]).end()};
 }
 
 ExprId RegexStore::clamp(ExprId e, uint32_t bytes) {

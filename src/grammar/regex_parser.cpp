@@ -334,6 +334,11 @@ ExprId anywhere(RegexStore& store, const PatternNode& tree, PatternCompiler& com
                 Spelling spelling) {
   const ExprId any = one_char(store, CharSet{}.complement(), spelling);
   const ExprId all = store.repeat(any, 0, kUnbounded);
+  if (!tree.special) {
+    const ExprId part = compiler.compile(tree, kEmptyText, true);
+    if (store.nullable(part)) return all;
+    if (store.is_row_of(part, any)) return store.concat(all, store.concat(part, all));
+  }
   const ExprId later = compiler.compile(tree, kAnything, false);
   if (later == kNothing) return compiler.compile(tree, all, true);  // it begins with ^
   // Once it has matched, the rest is `all` and nothing else is remembered.

@@ -12,6 +12,7 @@ constexpr size_t kBeginsLimit = 2'000;    // pairs of expressions
 constexpr uint64_t kBeginsWork = 40'000;  // in the units of a mask
 constexpr uint64_t kDerivativeWork = 1;   // likewise, of one derivative
 constexpr uint32_t kFewTimes = 64;
+constexpr size_t kMaxRowParts = 256;
 constexpr int kCharacterBytes = 4;
 constexpr uint32_t kMaxPruneDepth = 1'000;
 
@@ -271,6 +272,42 @@ ExprId RegexStore::prune_parts(ExprId e, Pruned& known, uint32_t depth) {
     default:
       return concat(parts);
   }
+}
+
+bool RegexStore::is_row_of(ExprId e, ExprId one) {
+  const Node& whole = nodes_[one];
+  std::vector<ExprId> ones{one};
+  if (whole.kind == Kind::kOr) ones.insert(ones.end(), list(whole).begin(), list(whole).end());
+  ByteSet bytes;  // that are texts of `one` by themselves
+  for (const ExprId part : ones) {
+    if (nodes_[part].kind == Kind::kClass) bytes = bytes | sets_[nodes_[part].a];
+  }
+  const auto has_byte = [&](char c) { return bytes.has(static_cast<uint8_t>(c)); };
+  std::vector<ExprId> open{e};
+  size_t looked_at = 0;
+  bool holds = true;
+  while (holds && !open.empty()) {
+    holds = ++looked_at <= kMaxRowParts;
+    const ExprId part = open.back();
+    open.pop_back();
+    if (part == kEmptyText || std::find(ones.begin(), ones.end(), part) != ones.end()) continue;
+    const Node& node = nodes_[part];
+    if (node.kind == Kind::kClass) {
+      holds = holds && (sets_[node.a] & bytes) == sets_[node.a];
+    } else if (node.kind == Kind::kLiteral) {
+      const std::string_view text = std::string_view(text_).substr(node.a, node.b);
+      holds = holds && std::all_of(text.begin(), text.end(), has_byte);
+    } else if (node.kind == Kind::kOr) {
+      open.insert(open.end(), list(node).begin(), list(node).end());
+    } else if (node.kind == Kind::kRepeat || node.kind == Kind::kConcat) {
+      open.push_back(node.a);
+      if (node.kind == Kind::kConcat) open.push_back(node.b);
+    } else {
+      holds = false;
+    }
+  }
+  count_work(looked_at);
+  return holds;
 }
 
 Answer RegexStore::disjoint(ExprId a, ExprId b) {

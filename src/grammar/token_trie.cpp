@@ -4,23 +4,13 @@
 #include <array>
 #include <deque>
 
-#include "grammar/char_set.h"
-#include "grammar/lexer_tokens.h"
+#include "grammar/string_tokens.h"
 
 namespace skein::grammar {
 namespace {
 
 // A string that may have 20 more bytes takes plain tokens of up to 10 as they are.
 constexpr std::array<uint32_t, 5> kPlainBytes = {0, 4, 10, 30, 128};
-
-// Text that a JSON string holds without escapes.
-bool is_plain(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    uint32_t c = 0;
-    if (!next_code_point(text, at, c) || c < 0x20 || c == '"' || c == '\\') return false;
-  }
-  return true;
-}
 
 // `sorted` has tokens by their bytes; each stands for all with the same bytes.
 std::vector<TokenTrie::Node> trie_of(const std::vector<std::string>& tokens,
@@ -124,7 +114,7 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string
   trie->link_same_bytes(sorted, different);
   std::vector<TokenMask> plain(kPlainBytes.size(), TokenMask(trie->size()));
   for (const TokenId token : different) {
-    if (!is_plain(trie->bytes_of(token))) continue;
+    if (!plain_characters(trie->bytes_of(token))) continue;
     for (size_t i = 0; i < plain.size(); ++i) {
       if (trie->bytes_of(token).size() <= kPlainBytes[i]) plain[i].set(token);
     }
@@ -144,8 +134,9 @@ uint64_t TokenTrie::memory_bytes() const {
     bytes += level.plain.bytes() + level.nodes.size() * sizeof(Node);
   }
   if (json_string_ != nullptr) {
-    bytes += json_string_->mask->bytes() + json_string_->tokens.size() * sizeof(TokenId) +
-             json_string_->nodes.size() * sizeof(uint32_t);
+    bytes +=
+        json_string_->within.size() * (sizeof(StringTokens::Within) + all_.bytes()) +
+        (json_string_->tokens.size() + json_string_->nodes.size()) * sizeof(StringTokens::Quote);
   }
   return bytes;
 }

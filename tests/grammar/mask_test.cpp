@@ -69,6 +69,58 @@ void check_walk(const std::shared_ptr<CompiledGrammar>& grammar, uint32_t seed, 
   }
 }
 
+// What a token has inside is counted once for the vocabulary: escapes, pairs of them, characters
+// that are cut, quotes.
+TEST(Mask, OfACountedStringIsWhatEachTokenAloneWouldBe) {
+  std::vector<std::string> tokens = testing::byte_tokens();
+  for (const char* token : {"ab",
+                            "abc",
+                            "abcdefgh",
+                            "é",
+                            "\xc3",
+                            "éa",
+                            "\xa9z",
+                            "aé",
+                            "\\n",
+                            "\\na",
+                            "a\\",
+                            "\\u",
+                            "\\u00e9",
+                            "\\u00e9x",
+                            "\\u00e9\\u00",
+                            "\\ud83d",
+                            "\\ud83d\\u",
+                            "\\ud83d\\ude00",
+                            "a\\ud83d",
+                            "\\ude00ab",
+                            "a\"",
+                            "abc\"",
+                            "\",",
+                            "ab\",",
+                            "é\",\"",
+                            "\\\"",
+                            "\\\"\"]",
+                            "abcdef\", \"",
+                            "\\ud83d\\ude00\"]"}) {
+    tokens.emplace_back(token);
+  }
+  const auto trie = trie_of_tokens(std::move(tokens));
+  ASSERT_NE(trie->json_string(), nullptr);
+  size_t states = 0;
+  for (const char* length :
+       {R"("maxLength":1)", R"("maxLength":2)", R"("maxLength":3)", R"("maxLength":7)",
+        R"("minLength":1)", R"("minLength":4)", R"("minLength":2,"maxLength":3)",
+        R"("minLength":3,"maxLength":3)", R"("minLength":5,"maxLength":9)"}) {
+    SCOPED_TRACE(length);
+    const auto grammar = compiled(
+        schema_rules(std::string(R"({"type":"array","items":{"type":"string",)") + length + "}}"),
+        trie);
+    for (uint32_t seed = 0; seed < 20; ++seed) check_walk(grammar, seed, states);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+  EXPECT_GT(states, 1'000u);
+}
+
 TEST(Mask, IsWhatEachTokenAloneWouldBe) {
   const auto trie = trie_of_tokens(small_vocabulary(11, 150));
   size_t states = 0;

@@ -27,6 +27,35 @@ bool matches(std::string_view pattern, std::string_view text, bool anchored = tr
   return store.matches(e, text);
 }
 
+TEST(Regex, WhatHasBeenFoundIsForgotten) {
+  RegexStore store;
+  const ExprId all = store.repeat(json_char(store), 0, kUnbounded);
+  for (const std::string_view pattern : {"a[bc]{2,30}d", "ab|x+y", "(ab)*c"}) {
+    ExprId rest = parse(store, pattern, false, Spelling::kJson);
+    for (const char byte : std::string_view("a é \\n aabcbcdxyabc")) {
+      EXPECT_NE(rest, all) << pattern;
+      rest = store.derivative(rest, static_cast<uint8_t>(byte));
+      if (rest == all) break;
+    }
+    EXPECT_EQ(rest, all) << pattern;
+  }
+  EXPECT_EQ(parse(store, "a*", false, Spelling::kJson), all);
+  EXPECT_TRUE(matches("b{3}", "abbab bbbé", false));
+  EXPECT_FALSE(matches("b{3}", "abbab bb", false));
+}
+
+TEST(Regex, RowsOfCharacters) {
+  RegexStore store;
+  const ExprId character = json_char(store), a = store.byte('a');
+  EXPECT_TRUE(store.is_row_of(store.concat(store.repeat(a, 2, 9), store.literal("xy")), character));
+  EXPECT_TRUE(store.is_row_of(store.concat(character, store.repeat(character, 0, 7)), character));
+  EXPECT_FALSE(store.is_row_of(store.literal("a\""), character));
+  EXPECT_FALSE(store.is_row_of(kAnything, character));
+  EXPECT_FALSE(store.is_row_of(kNothing, character)) << "which nobody asks";
+  EXPECT_FALSE(store.is_row_of(store.negation(a), character));
+  EXPECT_FALSE(store.is_row_of(store.either(a, store.concat(a, store.byte('"'))), character));
+}
+
 TEST(Regex, EqualExpressionsAreOne) {
   RegexStore store;
   const ExprId a = store.byte('a'), b = store.byte('b');

@@ -3,6 +3,7 @@
 #include <future>
 #include <gtest/gtest.h>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "grammar/choice.h"
@@ -220,6 +221,67 @@ TEST(Work, WhoIsInAHurryDoesNotWaitForAnotherThread) {
   EXPECT_EQ(matcher.mask(), nullptr);
   EXPECT_TRUE(free.late());
   EXPECT_FALSE(matcher.failed());
+}
+
+TEST(Work, WhoHasUsedUpItsOwnTakesOfWhatIsShared) {
+  const auto grammar = compiled(schema_rules(R"({"type":"string","pattern":"^[a-z]{2,9}$"})"));
+  Matcher matcher(grammar);
+  SharedWork more;
+  {
+    const HurriedQuestions hurried(*grammar, 1, &more);
+    EXPECT_EQ(matcher.mask(), nullptr);
+    EXPECT_TRUE(hurried.late()) << "nothing is shared";
+  }
+  constexpr uint64_t kShared = 100'000;
+  more.begin(kShared);
+  {
+    const HurriedQuestions hurried(*grammar, 1, &more);
+    EXPECT_NE(matcher.mask(), nullptr);
+    EXPECT_FALSE(hurried.late());
+  }
+  const uint64_t left = more.take(UINT64_MAX);
+  EXPECT_LT(left, kShared);
+  EXPECT_GT(left, kShared / 2);
+  EXPECT_EQ(more.take(1), 0u);
+}
+
+// The most that a mask takes anew in front of any byte of `text`.
+uint64_t most_work_of_a_mask(const std::string& schema, const std::string& text) {
+  static const auto trie = [] {
+    std::vector<std::string> tokens = testing::byte_tokens();
+    std::mt19937 random(3);
+    for (size_t i = 0; i < 4'000; ++i) {
+      std::string& word = tokens.emplace_back();
+      for (size_t n = 2 + random() % 8; n > 0; --n) word += static_cast<char>('a' + random() % 26);
+    }
+    return testing::trie_of_tokens(std::move(tokens));
+  }();
+  const auto grammar = compiled(schema_rules(schema), trie);
+  Matcher matcher(grammar);
+  constexpr uint64_t kAny = uint64_t{1} << 32;
+  uint64_t most = 0;
+  for (const char byte : text) {
+    SharedWork work;
+    work.begin(kAny);
+    {
+      const HurriedQuestions hurried(*grammar, 0, &work);
+      EXPECT_NE(matcher.mask(), nullptr);
+    }
+    most = std::max(most, kAny - work.take(kAny));
+    EXPECT_TRUE(matcher.advance_bytes({&byte, 1}));
+  }
+  return most;
+}
+
+// What most schemas say of their strings does not take a walk over the vocabulary for every length
+// that is left.
+TEST(Work, AStringTakesNoWalkForEveryLength) {
+  const uint64_t free = most_work_of_a_mask(R"({"type":"string"})", "\"abcdefghijklmnop\"");
+  for (const char* schema :
+       {R"({"type":"string","maxLength":16})", R"({"type":"string","minLength":3,"maxLength":20})",
+        R"({"type":"string","pattern":"[a-z]{12}"})"}) {
+    EXPECT_LE(most_work_of_a_mask(schema, "\"abcdefghijklmnop\""), 2 * free + 2'000) << schema;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "engine/loop/model_runner.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <utility>
 
@@ -16,7 +17,11 @@ bool is_sound(const Argmax& peak) {
 
 ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache,
                          ComputePool& pool, const Clock& clock, uint64_t form_work)
-    : model_(std::move(model)), cache_(std::move(cache)), pool_(pool), clock_(clock) {
+    : model_(std::move(model)),
+      cache_(std::move(cache)),
+      pool_(pool),
+      clock_(clock),
+      form_work_(form_work) {
   const DecoderLimits& limits = model_->decoder().limits();
   tokens_.reserve(limits.rows);
   sequences_.reserve(limits.rows);
@@ -27,7 +32,7 @@ ModelRunner::ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvC
     scratch_.emplace_back(i);
   }
   for (size_t i = 0; i < pool_.threads(); ++i) {
-    scratches_.emplace_back(model_->backend().scan(), form_work);
+    scratches_.emplace_back(model_->backend().scan(), form_work_ - form_work_ / 2, &shared_work_);
   }
   auto queue = model_->backend().make_draw_queue(limits.logit_rows, model_->vocab(), kDepth);
   if (queue.ok()) queue_ = std::move(*queue);
@@ -206,9 +211,11 @@ bool ModelRunner::find_peaks(Rows rows) {
 }
 
 void ModelRunner::sample(const HostRows& logits, const StepOutput& output) {
-  const size_t threads = scratches_.size();
-  pool_.run(threads, [&](size_t thread) {
-    for (size_t i = thread; i < sampling_.size(); i += threads) {
+  shared_work_.begin(form_work_ / 2 * sampling_.size());
+  // Rows take different times, those with forms above all.
+  std::atomic<size_t> next = 0;
+  pool_.run(scratches_.size(), [&](size_t thread) {
+    for (size_t i = next++; i < sampling_.size(); i = next++) {
       const auto [segment, logit] = sampling_[i];
       sample_segment(segment, logit, logits, scratches_[thread], output);
     }

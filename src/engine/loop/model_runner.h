@@ -20,12 +20,13 @@ namespace skein {
 
 class ModelRunner final : public StepRunner {
  public:
-  // Of one row of a step: a few tenths of a millisecond.
+  // Of a row of a step: a few tenths of a millisecond.
   static constexpr uint64_t kFormWork = 20'000;
 
   // The model's limits must hold the largest step that the scheduler plans; `pool` is the one that
-  // the model computes with. A token that takes more than `form_work` to say what its form allows
-  // is put off.
+  // the model computes with. To say what forms allow, a step takes `form_work` for each row that it
+  // samples: half of it is the row's own, the other half goes to those that need more. A token that
+  // takes more than what is left is put off.
   ModelRunner(std::shared_ptr<LoadedModel> model, std::unique_ptr<KvCache> cache, ComputePool& pool,
               const Clock& clock, uint64_t form_work = kFormWork);
 
@@ -92,7 +93,9 @@ class ModelRunner final : public StepRunner {
   std::vector<uint32_t> logit_rows_;
   std::vector<BlockId> scratch_;  // of an encoder: all of the cache's, for the step's texts in turn
   bool wants_hidden_ = false;
-  std::vector<Argmax> peaks_;              // of the logit rows, where they are all that it takes
+  std::vector<Argmax> peaks_;  // of the logit rows, where they are all that it takes
+  const uint64_t form_work_;
+  grammar::SharedWork shared_work_;        // of a step
   std::vector<SamplerScratch> scratches_;  // one per compute thread
 };
 

@@ -193,7 +193,8 @@ Status RequestSampler::draw_within_work(std::span<const float> row, uint32_t pos
   if (scratch.form_work_ == SamplerScratch::kAnyWork) {
     return draw_in_form(row, position, scratch, ahead, out);
   }
-  const grammar::HurriedQuestions hurried(form_->place.grammar(), scratch.form_work_);
+  const grammar::HurriedQuestions hurried(form_->place.grammar(), scratch.form_work_,
+                                          scratch.more_work_);
   Status status;
   if (!hurried.late()) status = draw_in_form(row, position, scratch, ahead, out);
   if (!hurried.late()) return status;

@@ -87,13 +87,15 @@ struct SampledToken {
   }
 };
 
-// Memory that one thread samples with, for any number of requests. It can wait for as much work on
-// a form as `form_work` says.
+// Memory that one thread samples with, for any number of requests. For each token it can wait for
+// as much work on a form as `form_work` says, and for what `more_work`, which outlives it, has
+// left.
 class SamplerScratch {
  public:
   static constexpr uint64_t kAnyWork = UINT64_MAX;
-  explicit SamplerScratch(VocabularyScan scan, uint64_t form_work = kAnyWork)
-      : scan_(scan), form_work_(form_work) {}
+  explicit SamplerScratch(VocabularyScan scan, uint64_t form_work = kAnyWork,
+                          grammar::SharedWork* more_work = nullptr)
+      : scan_(scan), form_work_(form_work), more_work_(more_work) {}
   // One for a thread that can wait.
   SamplerScratch patient() const { return SamplerScratch(scan_); }
 
@@ -101,6 +103,7 @@ class SamplerScratch {
   friend class RequestSampler;
   VocabularyScan scan_;
   uint64_t form_work_;
+  grammar::SharedWork* more_work_;
   std::vector<float> row_;     // the logits after edits
   std::vector<float> masked_;  // those of them that the form allows
   CandidateSet candidates_;
