@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backend/cpu/kernels_for.h"
+
 namespace skein {
 namespace {
 
@@ -66,8 +68,22 @@ TEST(ChooseIsa, AgreesWithTheCompilerAboutThisMachine) {
   EXPECT_EQ(features.avx512vl && features.os_zmm, __builtin_cpu_supports("avx512vl") != 0);
   EXPECT_EQ(features.avx512_vnni && features.os_zmm, __builtin_cpu_supports("avx512vnni") != 0);
   EXPECT_EQ(features.avx512dq && features.os_zmm, __builtin_cpu_supports("avx512dq") != 0);
+  EXPECT_EQ(features.avx512_in_halves, features.avx512f && __builtin_cpu_is("amdfam19h") != 0);
 #endif
 }
+
+#if defined(__x86_64__)
+TEST(ChooseIsa, WeightsAreUnpackedAheadWhereThatPays) {
+  CpuFeatures features = everything();
+  const size_t usual = cpu::linear_kernels_for(CpuIsa::kAvx512, features).panel_rows;
+  features.avx512_in_halves = true;
+  const cpu::LinearKernels& in_halves = cpu::linear_kernels_for(CpuIsa::kAvx512, features);
+  EXPECT_GT(in_halves.panel_rows, usual);
+  EXPECT_EQ(in_halves.nibbles, cpu::kAvx512Linear.nibbles);
+  features.avx512_vnni = false;
+  EXPECT_EQ(&cpu::linear_kernels_for(CpuIsa::kAvx512, features), &cpu::kAvx2Linear);
+}
+#endif
 
 }  // namespace
 }  // namespace skein

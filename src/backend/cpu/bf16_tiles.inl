@@ -15,7 +15,7 @@ void bf16_tile(const Bf16Multiply& a, const uint8_t* const* blocks, const Bf16Re
   repeat<kBlocks>([&](auto b) { repeat<kRows>([&](auto r) { sum[b][r] = V::splat(0.0F); }); });
   size_t at = 0;
   for (size_t g = 0; g < a.groups; ++g) {
-    if constexpr (kRows > 1) ahead.fetch();
+    ahead.fetch();
     F even[kBlocks][kRows], odd[kBlocks][kRows];
     repeat<kBlocks>(
         [&](auto b) { repeat<kRows>([&](auto r) { even[b][r] = odd[b][r] = V::splat(0.0F); }); });

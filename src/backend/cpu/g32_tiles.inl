@@ -93,8 +93,7 @@ __attribute__((always_inline)) inline void each_four_columns(const uint8_t* cons
 }
 
 // kBlocks row blocks, each at its address, with kRows rows from x on. All sums stay in registers
-// over all columns. Several blocks share the loads of activations, several rows those of weights. A
-// single row asks for weights as fast as they come; several leave time to fetch ahead.
+// over all columns. Several blocks share the loads of activations, several rows those of weights.
 template <class V, Codes kCodes, bool kHalves, bool kMinimum, size_t kRows, size_t kBlocks>
 struct G32Tile {
   using F = typename V::F;
@@ -116,7 +115,7 @@ struct G32Tile {
       repeat<kRows>([&](auto r) { sum[b][r] = V::splat(0.0F); });
     });
     for (size_t g = 0; g < a.groups; ++g, x += kTileRows) {
-      if constexpr (kRows > 1) ahead.fetch();
+      ahead.fetch();
       I dots[kBlocks][kDots][kRows];
       start(x, dots);
       add_codes(codes, table, x, dots);

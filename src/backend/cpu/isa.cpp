@@ -59,6 +59,16 @@ uint64_t saved_state() {
   return uint64_t{high} << 32 | low;
 }
 
+// Of AMD's family 19h these alone have AVX-512.
+bool is_zen4() {
+  constexpr uint32_t kFamily = 0x19;
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return false;
+  if (b != signature_AMD_ebx || c != signature_AMD_ecx || d != signature_AMD_edx) return false;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return false;
+  return (a >> 8 & 0xf) + (a >> 20 & 0xff) == kFamily;
+}
+
 // Asks for tiles, for all threads of the process; without it the first use of one is fatal.
 bool request_tiles() {
 #if defined(__linux__)
@@ -97,6 +107,7 @@ CpuFeatures detect_cpu_features() {
   features.avx512vl = (b & bit_AVX512VL) != 0;
   features.avx512dq = (b & bit_AVX512DQ) != 0;
   features.avx512_vnni = (c & bit_AVX512VNNI) != 0;
+  features.avx512_in_halves = features.avx512f && is_zen4();
   features.amx_bf16 = (d >> 22 & 1) != 0;
   features.amx_tile = (d >> 24 & 1) != 0;
   features.amx_int8 = (d >> 25 & 1) != 0;

@@ -30,6 +30,9 @@ struct CpuFeatures {
   bool amx_tile = false, amx_int8 = false, amx_bf16 = false;
   // Registers that the operating system saves.
   bool os_ymm = false, os_zmm = false, os_tiles = false;
+  // Products of 512 bits take two turns of units of 256, as AMD's Zen 4 has it: loads, shifts and
+  // masks then cost little beside them.
+  bool avx512_in_halves = false;
 };
 
 // The features of the machine that this runs on. Where it has AMX tiles this requests them for the

@@ -18,6 +18,17 @@ const KernelTable& amx_kernels() {
   return table;
 }
 
+// Where loads and shifts cost little, unpacking weights for every four rows anew costs less than
+// keeping them unpacked does, up to some dozens of rows.
+const LinearKernels& linear_kernels_in_halves() {
+  static const LinearKernels table = [] {
+    LinearKernels made = kAvx512Linear;
+    made.panel_rows = 64;
+    return made;
+  }();
+  return table;
+}
+
 }  // namespace
 #endif
 
@@ -49,7 +60,8 @@ const LinearKernels& linear_kernels_for(CpuIsa isa, const CpuFeatures& features)
     case CpuIsa::kAvx2:
       return kAvx2Linear;
     case CpuIsa::kAvx512:
-      return features.avx512_vnni ? kAvx512Linear : kAvx2Linear;
+      if (!features.avx512_vnni) return kAvx2Linear;
+      return features.avx512_in_halves ? linear_kernels_in_halves() : kAvx512Linear;
     case CpuIsa::kAmx:
       return kAmxLinear;
 #else

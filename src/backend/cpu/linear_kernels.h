@@ -160,11 +160,16 @@ struct PackedMultiply {
 struct G32Multiply : PackedMultiply<QuantizedRecord> {
   const uint8_t* table;  // [16] bytes, values + 128, of Codes::kTable
   bool bfloat16_scales;  // else float16
+  size_t panel_rows;     // as LinearKernels has it
 };
 
 using Bf16Multiply = PackedMultiply<Bf16Record>;
 
 struct LinearKernels {
+  // With so many rows and more, products of definition G32 are made from weights that are unpacked
+  // first (panels.inl), where the kernels have such at all. The bits are the same.
+  size_t panel_rows;
+
   // One row of a tile: `x` has `groups` * 32 columns, `out` the tile's records. Gives the number of
   // the row's outliers, which are in the order of columns.
   size_t (*quantize)(const float* x, size_t groups, size_t row, QuantizedRecord* out,

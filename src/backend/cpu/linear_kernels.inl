@@ -61,8 +61,8 @@ void multiply_tiles(const Multiply& a) {
     constexpr size_t kBlocks = V::kBlocksOfOneRow;
     for (size_t block = 0; block < blocks; block += kBlocks) {
       const size_t count = blocks - block < kBlocks ? blocks - block : kBlocks;
-      Ahead none = {};
-      multiply_tile<V, Tile, 1, kBlocks>(a, block, count, 0, none);
+      Ahead ahead = ahead_of(a, block + count, kBlocks, a.groups);
+      multiply_tile<V, Tile, 1, kBlocks>(a, block, count, 0, ahead);
     }
     return;
   }
@@ -84,7 +84,7 @@ void multiply_tiles(const Multiply& a) {
 template <class V, Codes kCodes, bool kHalves, bool kMinimum>
 void multiply_g32(const G32Multiply& a) {
   if constexpr (V::kPanelRows > 0) {
-    if (a.rows >= V::kPanelRows) {
+    if (a.rows >= a.panel_rows) {
       return multiply_panels<V, G32Panels<V, kCodes, kHalves, kMinimum>>(a);
     }
   }
@@ -102,6 +102,7 @@ void multiply_bf16(const Bf16Multiply& a) {
 template <class V>
 constexpr LinearKernels make_linear_kernels() {
   return {
+      .panel_rows = V::kPanelRows,
       .quantize = quantize_row<V>,
       .round = round_row<V>,
       .nibbles = multiply_g32<V, Codes::kNibbles, false, false>,

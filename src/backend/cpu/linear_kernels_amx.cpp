@@ -43,6 +43,7 @@ using Kernels = LinearKernels;
 }  // namespace
 
 constexpr LinearKernels kAmxLinear = {
+    .panel_rows = DotAvx512::kPanelRows,
     .quantize = quantize,
     .round = round_to_halves,
     .nibbles = g32_by_rows<Codes::kNibbles, false, false, &Kernels::nibbles>,

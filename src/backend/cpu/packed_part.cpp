@@ -118,6 +118,7 @@ PackedPart::PackedPart(const WeightView& view, ProductType product_type, size_t 
       outputs_(rows_of(view)),
       first_output_(first_output),
       groups_((columns_of(view) + kGroup - 1) / kGroup),
+      panel_rows_(kernels.panel_rows),
       bf16_(kernels.bf16),
       add_outlier_(kernels.add_outlier),
       add_residuals_(kernels.add_residuals) {
@@ -200,7 +201,7 @@ PackedMultiply<Record> PackedPart::complete(PackedMultiply<Record> args, size_t 
 
 void PackedPart::multiply(PackedMultiply<QuantizedRecord> args, size_t first, size_t count,
                           const float* bias) const {
-  g32_({complete(args, first, count, bias), table_, bfloat16_scales_});
+  g32_({complete(args, first, count, bias), table_, bfloat16_scales_, panel_rows_});
 }
 
 void PackedPart::multiply(PackedMultiply<Bf16Record> args, size_t first, size_t count,

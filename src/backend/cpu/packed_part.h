@@ -64,6 +64,7 @@ class PackedPart {
   alignas(16) uint8_t table_[16] = {};
   LinearKernels::G32 g32_ = nullptr;
   Dequantize dequantize_ = nullptr;
+  size_t panel_rows_;
   void (*bf16_)(const Bf16Multiply& args);
   void (*add_outlier_)(const OutlierMultiply& args);
   void (*add_residuals_)(const ResidualMultiply& args);
