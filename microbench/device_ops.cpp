@@ -320,7 +320,7 @@ class DeviceLayers {
   Rows stream_, delta_, qkv_, attended_, gate_up_, angles_;
   NormParams norm_;
   ActivationParams activation_;
-  uint64_t keys_ = 1;
+  static inline uint64_t keys_ = 1;  // of all of them: another has other memory
 };
 
 void measure_layers(Backend& backend) {
