@@ -290,7 +290,7 @@ bool can_attend_whole_rows(const AttentionWork& work) {
 }
 
 void attend_whole_rows(const SpanParams& params, cudaStream_t stream) {
-  with_shape<true>(params.cache.stride, [&](auto shape) {
+  with_shape<true>(params.cache, [&](auto shape) {
     using S = decltype(shape);
     launch_overlapped(attend_whole_rows<S>, params.out.rows * params.cache.heads, kThreads + kWarp,
                       S::kSharedBytes, stream, params);

@@ -25,17 +25,18 @@ struct StreamShape {
   static constexpr uint32_t kSharedBytes = kRingBytes + kQueryBytes + kWeightBytes + 2 * kSlots * 8;
 };
 
-// fn(shape) of the one for heads of that many dimensions, of which there are kMostStride at most.
-// Single rows are so few that one block of threads has all of a processor's memory.
+// fn(shape) of the one for a cache whose heads have kMostStride dimensions at most. Single rows are
+// so few that one block of threads has all of a processor's memory.
 inline constexpr uint32_t kMostStride = 256;
 template <bool kSingle, class Fn>
-auto with_shape(uint32_t stride, const Fn& fn) {
+auto with_shape(const DeviceKv& cache, const Fn& fn) {
   constexpr uint32_t kSlots = kSingle ? 24 : 12, kShare = kSingle ? 1 : 2;
-  if (stride == 64)
+  const uint32_t exact = cache.head_dim == cache.stride ? cache.stride : 0;
+  if (exact == 64)
     return fn(StreamShape < 1, kSingle ? 40 : 15, kSingle ? 1 : 3, true, kSingle > ());
-  if (stride == 128) return fn(StreamShape<2, kSlots, kShare, true, kSingle>());
-  if (stride == 256) return fn(StreamShape<4, 8, 1, true, kSingle>());
-  if (stride < 128) return fn(StreamShape<2, kSlots, kShare, false, kSingle>());
+  if (exact == 128) return fn(StreamShape<2, kSlots, kShare, true, kSingle>());
+  if (exact == 256) return fn(StreamShape<4, 8, 1, true, kSingle>());
+  if (cache.stride <= 128) return fn(StreamShape<2, kSlots, kShare, false, kSingle>());
   return fn(StreamShape<4, 8, 1, false, kSingle>());
 }
 
@@ -44,7 +45,9 @@ template <bool kSingle, class Fn>
 cudaError_t set_up_shapes(const Fn& fn) {
   cudaError_t error = cudaSuccess;
   for (const uint32_t stride : {64, 128, 256, 16, 144}) {
-    const cudaError_t own = with_shape<kSingle>(stride, fn);
+    DeviceKv cache;
+    cache.head_dim = cache.stride = stride;
+    const cudaError_t own = with_shape<kSingle>(cache, fn);
     if (error == cudaSuccess) error = own;
   }
   return error;

@@ -108,7 +108,7 @@ void attend_streamed(const SpanParams& params, dim3 all, const SpanBatch& batch,
                      cudaStream_t stream) {
   all.x = groups_of(all.x, params.rows_of_unit);
   const uint32_t items = all.x * all.y * all.z;
-  with_shape<false>(params.cache.stride, [&](auto shape) {
+  with_shape<false>(params.cache, [&](auto shape) {
     using S = decltype(shape);
     const uint32_t blocks =
         batch.processors == 0 ? items : std::min(items, batch.processors * S::kShare);
