@@ -1,6 +1,6 @@
 // The ops of a step of an 8B Llama, each alone: microseconds, and what they read and multiply in
-// that time. Then layers as a step has them, recorded and replayed at once, and the ops of a layer
-// that way, each after itself.
+// that time. Then layers of it and of a 1B as a step has them, recorded and replayed at once, and
+// the ops of a layer that way, each after itself.
 //
 //   device_ops [device [ops|layers|once]]      "cuda" and the first two if absent; once: a layer of
 //                                              few and one of many rows, for a profiler
@@ -16,11 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/registry.h"
+#include "backend/seeded_backend.h"
 #include "base/check.h"
 #include "base/compute_pool.h"
 #include "base/resources.h"
-#include "base/rng.h"
 
 namespace skein {
 namespace {
@@ -28,17 +27,28 @@ namespace {
 constexpr uint32_t kWidth = 4096, kFeedForward = 14336, kHeads = 32, kKvHeads = 8, kHeadDim = 128;
 constexpr uint32_t kVocabulary = 128256;
 
+// What layers are of; their weights are random, and in no file.
+struct LayerShape {
+  const char* name;
+  uint32_t width, feed_forward, heads, kv_heads, head_dim;
+  ElementType type;
+
+  size_t q_width() const { return size_t{heads} * head_dim; }
+  size_t kv_width() const { return size_t{kv_heads} * head_dim; }
+};
+constexpr LayerShape kLayerShapes[] = {
+    {"8B bf16", kWidth, kFeedForward, kHeads, kKvHeads, kHeadDim, ElementType::kBF16},
+    {"8B q4_0", kWidth, kFeedForward, kHeads, kKvHeads, kHeadDim, ElementType::kQ4_0},
+    {"1B bf16", 2048, 8192, 32, 8, 64, ElementType::kBF16},
+    {"1B q4_0", 2048, 8192, 32, 8, 64, ElementType::kQ4_0}};
+
 class DeviceOps {
  public:
   explicit DeviceOps(Backend& backend) : backend_(backend), one_(allocate(1)) {}
 
   void products(const char* name, size_t outputs, size_t inputs, const std::vector<size_t>& rows,
                 bool normed, bool activated) {
-    std::vector<uint16_t> bits(outputs * inputs);
-    Rng rng(1);
-    for (uint16_t& x : bits) x = static_cast<uint16_t>(0x3c00 + (rng.next() & 0x80ff));
-    const TensorView view{ElementType::kBF16, Shape{outputs, inputs},
-                          std::as_bytes(std::span<const uint16_t>(bits))};
+    const TensorView view{ElementType::kBF16, Shape{outputs, inputs}, {}};
     const auto matrix = backend_.make_matrix(std::vector<WeightView>{view});
     SKEIN_CHECK(matrix.ok(), "{}", matrix.message());
     const Buffer ones = allocate(inputs);
@@ -129,27 +139,25 @@ class DeviceOps {
   std::vector<Buffer> memory_;
 };
 
-// Layers of the shape above, whose weights do not fit into the device's cache.
+// Layers whose weights do not fit into the device's cache, of a backend that makes them up.
 class DeviceLayers {
  public:
-  DeviceLayers(Backend& backend, uint32_t layers) : backend_(backend), one_(floats(1)) {
-    std::vector<uint16_t> bits(size_t{2} * kFeedForward * kWidth);
-    Rng rng(1);
-    for (uint16_t& x : bits) x = static_cast<uint16_t>(0x3c00 + (rng.next() & 0x80ff));
+  DeviceLayers(Backend& backend, const LayerShape& shape, uint32_t layers)
+      : backend_(backend), shape_(shape), one_(floats(1)) {
     const auto make = [&](size_t outputs, size_t inputs) {
-      const TensorView view{
-          ElementType::kBF16, Shape{outputs, inputs},
-          std::as_bytes(std::span<const uint16_t>(bits)).first(outputs * inputs * 2)};
+      const TensorView view{shape.type, Shape{outputs, inputs}, {}};
       auto matrix = backend_.make_matrix(std::vector<WeightView>{view});
       SKEIN_CHECK(matrix.ok(), "{}", matrix.message());
       return std::move(*matrix);
     };
+    const size_t width = shape.width, feed_forward = shape.feed_forward;
     for (uint32_t i = 0; i < layers; ++i) {
-      layers_.push_back({make(kQkv, kWidth), make(kWidth, kWidth),
-                         make(size_t{2} * kFeedForward, kWidth), make(kWidth, kFeedForward)});
+      layers_.push_back({make(shape.q_width() + 2 * shape.kv_width(), width),
+                         make(width, shape.q_width()), make(2 * feed_forward, width),
+                         make(width, feed_forward)});
     }
-    ones_memory_ = floats(kWidth);
-    backend_.write(ones_memory_.floats(), std::vector<float>(kWidth, 1.0F));
+    ones_memory_ = floats(width);
+    backend_.write(ones_memory_.floats(), std::vector<float>(width, 1.0F));
     ones_ = ones_memory_.floats();
   }
 
@@ -157,7 +165,7 @@ class DeviceLayers {
   void measure(uint32_t rows, uint32_t context) {
     prepare(rows, context);
     const auto print = [&](const char* name, double us) {
-      std::printf("layer      m %5u %9.1f us %s\n", rows, us, name);
+      std::printf("%s layer m %5u %9.1f us %s\n", shape_.name, rows, us, name);
     };
     print("all", time([&](const Layer& layer, uint32_t i) { pass(layer, i); }));
     print("without attention", time([&](const Layer& layer, uint32_t) {
@@ -198,7 +206,6 @@ class DeviceLayers {
   }
 
  private:
-  static constexpr size_t kQkv = size_t{kHeads + 2 * kKvHeads} * kHeadDim;
   static constexpr uint32_t kTimes = 32;
   struct Layer {
     std::unique_ptr<Matrix> qkv, o, gate_up, down;
@@ -207,7 +214,8 @@ class DeviceLayers {
   void prepare(uint32_t rows, uint32_t context) {
     const auto each = static_cast<uint32_t>(blocks_for(context));
     auto cache = backend_.make_kv(
-        {static_cast<uint32_t>(layers_.size()), kKvHeads, kHeadDim, KvType::kBf16}, rows * each);
+        {static_cast<uint32_t>(layers_.size()), shape_.kv_heads, shape_.head_dim, KvType::kBf16},
+        rows * each);
     SKEIN_CHECK(cache.ok(), "{}", cache.message());
     cache_ = std::move(*cache);
     blocks_.clear();
@@ -219,12 +227,12 @@ class DeviceLayers {
     tokens_.assign(rows, 0);
     step_ = backend_.begin(tokens_, sequences_, {});
     const auto make = [&](size_t width) { return Rows{filled(rows * width), rows, width, width}; };
-    stream_ = make(kWidth);
-    delta_ = make(kWidth);
-    qkv_ = make(kQkv);
-    attended_ = make(size_t{kHeads} * kHeadDim);
-    gate_up_ = make(size_t{2} * kFeedForward);
-    angles_ = make(kHeadDim);
+    stream_ = make(shape_.width);
+    delta_ = make(shape_.width);
+    qkv_ = make(shape_.q_width() + 2 * shape_.kv_width());
+    attended_ = make(shape_.q_width());
+    gate_up_ = make(size_t{2} * shape_.feed_forward);
+    angles_ = make(shape_.head_dim);
   }
 
   LinearInput stream() {
@@ -239,11 +247,11 @@ class DeviceLayers {
   }
   void attend(uint32_t i) {
     AttentionParams params;
-    params.heads = kHeads;
-    params.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
+    params.heads = shape_.heads;
+    params.scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim));
     QkTransform transform;
     transform.angles = angles_;
-    const size_t kv = size_t{kKvHeads} * kHeadDim, first = size_t{kHeads} * kHeadDim;
+    const size_t kv = shape_.kv_width(), first = shape_.q_width();
     backend_.attend(qkv_.columns(0, first), qkv_.columns(first, kv), qkv_.columns(first + kv, kv),
                     transform, step_, *cache_, i, params, attended_);
   }
@@ -298,6 +306,7 @@ class DeviceLayers {
   }
 
   Backend& backend_;
+  const LayerShape& shape_;
   Buffer one_;
   std::vector<Layer> layers_;
   std::vector<Buffer> memory_;
@@ -311,29 +320,35 @@ class DeviceLayers {
   Rows stream_, delta_, qkv_, attended_, gate_up_, angles_;
   NormParams norm_;
   ActivationParams activation_;
-  uint64_t keys_ = 1;
+  static inline uint64_t keys_ = 1;  // of all of them: another has other memory
 };
 
 void measure_layers(Backend& backend) {
-  DeviceLayers layers(backend, 4);
-  layers.measure(1, 320);
-  layers.measure(8, 320);
-  layers.measure(64, 320);
-  layers.logits(1);
-  layers.logits(64);
+  for (const LayerShape& shape : kLayerShapes) {
+    DeviceLayers layers(backend, shape, 4);
+    layers.measure(1, 320);
+    layers.measure(8, 320);
+    layers.measure(64, 320);
+    if (&shape != kLayerShapes) continue;
+    layers.logits(1);
+    layers.logits(64);
+  }
 }
 
 int run(const std::string& device, const std::string& what) {
   ComputePool pool(usable_cpus());
-  const auto backend = make_backend({.device = device}, pool);
+  constexpr uint64_t kSeed = 1;
+  const auto backend = make_seeded_backend({.device = device}, pool, kSeed);
   if (!backend.ok()) {
     std::fprintf(stderr, "device_ops: %s\n", backend.message().c_str());
     return 1;
   }
   if (what == "once") {
-    DeviceLayers layers(**backend, 1);
-    layers.once(1, 320);
-    layers.once(64, 320);
+    for (const LayerShape& shape : kLayerShapes) {
+      DeviceLayers layers(**backend, shape, 1);
+      layers.once(1, 320);
+      layers.once(64, 320);
+    }
     return 0;
   }
   if (what != "ops") measure_layers(**backend);

@@ -1,115 +1,33 @@
 // Ops one after the other, as a decoder calls them: a backend may leave to an op what the one
 // before it began, and nothing of that may show.
-#include <cmath>
-#include <deque>
-
-#include "backend/attention_conformance.h"
+#include "backend/sequence_conformance.h"
 
 namespace skein {
 namespace {
 
-// Two layers of a Llama, with sums of several segments and rows where a decoder has them.
-class OpsInARow : public AttentionOps {
- protected:
-  static constexpr uint32_t kWidth = 1024, kFeedForward = 1280, kLayers = 2;
-  static constexpr Shape4 kShape{128, 2, 4};
-  static constexpr size_t kQWidth = size_t{kShape.head_dim} * kShape.kv_heads * kShape.shared;
-  static constexpr size_t kKvWidth = size_t{kShape.head_dim} * kShape.kv_heads;
-
-  struct Weights {
-    Both qkv, o, gate_up, down;
-    std::vector<float> norm, bias;
-  };
-  Weights weights() {
-    const auto both = [&](size_t outputs, size_t inputs) {
-      tensors_.push_back(random_tensor(ElementType::kBF16, outputs, inputs, rng_));
-      return matrices({tensors_.back().view});
-    };
-    return {both(kQWidth + 2 * kKvWidth, kWidth),
-            both(kWidth, kQWidth),
-            both(size_t{2} * kFeedForward, kWidth),
-            both(kWidth, kFeedForward),
-            random_floats(kWidth, rng_),
-            random_floats(kWidth, rng_)};
-  }
-
-  // Aligned, and one row right after the other.
-  static Rows rows_of(TestBackend& b, const std::vector<float>& values, size_t rows) {
-    const size_t width = values.size() / rows;
-    return {b.up(values), rows, width, width};
-  }
-
-  // What is left everywhere after `times` runs of the same ops on the same rows.
-  std::vector<std::vector<float>> results(TestBackend& b, const Weights& weights,
-                                          const std::vector<float>& input,
-                                          std::span<const Sequence> sequences, KvCache& cache,
-                                          int times) {
-    const size_t rows = input.size() / kWidth;
-    b.clear();
-    const auto zeros = [&](size_t width) {
-      return rows_of(b, std::vector<float>(rows * width), rows);
-    };
-    const Rows stream = zeros(kWidth), delta = zeros(kWidth), attended = zeros(kQWidth);
-    const Rows qkv = zeros(kQWidth + 2 * kKvWidth), gate_up = zeros(size_t{2} * kFeedForward);
-    const Rows angles = rows_of(b, std::vector<float>(rows * kShape.head_dim, 0.6F), rows);
-    const NormParams norm{NormKind::kRms, 1e-5F, b.up(weights.norm), nullptr};
-    const Floats bias = b.up(weights.bias);
-    const AttentionParams params = params_for(kShape);
-    const ActivationParams activation;
-    QkTransform transform;
-    transform.angles = angles;
-    for (int i = 0; i < times; ++i) {
-      b->write(stream.data, input);
-      const Step step = b.begin(sequences);
-      b->run(step, 1'000'000 + rows, [&] {
-        for (uint32_t layer = 0; layer < kLayers; ++layer) {
-          LinearInput in(stream);
-          in.norm = &norm;
-          if (layer > 0) in.delta = delta;
-          b->linear(in, Conformance::of(b, weights.qkv), nullptr, qkv);
-          b->attend(qkv.columns(0, kQWidth), qkv.columns(kQWidth, kKvWidth),
-                    qkv.columns(kQWidth + kKvWidth, kKvWidth), transform, step, cache, 0, params,
-                    attended);
-          b->linear(attended, Conformance::of(b, weights.o), bias, delta);
-          in.delta = delta;
-          in.delta_scale = 0.5F;
-          b->linear(in, Conformance::of(b, weights.gate_up), nullptr, gate_up);
-          LinearInput activated(gate_up);
-          activated.activation = &activation;
-          b->linear(activated, Conformance::of(b, weights.down), nullptr, delta);
-        }
-      });
-    }
-    std::vector<std::vector<float>> left;
-    for (const Rows& x : {stream, qkv, attended, gate_up, delta}) {
-      const HostRows read = b->read(x);
-      left.emplace_back(read.data, read.data + read.rows * read.width);
-    }
-    return left;
-  }
-
-  std::deque<OwnedTensor> tensors_;
-};
-
 TEST_P(OpsInARow, LeaveWhatTheyLeaveOneByOne) {
   const Weights all = weights();
-  const Caches caches = filled_caches(KvType::kBf16, 60, kShape);
-  Shuffled blocks(60, rng_);
+  const Caches caches = filled_caches(KvType::kBf16, 480, kShape);
+  Shuffled blocks(480, rng_);
   const std::vector<Sequence> some = {{0, 1, 300, true, blocks.take(301)},
                                       {1, 3, 510, true, blocks.take(513)},
                                       {4, 1, 0, true, blocks.take(1)},
                                       {5, 1, 255, false, blocks.take(256)},
                                       {6, 9, 40, true, blocks.take(49)}};
-  for (const size_t count : {size_t{1}, some.size()}) {
-    const auto sequences = std::span(some).first(count);
+  const std::vector<Sequence> many = single_rows(blocks);
+  for (const std::span<const Sequence> sequences :
+       {std::span(some).first(1), std::span(some), std::span(many).first(3),
+        std::span(many).first(20), std::span(many)}) {
     const size_t rows = sequences.back().first_row + sequences.back().rows;
     const std::vector<float> input = random_floats(rows * kWidth, rng_);
-    const auto want = results(reference_, all, input, sequences, *caches.theirs, 1);
+    Left want;
+    run_ops(reference_, all, input, sequences, *caches.theirs, 1,
+            [&](Left left) { want = std::move(left); });
     for (const int times : {1, 3}) {
-      const auto got = results(backend_, all, input, sequences, *caches.mine, times);
-      for (size_t i = 0; i < want.size(); ++i) {
-        ASSERT_TRUE(agree(got[i], want[i])) << rows << " rows, buffer " << i << ", " << times;
-      }
+      int run = 0;
+      run_ops(backend_, all, input, sequences, *caches.mine, times, [&](const Left& left) {
+        ASSERT_TRUE(agree_everywhere(left, want)) << rows << " rows, run " << ++run << "/" << times;
+      });
     }
   }
 }
@@ -186,18 +104,6 @@ TEST_P(Peaks, AreTokensOfTheNextStep) {
       EXPECT_TRUE(std::equal(values, values + 4, got.row(t).begin())) << i << " " << t;
     }
   }
-}
-
-// On hosts an op is finished when it returns: one of them stands for all.
-std::vector<BackendParam> sequence_params() {
-  std::vector<BackendParam> params;
-  for (const BackendParam& param : backend_params_of_every_precision()) {
-    if (!param.backend.computes_on_host && param.precision != Precision::kHigh) {
-      params.push_back(param);
-    }
-  }
-  params.push_back({cpu_under_test(CpuIsa::kScalar), 1, Precision::kDefault});
-  return params;
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, OpsInARow, ::testing::ValuesIn(sequence_params()), param_name);

@@ -6,22 +6,30 @@
 
 namespace skein::cuda {
 
-__device__ inline float activated(const ActivationParams& params, float gate, float up) {
+// Of gates, in place; no code of another kind is between two of them.
+template <uint32_t kCount>
+__device__ inline void activate(const ActivationParams& params, float (&gate)[kCount],
+                                const float (&up)[kCount]) {
+  const auto each = [&](const auto& fn) {
+#pragma unroll
+    for (uint32_t i = 0; i < kCount; ++i) gate[i] = fn(gate[i], up[i]);
+  };
   switch (params.kind) {
     case Activation::kSiluGated:
-      return arithmetic::silu(gate) * up;
+      return each([](float g, float u) { return arithmetic::silu(g) * u; });
     case Activation::kGeluTanhGated:
-      return arithmetic::gelu_tanh(gate) * up;
+      return each([](float g, float u) { return arithmetic::gelu_tanh(g) * u; });
     case Activation::kGeluTanh:
-      return arithmetic::gelu_tanh(gate);
+      return each([](float g, float) { return arithmetic::gelu_tanh(g); });
     case Activation::kGelu:
-      return arithmetic::gelu(gate);
+      return each([](float g, float) { return arithmetic::gelu(g); });
     case Activation::kSwigluClamped:
-      gate = arithmetic::smaller(params.limit, gate);
-      up = arithmetic::larger(-params.limit, arithmetic::smaller(params.limit, up));
-      return (gate * arithmetic::sigmoid(params.alpha * gate)) * (up + 1.0F);
+      return each([&](float g, float u) {
+        g = arithmetic::smaller(params.limit, g);
+        u = arithmetic::larger(-params.limit, arithmetic::smaller(params.limit, u));
+        return (g * arithmetic::sigmoid(params.alpha * g)) * (u + 1.0F);
+      });
   }
-  return 0;
 }
 
 }  // namespace skein::cuda

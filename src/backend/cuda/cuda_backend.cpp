@@ -58,9 +58,9 @@ void CudaBackend::run(const Step& step, uint64_t key, FunctionRef<void()> ops) {
     finish();
   };
   if (step.rows > kMostRecordedRows) return all();
-  const uint64_t moves = step_.moves() + changed_.moves() + spans_.moves();
-  graphs_.run({key, step.rows, step.logits, step_.spans()}, moves + (f16_ ? f16_->moves() : 0),
-              all);
+  const uint64_t moves = step_.moves() + changed_.moves() + spans_.moves() + marks_.moves();
+  graphs_.run({key, step.rows, step.logits, step_.spans(), step_.has_single_rows()},
+              moves + (f16_ ? f16_->moves() : 0), all);
 }
 
 HostRows CudaBackend::read(Rows rows) {

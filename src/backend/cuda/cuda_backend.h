@@ -46,9 +46,10 @@ inline void check_launch(const char* op) {
 
 // Rows that the next op can complete on the way, of a product or of attention.
 struct Unfinished {
-  DeviceRows rows{};                   // no data: there are none
-  SegmentSums sums{};                  // where it has planes they are a product
-  std::optional<MergeParams> merge{};  // else attention
+  DeviceRows rows{};   // no data: there are none
+  SegmentSums sums{};  // where it has planes they are a product
+  std::optional<AttentionWork> attention{};
+  std::optional<MergeParams> merge{};  // attention that has begun
 
   // Where columns of these rows begin among the outputs, if they are such.
   std::optional<uint32_t> first_output(const DeviceRows& columns) const {
@@ -220,6 +221,7 @@ class CudaBackend final : public Backend {
   }
   void finish();
   DeviceRows prepared(const LinearInput& in);
+  void attend_f16(AttentionWork work, const DeviceStep& step);
   void linear_f16(const LinearInput& in, const Matrix& matrix, Floats bias, Rows out);
   Result<std::unique_ptr<Matrix>> make_f32(const WeightParts& whole, const Consumed& consumed);
   void upload_rows(const WeightView& part, size_t first, size_t count, float* to);
@@ -234,7 +236,7 @@ class CudaBackend final : public Backend {
   std::optional<TileProducts> f16_;  // none in float32
   DeviceStep step_;
   Scratch changed_;                   // rows on their way into a product
-  Scratch spans_;                     // of attention
+  Scratch spans_, marks_;             // of attention
   std::unique_ptr<DrawQueue> peaks_;  // of peaks()
   Unfinished unfinished_;
   bool defers_ = false;  // within run(): what an op leaves, the next one may complete

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/heads.h"
 
 namespace skein::cuda {
 namespace {
@@ -27,7 +26,9 @@ bool are_same(const DeviceRows& a, const DeviceRows& b) {
 void CudaBackend::finish() {
   if (unfinished_.rows.data == nullptr) return;
   const Unfinished left = std::exchange(unfinished_, {});
-  if (left.merge) {
+  if (left.attention) {
+    attend_on_tensor_cores(*left.attention, {}, stream_);
+  } else if (left.merge) {
     merge_spans(*left.merge, stream_);
   } else {
     add_segments(left.sums, left.rows, stream_);
@@ -72,16 +73,17 @@ void CudaBackend::linear_f16(const LinearInput& in, const Matrix& matrix, Floats
   const bool adds_on_the_way = at_once && in.norm != nullptr &&
                                unfinished_.sums.planes != nullptr &&
                                are_same(input.delta, unfinished_.rows);
-  const bool merges_on_the_way = at_once && unfinished_.merge &&
+  const bool merges_on_the_way = at_once && (unfinished_.attention || unfinished_.merge) &&
                                  are_same(input.x, unfinished_.rows) && in.norm == nullptr &&
                                  in.activation == nullptr && !in.delta.data;
   if (!adds_on_the_way && !merges_on_the_way) finish();
   const Unfinished left = std::exchange(unfinished_, {});
   if (adds_on_the_way) input.delta_sums = left.sums;
-  if (merges_on_the_way) input.merge = &*left.merge;
+  if (left.attention) input.attention = &*left.attention;
+  if (left.merge) input.merge = &*left.merge;
   if (!at_once) input = {.x = prepared(in), .width = input.width};
   const SegmentSums sums = f16_->linear(input, matrix, raw(bias), of(out));
-  if (sums.planes != nullptr) unfinished_ = {of(out), sums, {}};
+  if (sums.planes != nullptr) unfinished_ = {of(out), sums, {}, {}};
   if (!defers_) finish();
   check_launch("linear");
 }
@@ -93,32 +95,50 @@ void CudaBackend::attend(Rows q, Rows k, Rows v, const QkTransform& transform, c
   const DeviceKv cache = device_kv(kv, layer);
   const auto q_output = unfinished_.first_output(of(q)), k_output = unfinished_.first_output(of(k)),
              v_output = unfinished_.first_output(of(v));
-  QkvSums sums;
+  DeviceHeads heads{{of(q), of(k), of(v)}};
   if (cache.in_pairs && unfinished_.sums.planes != nullptr && transform.q_norm == nullptr &&
       transform.k_norm == nullptr && q_output && k_output && v_output) {
-    sums = {std::exchange(unfinished_, {}).sums, *q_output, *k_output, *v_output};
+    heads = {{of(q), of(k), of(v)},
+             std::exchange(unfinished_, {}).sums,
+             {*q_output, *k_output, *v_output}};
   }
   finish();
   if (transform.q_norm != nullptr) cuda::norm(of(q), of(*transform.q_norm), of(q), stream_);
   if (transform.k_norm != nullptr) cuda::norm(of(k), of(*transform.k_norm), of(k), stream_);
-  const DeviceRows angles = transform.angles.data ? of(transform.angles) : DeviceRows();
+  heads.layout = transform.layout;
+  if (transform.angles.data) heads.angles = of(transform.angles);
   const DeviceAttention attention{params.heads, params.scale, params.softcap, params.window,
                                   raw(params.sinks)};
   if (!cache.in_pairs) {
-    turn_and_store(of(q), of(k), of(v), transform.layout, angles, view, cache, stream_);
+    turn_and_store(of(q), of(k), of(v), heads.layout, heads.angles, view, cache, stream_);
     cuda::attend(of(q), view, cache, attention, of(out), stream_);
   } else if (q.rows > 0) {
-    prepare_heads(of(q), of(k), of(v), sums, transform.layout, angles, view, cache, stream_);
-    const SpanBatch batch =
-        batch_of(device_step(step).spans(), q.rows, params.heads, cache, device_.processors);
-    float* const memory = spans_.take(SpanSums::floats(static_cast<uint32_t>(q.rows), params.heads,
-                                                       batch.at_once, cache.head_dim));
-    unfinished_.rows = of(out);
-    unfinished_.merge =
-        attend_on_tensor_cores(of(q), view, cache, attention, batch, memory, of(out), stream_);
-    if (!defers_) finish();
+    attend_f16({heads, view, cache, attention, {}, nullptr, nullptr, of(out)}, device_step(step));
   }
   check_launch("attend");
+}
+
+// Whole rows wait for the op that comes next, which may want them as tiles.
+void CudaBackend::attend_f16(AttentionWork work, const DeviceStep& step) {
+  const uint32_t rows = work.out.rows, heads = work.attention.heads;
+  work.batch = batch_of(step.spans(), rows, heads, work.cache, device_.processors);
+  work.batch.is_whole =
+      step.has_single_rows() && rows <= kMostRecordedRows && can_attend_whole_rows(work);
+  if (work.batch.is_whole) {
+    constexpr size_t kMarks = 2 * kMostRecordedRows;
+    const bool are_there = marks_.holds(kMarks);
+    work.marks = reinterpret_cast<uint32_t*>(marks_.take(kMarks));
+    if (!are_there) {
+      check(cudaMemsetAsync(work.marks, 0, kMarks * sizeof(uint32_t), stream_), "attend");
+    }
+    unfinished_ = {work.out, {}, work, {}};
+  } else {
+    prepare_heads(work.heads, work.step, work.cache, stream_);
+    work.memory =
+        spans_.take(SpanSums::floats(rows, heads, work.batch.at_once, work.cache.head_dim));
+    unfinished_ = {work.out, {}, {}, attend_on_tensor_cores(work, {}, stream_)};
+  }
+  if (!defers_) finish();
 }
 
 bool CudaBackend::peaks(Rows rows, std::span<VocabularyScan::Argmax> out) {

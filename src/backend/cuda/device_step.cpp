@@ -58,6 +58,11 @@ uint32_t DeviceStep::spans() const {
   return static_cast<uint32_t>(last / arithmetic::kSpanTokens + 1);
 }
 
+bool DeviceStep::has_single_rows() const {
+  return std::all_of(host_.sequences.begin(), host_.sequences.end(),
+                     [](const Sequence& sequence) { return sequence.rows <= 1; });
+}
+
 // In the order of StepView.
 void DeviceStep::pack(const DevicePeak* before, uint32_t* record) const {
   const size_t rows = host_.tokens.size();

@@ -28,6 +28,8 @@ class DeviceStep {
   bool awaits() const { return awaits_; }
   // Of 256 tokens, in the longest context.
   uint32_t spans() const;
+  // Whether every row is a sequence of its own.
+  bool has_single_rows() const;
   uint64_t moves() const { return device_.moves(); }
 
  private:

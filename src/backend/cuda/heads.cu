@@ -10,12 +10,7 @@
 namespace skein::cuda {
 namespace {
 
-struct HeadParams {
-  DeviceRows rows[3];         // queries, keys, values
-  uint32_t first_outputs[3];  // where each begins among the outputs of the product
-  SegmentSums sums;
-  RopeLayout layout;
-  DeviceRows angles;
+struct HeadParams : DeviceHeads {
   StepView step;
   DeviceKv cache;
 };
@@ -33,11 +28,14 @@ __global__ void __launch_bounds__(kThreads)
   // The step's record is there since before the first kernel.
   const uint32_t row = min(item / heads, p.rows[0].rows - 1);
   const RowSlot place(p.step, row);
-  wait_for_kernel_before();
-  if (item >= p.rows[0].rows * heads) return;
   const uint32_t head = item % heads, dim = p.cache.head_dim;
   const uint32_t kind = head < query_heads ? 0 : head < query_heads + p.cache.heads ? 1 : 2;
   const uint32_t first = kind == 0 ? head : (head - query_heads) % p.cache.heads;
+  if (kAdds > 0 && 8 * thread < dim) {
+    fetch_scales(p.sums, p.first_outputs[kind] + first * dim + 8 * thread);
+  }
+  wait_for_kernel_before();
+  if (item >= p.rows[0].rows * heads) return;
   float* const values = row_at(p.rows[kind], row) + size_t{first} * dim;
   float* const own = heads_of_block + warp * dim;
   const bool turns = kind != 2 && p.angles.data != nullptr;
@@ -63,17 +61,19 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void prepare_heads(DeviceRows q, DeviceRows k, DeviceRows v, const QkvSums& sums, RopeLayout layout,
-                   DeviceRows angles, const StepView& step, const DeviceKv& cache,
-                   cudaStream_t stream) {
-  const HeadParams params{{q, k, v}, {sums.q, sums.k, sums.v}, sums.sums, layout, angles, step,
-                          cache};
-  const uint32_t items = q.rows * (q.width / cache.head_dim + 2 * cache.heads);
-  if (items == 0) return;
-  bool in_fours = cache.head_dim % 4 == 0;
-  for (const uint32_t first : {sums.q, sums.k, sums.v, sums.sums.outputs}) {
-    in_fours = in_fours && first % 4 == 0;
+bool DeviceHeads::in_fours(uint32_t head_dim) const {
+  bool all = head_dim % 4 == 0;
+  for (uint32_t i = 0; i < 3; ++i) {
+    all = all && (sums.planes == nullptr ? is_aligned(rows[i]) : first_outputs[i] % 4 == 0);
   }
+  return all && sums.outputs % 4 == 0;
+}
+
+void prepare_heads(const DeviceHeads& heads, const StepView& step, const DeviceKv& cache,
+                   cudaStream_t stream) {
+  const HeadParams params{heads, step, cache};
+  const DeviceRows& q = heads.rows[0];
+  const uint32_t items = q.rows * (q.width / cache.head_dim + 2 * cache.heads);
   const auto launch = [&]<uint32_t kAdds>(std::integral_constant<uint32_t, kAdds>) {
     const uint32_t warps = kThreads / kWarp;
     launch_overlapped(cache.type == KvType::kBf16 ? prepare_heads_of_rows<KvType::kBf16, kAdds>
@@ -81,9 +81,9 @@ void prepare_heads(DeviceRows q, DeviceRows k, DeviceRows v, const QkvSums& sums
                       groups_of(items, warps), kThreads,
                       size_t{warps} * cache.head_dim * sizeof(float), stream, params);
   };
-  if (sums.sums.planes == nullptr) return launch(std::integral_constant<uint32_t, 0>());
-  in_fours ? launch(std::integral_constant<uint32_t, 4>())
-           : launch(std::integral_constant<uint32_t, 1>());
+  if (heads.sums.planes == nullptr) return launch(std::integral_constant<uint32_t, 0>());
+  heads.in_fours(cache.head_dim) ? launch(std::integral_constant<uint32_t, 4>())
+                                 : launch(std::integral_constant<uint32_t, 1>());
 }
 
 }  // namespace skein::cuda

@@ -84,23 +84,6 @@ __device__ inline void put_in_cluster(uint32_t* own, uint32_t block, uint32_t va
       : "memory");
 }
 
-template <class... Params, class... Values>
-void launch_overlapped(void (*kernel)(Params...), dim3 grid, uint32_t threads, size_t shared_bytes,
-                       cudaStream_t stream, const Values&... values) {
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  // An error is seen by whoever asks for the last one.
-  static_cast<void>(cudaLaunchKernelEx(&config, kernel, Params(values)...));
-}
-
 // Four matrices of 8 rows of 16 bytes; `address` is that of row lane % 8 of matrix lane / 8.
 __device__ inline void load_matrices(uint32_t address, uint32_t* out) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

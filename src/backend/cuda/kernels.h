@@ -22,6 +22,11 @@ struct DeviceRows {
   size_t stride = 0;
 };
 
+// Whether four numbers of a row can be read at once.
+inline bool is_aligned(const DeviceRows& rows) {
+  return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
+}
+
 struct DevicePeak;
 
 // A step's record on the device: of each row its token, position, whether it is stored, where the

@@ -31,6 +31,32 @@ __host__ __device__ constexpr uint32_t groups_of(uint32_t count, uint32_t each) 
   return (count + each - 1) / each;
 }
 
+// A kernel that may begin before the one before it in the stream has ended (hopper.cuh); every
+// `cluster` blocks of threads that follow each other are one.
+template <class... Params, class... Values>
+void launch_clusters(void (*kernel)(Params...), dim3 grid, uint32_t cluster, uint32_t threads,
+                     size_t shared_bytes, cudaStream_t stream, const Values&... values) {
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
+  // An error is seen by whoever asks for the last one.
+  static_cast<void>(cudaLaunchKernelEx(&config, kernel, Params(values)...));
+}
+template <class... Params, class... Values>
+void launch_overlapped(void (*kernel)(Params...), dim3 grid, uint32_t threads, size_t shared_bytes,
+                       cudaStream_t stream, const Values&... values) {
+  launch_clusters(kernel, grid, 1, threads, shared_bytes, stream, values...);
+}
+
 template <class Fn>
 __global__ void for_each_element(uint32_t rows, uint32_t width, Fn fn) {
   const uint32_t k = blockIdx.x * kThreads + threadIdx.x;

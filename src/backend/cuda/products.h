@@ -11,10 +11,12 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/tensor_attention.h"
 #include "backend/f16_tiles.h"
 
 namespace skein::cuda {
+
+struct AttentionWork;
+struct MergeParams;
 
 struct DeviceTiles : F16Tiles {
   const std::byte* blocks = nullptr;
@@ -36,9 +38,10 @@ struct SegmentSums {
 // go at once.
 struct DeviceInput {
   DeviceRows x;
-  const MergeParams* merge = nullptr;  // x is yet to be made of these spans; neither norm nor delta
-  DeviceRows delta{};                  // no data: none; never with an activation
-  SegmentSums delta_sums{};            // the same, not yet added up; there is a norm then
+  const AttentionWork* attention = nullptr;  // x is yet to be made by it; neither norm nor delta
+  const MergeParams* merge = nullptr;        // the same, of these spans
+  DeviceRows delta{};                        // no data: none; never with an activation
+  SegmentSums delta_sums{};                  // the same, not yet added up; there is a norm then
   float delta_scale = 1;
   const DeviceNorm* norm = nullptr;
   const ActivationParams* activation = nullptr;

@@ -69,8 +69,10 @@ void add(DeviceRows x, DeviceRows delta, float scale, cudaStream_t stream) {
 void activate(DeviceRows x, const ActivationParams& params, DeviceRows out, cudaStream_t stream) {
   launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t k) {
     const float* const in = row_at(x, row);
-    const float up = params.kind == Activation::kGeluTanh ? 0.0F : in[out.width + k];
-    row_at(out, row)[k] = activated(params, in[k], up);
+    float gate[1] = {in[k]};
+    const float up[1] = {x.width > out.width ? in[out.width + k] : 0.0F};
+    activate(params, gate, up);
+    row_at(out, row)[k] = gate[0];
   });
 }
 

@@ -22,6 +22,11 @@ __device__ inline Outputs<kCount> load_outputs(const float* from) {
   return out;
 }
 
+// What product_at will read that is there before the product is.
+__device__ inline void fetch_scales(const SegmentSums& sums, uint32_t n) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(sums.scales + n));
+}
+
 // All loads are under way before the first sum.
 template <uint32_t kCount>
 __device__ inline Outputs<kCount> product_at(const SegmentSums& sums, uint32_t row, uint32_t n) {
@@ -32,6 +37,7 @@ __device__ inline Outputs<kCount> product_at(const SegmentSums& sums, uint32_t r
   for (uint32_t s = 0; s < SegmentSums::kMost; ++s) {
     if (s < sums.segments) parts[s] = load_outputs<kCount>(first + s * plane);
   }
+  const Outputs<kCount> scales = load_outputs<kCount>(sums.scales + n);
   const float row_scale = sums.row_scales[row];
   Outputs<kCount> out = parts[0];
 #pragma unroll
@@ -40,7 +46,7 @@ __device__ inline Outputs<kCount> product_at(const SegmentSums& sums, uint32_t r
     for (uint32_t i = 0; i < kCount; ++i) out.at[i] = out.at[i] + parts[s].at[i];
   }
   for (uint32_t i = 0; i < kCount; ++i) {
-    out.at[i] = out.at[i] * sums.scales[n + i] * row_scale;
+    out.at[i] = out.at[i] * scales.at[i] * row_scale;
     if (sums.bias != nullptr) out.at[i] = out.at[i] + sums.bias[n + i];
   }
   return out;

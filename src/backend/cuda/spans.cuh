@@ -1,5 +1,5 @@
-// What both ways through a span of attention on tensor cores share (tensor_attention.cu and
-// stream_attention.cu): a block of threads, 8 warps of it, takes up to 16 queries that share a head
+// What all ways through a span of attention on tensor cores share (tensor_attention.cu and
+// span_ring.cuh): a block of threads, 8 warps of it, takes up to 16 queries that share a head
 // of the cache (heads of a row, and rows that follow each other) through one span of 256 tokens.
 #pragma once
 
@@ -13,6 +13,7 @@ namespace skein::cuda {
 inline constexpr uint32_t kSpan = arithmetic::kSpanTokens;
 inline constexpr uint32_t kQueries = 16, kWarps = 8, kGroup = 16;
 inline constexpr uint32_t kWeightStride = kSpan + 8;  // so that rows lie in different banks
+inline constexpr uint32_t kWeightBytes = kQueries * kWeightStride * sizeof(uint16_t);
 static_assert(kWarps * kWarp == kThreads && kWarps * kBlockTokens == kSpan);
 
 // sums[16 rows of a][8 columns of b] += a * b over 16 inputs.
@@ -91,7 +92,7 @@ __device__ inline uint32_t first_seen(uint32_t position, uint32_t window) {
 }
 
 struct SpanParams {
-  DeviceRows q;
+  DeviceHeads heads;
   StepView step;
   DeviceKv cache;
   DeviceAttention attention;
@@ -103,6 +104,9 @@ struct SpanParams {
   uint32_t rows_each;
   uint32_t rows_of_unit;  // that a block of threads goes through, item after item
   SpanSums sums;
+  DeviceRows out;  // these are for whole rows
+  RowTiles tiles;
+  uint32_t* marks;
 };
 
 // Where a block of threads works: the first row, the part of its heads, the span of the batch.
@@ -134,7 +138,8 @@ __device__ inline void load_queries(const SpanParams& p, const Queries& own, uin
   const uint32_t query = threadIdx.x / kLaneThreads;
   const bool is_one = query < own.count();
   const float* const from =
-      is_one ? row_at(p.q, own.row_at(query)) + own.head_at(query) * p.cache.head_dim : nullptr;
+      is_one ? row_at(p.heads.rows[0], own.row_at(query)) + own.head_at(query) * p.cache.head_dim
+             : nullptr;
   // Loads of a pass are all under way before the first is waited for.
   constexpr uint32_t kPairs = 4;
   for (uint32_t first = 0; first < p.cache.stride; first += 2 * kPairs * kLaneThreads) {
@@ -191,6 +196,11 @@ struct SeenTokens {
   __device__ bool has(uint32_t token) const { return token - begin < count; }
 };
 
+// Few models have it: it is no part of the code of the others.
+static __device__ __noinline__ float capped(float score, float softcap) {
+  return arithmetic::cap(score, softcap);
+}
+
 // The weights of 8 tokens for a query, two for each thread.
 __device__ inline void put_weights(uint16_t* weights, uint32_t query, uint32_t token, uint32_t lane,
                                    uint32_t pair) {
@@ -211,16 +221,11 @@ __device__ inline void weigh(const SpanParams& p, const Queries& own, bool is_se
   for (uint32_t i = 0; i < 2; ++i) {
     if (i * 8 >= queries) break;
     const SeenTokens seen(p, own, lane / 4 + i * 8);
-    if (caps) {
-      for (uint32_t e = 0; e < 8; ++e) {
-        float& score = scores[e / 2][2 * i + e % 2];
-        score = arithmetic::cap(score * p.attention.scale, p.attention.softcap);
-      }
-    }
 #pragma unroll
     for (uint32_t e = 0; e < 8; ++e) {
       float& score = scores[e / 2][2 * i + e % 2];
-      if (!caps) score = score * p.attention.scale;
+      score = score * p.attention.scale;
+      if (caps) score = capped(score, p.attention.softcap);
       const float larger = arithmetic::larger(largest[i], score);
       largest[i] = seen.has(token + e / 2 * 8 + e % 2) ? larger : largest[i];
     }
@@ -257,21 +262,28 @@ __device__ inline size_t place_of(const SpanParams& p, const Queries& own, uint3
   return (row * p.attention.heads + head) * p.spans + span;
 }
 
-// The sums of weights, by 16 threads for each query, and the largest scores.
-__device__ inline void write_weights(const SpanParams& p, const Queries& own, uint32_t span,
-                                     const uint16_t* weights, const float* largest) {
+// The sums of weights, by 16 threads for each query.
+__device__ inline void sum_weights(const Queries& own, const uint16_t* weights, float* sums) {
   const uint32_t query = threadIdx.x / kLaneThreads;
   if (threadIdx.x / kWarp * (kWarp / kLaneThreads) >= own.count()) return;  // a whole warp
+  // What no query sees is zero.
+  const uint16_t* const first = weights + query * kWeightStride + threadIdx.x % kLaneThreads;
   float sum = 0;
-  const uint32_t end = min(kSpan, own.last() + 1 - (p.first_span + span) * kSpan);
-  for (uint32_t t = threadIdx.x % kLaneThreads; t < end; t += kLaneThreads) {
-    sum = sum + arithmetic::float_of_bf16(weights[query * kWeightStride + t]);
+#pragma unroll
+  for (uint32_t t = 0; t < kSpan; t += kLaneThreads) {
+    sum = sum + arithmetic::float_of_bf16(first[t]);
   }
   sum = sum_of_lanes(sum);
-  if (threadIdx.x % kLaneThreads == 0 && query < own.count()) {
-    p.sums.largest[place_of(p, own, span, query)] = largest[query];
-    p.sums.weights[place_of(p, own, span, query)] = sum;
-  }
+  if (threadIdx.x % kLaneThreads == 0) sums[query] = sum;
+}
+
+// What a span gave but for its values, once all have come to know it.
+__device__ inline void write_softmax(const SpanParams& p, const Queries& own, uint32_t span,
+                                     const float* largest, const float* sums) {
+  const uint32_t query = threadIdx.x;
+  if (query >= own.count()) return;
+  p.sums.largest[place_of(p, own, span, query)] = largest[query];
+  p.sums.weights[place_of(p, own, span, query)] = sums[query];
 }
 
 // Where a thread's weighted values go, as mma has them: those of queries lane / 4 and + 8.
@@ -352,10 +364,13 @@ struct SpanValues {
   }
 };
 
-// Heads of a cache of bfloat16 that have a place in the ring of stream_attention.cu, and attention
-// over them; grid: rows, parts of heads, spans of the batch.
+// Heads of a cache of bfloat16 that have a place in the ring of span_ring.cuh, and attention over
+// them; all: rows, parts of heads, spans of the batch.
 bool is_streamed(const DeviceKv& cache);
-void attend_streamed(const SpanParams& params, dim3 grid, const SpanBatch& batch,
+cudaError_t set_up_streams();
+void attend_streamed(const SpanParams& params, dim3 all, const SpanBatch& batch,
                      cudaStream_t stream);
+cudaError_t set_up_whole_rows();
+void attend_whole_rows(const SpanParams& params, cudaStream_t stream);
 
 }  // namespace skein::cuda

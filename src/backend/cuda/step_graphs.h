@@ -16,7 +16,8 @@ struct GraphKey {
   uint64_t ops = 0;  // Backend::run's
   size_t rows = 0;
   size_t logits = 0;
-  uint32_t spans = 0;  // of the longest context
+  uint32_t spans = 0;        // of the longest context
+  bool single_rows = false;  // DeviceStep::has_single_rows
 
   bool operator==(const GraphKey&) const = default;
 };

@@ -1,6 +1,6 @@
 // Attention over a cache of bfloat16 or int8 on tensor cores, span by span; what spans gave is
 // merged in order by a kernel after it. Caches of bfloat16 whose heads are of a usual size go
-// through stream_attention.cu instead.
+// through stream_attention.cu instead, or row_attention.cu.
 //
 // Keys lie as [token][dimension], values as [dimension][token], so that the pairs that a thread
 // gives to mma are side by side in memory.
@@ -83,7 +83,7 @@ __device__ void add_values(const SpanValues& values, const uint16_t* weights,
 template <KvType kType>
 __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constant__ SpanParams p) {
   extern __shared__ uint16_t shared[];
-  __shared__ float largest[kQueries];
+  __shared__ float largest[kQueries], sums_of_weights[kQueries];
   __shared__ const std::byte* value_halves[kWarps];
   let_next_kernel_begin();
   wait_for_kernel_before();
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constan
   }
   weigh(p, own, is_seen, first, warp, lane, scores, weights, largest);
   __syncthreads();
-  write_weights(p, own, item.span, weights, largest);
+  sum_weights(own, weights, sums_of_weights);
   const SpanValues values{p, own, first, lane};
   const ValuePlaces places(p, own, item.span, lane);
   for (uint32_t d = warp * 8; d < p.cache.head_dim; d += kWarps * 8) {
@@ -117,6 +117,8 @@ __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constan
     add_values<kType>(values, weights, value_halves, d, sums);
     places.write(d, lane, sums);
   }
+  __syncthreads();
+  write_softmax(p, own, item.span, largest, sums_of_weights);
 }
 
 // A query by a block of threads.
@@ -130,8 +132,8 @@ __global__ void merge_queries(const __grid_constant__ MergeParams p) {
     out[d] = merged.value[0];
     if (d == 0) {
       const size_t query = size_t{row} * p.attention.heads + head;
-      p.sums.next[2 * query] = merged.largest;
-      p.sums.next[2 * query + 1] = merged.weight;
+      p.sums.next[2 * query] = merged.softmax.largest;
+      p.sums.next[2 * query + 1] = merged.softmax.weight;
     }
   }
 }
@@ -161,34 +163,45 @@ size_t SpanSums::floats(uint32_t rows, uint32_t heads, uint32_t spans, uint32_t 
   return size_t{rows} * heads * (4 + size_t{spans} * (2 + head_dim)) + 3;
 }
 
+cudaError_t set_up_attention() {
+  const cudaError_t error = set_up_streams();
+  return error == cudaSuccess ? set_up_whole_rows() : error;
+}
+
 void merge_spans(const MergeParams& params, cudaStream_t stream) {
   launch_overlapped(merge_queries, dim3(params.out.rows, params.attention.heads),
                     min(params.head_dim, kThreads), 0, stream, params);
 }
 
-MergeParams attend_on_tensor_cores(DeviceRows q, const StepView& step, const DeviceKv& cache,
-                                   const DeviceAttention& params, const SpanBatch& batch,
-                                   float* memory, DeviceRows out, cudaStream_t stream) {
-  const uint32_t group = params.heads / cache.heads, heads_each = std::min(group, kQueries),
+std::optional<MergeParams> attend_on_tensor_cores(const AttentionWork& work, const RowTiles& tiles,
+                                                  cudaStream_t stream) {
+  const auto& [heads, step, cache, attention, batch, memory, marks, out] = work;
+  const uint32_t group = attention.heads / cache.heads, heads_each = std::min(group, kQueries),
                  parts = groups_of(group, heads_each);
-  SpanSums sums = SpanSums::in(memory, q.rows, params.heads, batch.at_once);
-  const size_t shared =
-      (kQueries * (cache.stride + 8) + kQueries * kWeightStride) * sizeof(uint16_t);
+  SpanSums sums = SpanSums::in(memory, out.rows, attention.heads, batch.at_once);
+  const size_t shared = kQueries * (cache.stride + 8) * sizeof(uint16_t) + kWeightBytes;
   for (uint32_t first = 0;; first += batch.at_once) {
     const uint32_t count = min(batch.at_once, batch.spans - first);
-    const SpanParams span{q,
+    const SpanParams span{heads,
                           step,
                           cache,
-                          params,
+                          attention,
                           first,
                           batch.at_once,
                           group,
                           parts,
                           heads_each,
                           group > kQueries ? 1 : kQueries / group,
-                          batch.processors == 0 ? rows_of_unit(q.rows) : 1,
-                          sums};
-    const dim3 grid(q.rows, cache.heads * parts, count);
+                          batch.processors == 0 ? rows_of_unit(out.rows) : 1,
+                          sums,
+                          out,
+                          tiles,
+                          marks};
+    if (batch.is_whole) {
+      attend_whole_rows(span, stream);
+      return std::nullopt;
+    }
+    const dim3 grid(out.rows, cache.heads * parts, count);
     if (is_streamed(cache)) {
       attend_streamed(span, grid, batch, stream);
     } else if (cache.type == KvType::kBf16) {
@@ -197,7 +210,7 @@ MergeParams attend_on_tensor_cores(DeviceRows q, const StepView& step, const Dev
       launch_overlapped(attend_spans<KvType::kInt8>, grid, kThreads, shared, stream, span);
     }
     const MergeParams merge{
-        step, params, out, cache.head_dim, first, batch.at_once, first + count == batch.spans,
+        step, attention, out, cache.head_dim, first, batch.at_once, first + count == batch.spans,
         sums};
     if (merge.is_last) return merge;
     merge_spans(merge, stream);

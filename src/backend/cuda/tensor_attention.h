@@ -5,8 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <optional>
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/heads.h"
 
 namespace skein::cuda {
 
@@ -18,6 +19,7 @@ struct SpanBatch {
   uint32_t spans = 0;
   uint32_t at_once = 0;
   uint32_t processors = 0;  // that take items in turns; 0: each item has a block of threads
+  bool is_whole = false;    // all of a row by the same block of threads (can_attend_whole_rows)
 };
 
 // What spans give, for each query (a head of a row) and span of a batch, and what all spans before
@@ -45,15 +47,35 @@ struct MergeParams {
   SpanSums sums;
 };
 
+// Where rows go that are complete: tiles of float16 numbers, as products.h has them.
+struct RowTiles {
+  std::byte* data = nullptr;  // nullptr: nowhere
+  float* scales = nullptr;
+  uint32_t rows = 0;
+  uint32_t input_blocks = 0;
+};
+
+struct AttentionWork {
+  DeviceHeads heads;
+  StepView step;
+  DeviceKv cache;
+  DeviceAttention attention;
+  SpanBatch batch;
+  float* memory = nullptr;    // what SpanSums::floats asks for batch.at_once spans
+  uint32_t* marks = nullptr;  // of is_whole: two of each row, zeros before and after
+  DeviceRows out;
+};
+
 // Once for the current device.
 cudaError_t set_up_attention();
 
-// `memory` is what SpanSums::floats asks for batch.at_once spans. `out` is complete when what is
-// returned is merged, by merge_spans or on the way into a product (DeviceInput::merge). There is a
-// row at least.
-MergeParams attend_on_tensor_cores(DeviceRows q, const StepView& step, const DeviceKv& cache,
-                                   const DeviceAttention& params, const SpanBatch& batch,
-                                   float* memory, DeviceRows out, cudaStream_t stream);
+// Where every row is a sequence of its own: heads need no preparation then, nothing is returned,
+// and rows go into `tiles`, too.
+bool can_attend_whole_rows(const AttentionWork& work);
+// There is a row at least. `out` is complete when what is returned is merged, by merge_spans or on
+// the way into a product (DeviceInput::merge).
+std::optional<MergeParams> attend_on_tensor_cores(const AttentionWork& work, const RowTiles& tiles,
+                                                  cudaStream_t stream);
 void merge_spans(const MergeParams& params, cudaStream_t stream);
 
 }  // namespace skein::cuda

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/device_objects.h"
 #include "backend/cuda/product_params.h"
+#include "backend/cuda/tensor_attention.h"
 #include "backend/host/flush_denormals.h"
 #include "backend/host/memory.h"
 #include "backend/packed_tiles.h"
@@ -138,6 +139,10 @@ SegmentSums TileProducts::linear(const DeviceInput& in, const Matrix& matrix, co
   if (in.delta_sums.planes != nullptr && !(sums_.holds(sums) && scales_.holds(rows))) {
     add_segments(in.delta_sums, in.delta, stream_);  // they are about to lose their place
     input.delta_sums = {};
+  }
+  if (in.attention != nullptr && !(sums_.holds(sums) && scales_.holds(rows))) {
+    attend_on_tensor_cores(*in.attention, {}, stream_);  // for the same reason
+    input.attention = nullptr;
   }
   const ProductScratch scratch = scratch_for(tiles, rows, sums);
   to_tiles(input, tiles, scratch, stream_);

@@ -1,51 +1,11 @@
-// Rows become tiles of float16 numbers: what is added to them, their norm or activation, the power
-// of two and the rounding, by a block of threads for each row, or by a cluster of them.
-#include "backend/cuda/activated.cuh"
-#include "backend/cuda/hopper.cuh"
-#include "backend/cuda/launch.cuh"
-#include "backend/cuda/products.h"
-#include "backend/cuda/segment_sums.cuh"
-#include "backend/cuda/span_merge.cuh"
+// Rows become tiles of float16 numbers, by a block of threads for each row, or by a cluster of
+// them.
+#include "backend/cuda/row_tiles.cuh"
 
 namespace skein::cuda {
 namespace {
 
 using arithmetic::fma;
-
-// kNormOfSums: what is added to the rows has segments to be added up. kMerge: the rows are yet to
-// be made, of spans of attention.
-enum class Change : uint8_t { kNone, kNorm, kNormOfSums, kActivation, kMerge };
-
-template <Change kChange>
-constexpr bool kNorms = kChange == Change::kNorm || kChange == Change::kNormOfSums;
-
-struct TileParams {
-  DeviceRows x;
-  DeviceRows delta;
-  SegmentSums delta_sums;
-  float delta_scale;
-  MergeParams merge;
-  DeviceNorm norm;
-  ActivationParams activation;
-  uint32_t width;
-  const uint32_t* routes;  // nullptr: row i is row i
-  uint32_t rows_of_route;  // routes of a row of x
-  std::byte* tiles;
-  float* scales;
-  uint32_t tile_rows;     // of `tiles`
-  uint32_t input_blocks;  // with the zeros at the end
-};
-
-// The largest of a block's threads, for all of them.
-template <uint32_t kBlock>
-__device__ uint32_t largest_of(uint32_t x) {
-  __shared__ uint32_t of_warp[kBlock / kWarp];
-  x = __reduce_max_sync(0xffffffffU, x);
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  x = of_warp[threadIdx.x % (kBlock / kWarp)];
-  return __reduce_max_sync(0xffffffffU, x);
-}
 
 // Rows as they are, of any width and alignment.
 __global__ void __launch_bounds__(kThreads) make_tiles(const __grid_constant__ TileParams p) {
@@ -73,257 +33,202 @@ __global__ void __launch_bounds__(kThreads) make_tiles(const __grid_constant__ T
 // threads. More threads would not fit beside those of a product, whose end they have to await.
 constexpr uint32_t kManyThreads = 512;
 
-// The numbers of a row as 16 lanes, each of which lies side by side.
-template <uint32_t kVectors>
-struct alignas(16) LaneRows {
-  float at[kLaneThreads][kVectors * 4 * kManyThreads / kLaneThreads + 4];
-};
-
-// The sum of a row, or of its squares, of which thread t has, in vector v, the numbers from
-// 4 * (v * kManyThreads + t) on.
-template <bool kSquares, uint32_t kVectors>
-__device__ float sum_in_lanes(uint32_t width, const Outputs<4> (&x)[kVectors],
-                              LaneRows<kVectors>& lanes) {
-  __shared__ float result;
-#pragma unroll
-  for (uint32_t v = 0; v < kVectors; ++v) {
-    const uint32_t k = 4 * (v * kManyThreads + threadIdx.x);
-    for (uint32_t i = 0; i < 4; ++i) {
-      lanes.at[(k + i) % kLaneThreads][k / kLaneThreads] = k < width ? x[v].at[i] : 0.0F;
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x < kWarp) {
-    const float* const own = lanes.at[threadIdx.x % kLaneThreads];
-    const uint32_t count = groups_of(width, 4 * kLaneThreads) * 4;  // what is beyond is zero
-    float lane = 0;
-#pragma unroll 8
-    for (uint32_t i = 0; i < count; i += 4) {
-      const float4 y = *reinterpret_cast<const float4*>(own + i);
-      lane = kSquares ? fma(y.x, y.x, lane) : lane + y.x;
-      lane = kSquares ? fma(y.y, y.y, lane) : lane + y.y;
-      lane = kSquares ? fma(y.z, y.z, lane) : lane + y.z;
-      lane = kSquares ? fma(y.w, y.w, lane) : lane + y.w;
-    }
-    lane = sum_of_lanes(lane);
-    if (threadIdx.x == 0) result = lane;
-  }
-  __syncthreads();
-  return result;
-}
-
-// Four numbers of a row, from k on, as they are before any norm, and what was added to them.
-struct Loaded {
-  Outputs<4> x{}, added{};
-};
-
-template <Change kChange>
-__device__ Loaded load_numbers(const TileParams& p, uint32_t row, uint32_t k) {
-  const float* const x = row_at(p.x, row) + k;
-  Loaded out;
-  if constexpr (kChange == Change::kMerge) {
-    const auto merged =
-        merge_query<4>(p.merge, row, k / p.merge.head_dim, k % p.merge.head_dim).value;
-    for (uint32_t i = 0; i < 4; ++i) out.x.at[i] = merged[i];
-    return out;
-  }
-  out.x = load_outputs<4>(x);
-  if constexpr (kChange == Change::kActivation) {
-    Outputs<4> up{};
-    if (p.activation.kind != Activation::kGeluTanh) up = load_outputs<4>(x + p.width);
-    for (uint32_t i = 0; i < 4; ++i) out.x.at[i] = activated(p.activation, out.x.at[i], up.at[i]);
-    return out;
-  }
-  if (p.delta.data == nullptr) return out;
-  if constexpr (kChange == Change::kNormOfSums) {
-    out.added = product_at<4>(p.delta_sums, row, k);
-  } else {
-    out.added = load_outputs<4>(row_at(p.delta, row) + k);
-  }
-  for (uint32_t i = 0; i < 4; ++i) {
-    out.x.at[i] = fma(p.delta_scale, out.added.at[i], out.x.at[i]);
-  }
-  return out;
-}
-
-__device__ inline void store_four(float* to, const Outputs<4>& x) {
-  *reinterpret_cast<float4*>(to) = {x.at[0], x.at[1], x.at[2], x.at[3]};
-}
-
-// What was added or merged on the way is written where it belongs.
-template <Change kChange>
-__device__ void store_numbers(const TileParams& p, uint32_t row, uint32_t k, const Loaded& loaded) {
-  if constexpr (kChange == Change::kActivation) return;
-  if (kChange != Change::kMerge && p.delta.data == nullptr) return;
-  store_four(row_at(p.x, row) + k, loaded.x);
-  if constexpr (kChange == Change::kNormOfSums) {
-    store_four(row_at(p.delta, row) + k, loaded.added);
-  }
-}
-
-// All of a thread's numbers are under way before the first is written.
-template <Change kChange, uint32_t kVectors, class First>
-__device__ void load_all(const TileParams& p, uint32_t row, const First& first_of,
-                         Outputs<4> (&x)[kVectors]) {
-  Loaded loaded[kVectors];
-#pragma unroll
-  for (uint32_t v = 0; v < kVectors; ++v) {
-    if (first_of(v) < p.width) loaded[v] = load_numbers<kChange>(p, row, first_of(v));
-  }
-#pragma unroll
-  for (uint32_t v = 0; v < kVectors; ++v) {
-    if (first_of(v) < p.width) store_numbers<kChange>(p, row, first_of(v), loaded[v]);
-    x[v] = loaded[v].x;
-  }
-}
-
-template <uint32_t kVectors>
-__device__ void norm_numbers(const TileParams& p, const Outputs<4> (&weights)[kVectors],
-                             Outputs<4> (&x)[kVectors]) {
-  const auto count = static_cast<float>(p.width);
-  const bool centers = p.norm.kind == NormKind::kLayer;
-  __shared__ LaneRows<kVectors> lanes;
-  if (centers) {
-    const float mean = sum_in_lanes<false>(p.width, x, lanes) / count;
-#pragma unroll
-    for (uint32_t v = 0; v < kVectors; ++v) {
-      for (float& y : x[v].at) y = y - mean;
-    }
-  }
-  const float squares = sum_in_lanes<true>(p.width, x, lanes);
-  const float scale = 1.0F / sqrtf(squares / count + p.norm.epsilon);
-#pragma unroll
-  for (uint32_t v = 0; v < kVectors; ++v) {
-    const uint32_t k = 4 * (v * kManyThreads + threadIdx.x);
-    for (uint32_t i = 0; i < 4; ++i) {
-      float y = x[v].at[i] * scale;
-      if (p.norm.weight != nullptr) y = y * weights[v].at[i];
-      if (p.norm.bias != nullptr && k < p.width) y = y + p.norm.bias[k + i];
-      x[v].at[i] = k < p.width ? y : 0.0F;
-    }
-  }
-}
-
-// The largest magnitude of a thread's numbers; those beyond the row are zeros.
-template <uint32_t kVectors>
-__device__ uint32_t largest_of_thread(const Outputs<4> (&x)[kVectors]) {
-  uint32_t largest = 0;
-#pragma unroll
-  for (uint32_t v = 0; v < kVectors; ++v) {
-    for (const float y : x[v].at) {
-      largest = max(largest, arithmetic::bits_of_float(y) & 0x7fffffffU);
-    }
-  }
-  return largest;
-}
-
-// Numbers k .. k + 3 of a row, rounded.
-__device__ inline void put_in_tiles(const TileParams& p, uint32_t row, uint32_t k,
-                                    const Outputs<4>& x, float scale) {
-  if (k >= p.input_blocks * kTileInputs) return;
-  std::byte* const block = p.tiles + size_t{k / kTileInputs} * p.tile_rows * (2 * kTileInputs);
-  uint32_t halves[4] = {};
-  for (uint32_t i = 0; i < 4 && k < p.width; ++i) halves[i] = f16_of(x.at[i] * scale);
-  *reinterpret_cast<uint2*>(block + offset_in_tile(row, k % kTileInputs)) = {
-      halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]};
-}
-
 // So many blocks of threads share a processor: it takes them to keep memory busy.
-template <uint32_t kVectors, Change kChange>
-constexpr uint32_t kRowsAtOnce = kVectors > 4 || kChange == Change::kNormOfSums ? 2
-                                 : kVectors > 2 && kChange == Change::kNorm     ? 2
-                                                                                : 3;
+template <uint32_t kVectors>
+constexpr uint32_t kRowsAtOnce = kVectors > 4 ? 2 : 3;
 
 template <uint32_t kVectors, Change kChange>
-__global__ void __launch_bounds__(kManyThreads, (kRowsAtOnce<kVectors, kChange>))
+__global__ void __launch_bounds__(kManyThreads, kRowsAtOnce<kVectors>)
     make_tiles_at_once(const __grid_constant__ TileParams p) {
-  const uint32_t row = blockIdx.x;
+  const uint32_t row = blockIdx.y;
   const auto first_of = [](uint32_t v) { return 4 * (v * kManyThreads + threadIdx.x); };
-  Outputs<4> weights[kVectors] = {}, x[kVectors] = {};
   let_next_kernel_begin();
-  if (kNorms<kChange> && p.norm.weight != nullptr) {
-#pragma unroll
-    for (uint32_t v = 0; v < kVectors; ++v) {
-      if (first_of(v) < p.width) weights[v] = load_outputs<4>(p.norm.weight + first_of(v));
-    }
-  }
   wait_for_kernel_before();
+  Outputs<4> x[kVectors] = {};
   load_all<kChange>(p, row, first_of, x);
-  if constexpr (kNorms<kChange>) norm_numbers<kVectors>(p, weights, x);
-  const uint32_t largest = largest_of<kManyThreads>(largest_of_thread(x));
-  const int32_t exponent = arithmetic::f16_exponent(largest);
-  const float scale = arithmetic::power_of_two(exponent);
-  if (threadIdx.x == 0) p.scales[row] = arithmetic::power_of_two(-exponent);
+  const float scale = scale_of_row(p, row, largest_of<kManyThreads>(largest_of_thread(x)));
 #pragma unroll
   for (uint32_t v = 0; v < kVectors; ++v) put_in_tiles(p, row, first_of(v), x[v], scale);
 }
 
-// Where a row has no norm all that its parts share is the largest number. So many blocks of threads
-// make a cluster and take a part each: one alone takes as long for the activations of a row as a
-// product for a third of its weights.
-constexpr uint32_t kParts = 8, kPartThreads = 256;
+// Parts of a row are for the blocks of threads of a cluster: one alone takes as long for the
+// activations of a row as a product for a third of its weights. What they share is the largest
+// number.
+constexpr uint32_t kParts = 8, kPartThreads = 512;
+
+// The largest of all parts; each has begun.
+__device__ uint32_t largest_of_cluster(uint32_t largest) {
+  __shared__ uint32_t largest_of_parts[kParts];
+  largest = largest_of<kPartThreads>(largest);
+  if (threadIdx.x < gridDim.x) put_in_cluster(&largest_of_parts[blockIdx.x], threadIdx.x, largest);
+  arrive_at_cluster();
+  wait_for_cluster();
+  for (uint32_t i = 0; i < gridDim.x; ++i) largest = max(largest, largest_of_parts[i]);
+  return largest;
+}
 
 template <uint32_t kVectors, Change kChange>
-__global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kPartThreads, 4)
+__global__ void __launch_bounds__(kPartThreads, kVectors > 1 || kChange == Change::kMerge ? 2 : 4)
     make_tiles_in_parts(const __grid_constant__ TileParams p) {
-  static_assert(!kNorms<kChange>);
-  __shared__ uint32_t largest_of_parts[kParts];
   const uint32_t part = blockIdx.x, row = blockIdx.y;
   const auto first_of = [part](uint32_t v) {
-    return 4 * ((v * kParts + part) * kPartThreads + threadIdx.x);
+    return 4 * ((v * gridDim.x + part) * kPartThreads + threadIdx.x);
   };
   arrive_at_cluster();
   let_next_kernel_begin();
   wait_for_kernel_before();
   Outputs<4> x[kVectors] = {};
   load_all<kChange>(p, row, first_of, x);
-  uint32_t largest = largest_of<kPartThreads>(largest_of_thread(x));
+  const uint32_t largest = largest_of_thread(x);
   wait_for_cluster();  // all of its blocks have begun: their memory is there
-  if (threadIdx.x < kParts) put_in_cluster(&largest_of_parts[part], threadIdx.x, largest);
-  arrive_at_cluster();
-  wait_for_cluster();
-  for (const uint32_t of_part : largest_of_parts) largest = max(largest, of_part);
-  const int32_t exponent = arithmetic::f16_exponent(largest);
-  const float scale = arithmetic::power_of_two(exponent);
-  if (part == 0 && threadIdx.x == 0) p.scales[row] = arithmetic::power_of_two(-exponent);
+  const float scale = scale_of_row(p, row, largest_of_cluster(largest));
 #pragma unroll
   for (uint32_t v = 0; v < kVectors; ++v) put_in_tiles(p, row, first_of(v), x[v], scale);
 }
 
+// The numbers of a row as 16 lanes, each of which lies side by side, with zeros at the end.
+template <uint32_t kNumbers>
+struct alignas(16) LaneRows {
+  float at[kLaneThreads][kNumbers / kLaneThreads + 4];
+};
+
+// The sum of a row or of its squares by a warp. The next numbers are on their way while those
+// before are added, each to the one before: that is all it should have to wait for.
+template <bool kSquares, uint32_t kNumbers>
+__device__ float sum_in_lanes(const LaneRows<kNumbers>& lanes, uint32_t width) {
+  constexpr uint32_t kEach = 4;  // of which every one is four
+  const auto* from = reinterpret_cast<const float4*>(lanes.at[threadIdx.x % kLaneThreads]);
+  float sum = 0;
+  float4 next[kEach];
+#pragma unroll
+  for (uint32_t i = 0; i < kEach; ++i) next[i] = from[i];
+#pragma unroll 1
+  for (uint32_t left = groups_of(width, 4 * kEach * kLaneThreads); left > 0; --left) {
+    float4 now[kEach];
+    if (left > 1) from += kEach;
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) {
+      now[i] = next[i];
+      next[i] = from[i];
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) {
+      for (const float y : {now[i].x, now[i].y, now[i].z, now[i].w}) {
+        sum = kSquares ? fma(y, y, sum) : sum + y;
+      }
+    }
+  }
+  return sum_of_lanes(sum);
+}
+
+// Of rows with a norm: all that needs memory is shared by a cluster of blocks of threads, since the
+// segments of a row are more than a processor gets in the time that the rest takes; its first one
+// does the rest. A row is kPieces times four numbers for each thread, of which one loads kVectors.
+constexpr uint32_t kNormThreads = 256;
+
+template <uint32_t kVectors, uint32_t kPieces, Change kChange>
+__global__ void __launch_bounds__(kNormThreads, 2) norm_rows(const __grid_constant__ TileParams p) {
+  constexpr uint32_t kBlocks = kPieces / kVectors;
+  __shared__ LaneRows<4 * kNormThreads * kPieces> lanes;
+  __shared__ float result;
+  const uint32_t row = blockIdx.y;
+  const auto place = [](uint32_t piece) { return 4 * (piece * kNormThreads + threadIdx.x); };
+  const auto own_place = [&](uint32_t v) { return place(v * kBlocks + blockIdx.x); };
+  const auto lane_at = [&](uint32_t k) { return &lanes.at[k % kLaneThreads][k / kLaneThreads]; };
+  arrive_at_cluster();
+  let_next_kernel_begin();
+  Outputs<4> weights[kPieces] = {}, x[kPieces] = {};
+#pragma unroll
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    if (blockIdx.x > 0 || p.norm.weight == nullptr || place(i) >= p.width) continue;
+    weights[i] = load_outputs<4>(p.norm.weight + place(i));
+  }
+  for (uint32_t v = 0; v < kVectors && kChange == Change::kNormOfSums; ++v) {
+    if (own_place(v) < p.width) fetch_scales(p.delta_sums, own_place(v));
+  }
+  wait_for_kernel_before();
+  auto& loaded = reinterpret_cast<Outputs<4>(&)[kVectors]>(x);
+  load_all<kChange>(p, row, own_place, loaded);
+  wait_for_cluster();  // all of its blocks have begun: their memory is there
+#pragma unroll
+  for (uint32_t j = 0; j < 4 * kVectors; ++j) {
+    auto* const to = reinterpret_cast<uint32_t*>(lane_at(own_place(j / 4) + j % 4));
+    put_in_cluster(to, 0, arithmetic::bits_of_float(loaded[j / 4].at[j % 4]));
+  }
+  arrive_at_cluster();
+  wait_for_cluster();
+  if (blockIdx.x > 0) return;
+  const auto sum = [&]<bool kSquares>(std::bool_constant<kSquares>) {
+    if (threadIdx.x < kWarp) {
+      const float all = sum_in_lanes<kSquares>(lanes, p.width) / static_cast<float>(p.width);
+      if (threadIdx.x == 0) result = kSquares ? 1.0F / sqrtf(all + p.norm.epsilon) : all;
+    }
+    __syncthreads();
+    return result;
+  };
+  if (p.norm.kind == NormKind::kLayer) {
+    const float mean = sum(std::false_type());
+    for (uint32_t k = threadIdx.x; k < p.width; k += kNormThreads) *lane_at(k) = *lane_at(k) - mean;
+    __syncthreads();
+  }
+  const float scale = sum(std::true_type());
+#pragma unroll
+  for (uint32_t j = 0; j < 4 * kPieces; ++j) {
+    const uint32_t k = place(j / 4) + j % 4;
+    float y = *lane_at(k) * scale;
+    if (p.norm.weight != nullptr) y = y * weights[j / 4].at[j % 4];
+    if (p.norm.bias != nullptr && k < p.width) y = y + p.norm.bias[k];
+    x[j / 4].at[j % 4] = k < p.width ? y : 0.0F;
+  }
+  const float power = scale_of_row(p, row, largest_of<kNormThreads>(largest_of_thread(x)));
+#pragma unroll
+  for (uint32_t i = 0; i < kPieces; ++i) put_in_tiles(p, row, place(i), x[i], power);
+}
+
 constexpr uint32_t kFewRows = 132;
 
-bool is_aligned(const DeviceRows& rows) {
-  return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
-}
+constexpr uint32_t kMostNormed = 8192;  // numbers of a row: they are in shared memory, too
 
 // Whether rows of so many numbers, with the zeros at the end, fit into registers.
 bool fits_at_once(uint32_t numbers, uint32_t rows, bool normed) {
-  // A norm has them in shared memory, too; few rows have clusters.
-  const uint32_t threads = normed            ? 4 * kManyThreads
-                           : rows > kFewRows ? 8 * kManyThreads
-                                             : 4 * kParts * kPartThreads;
-  return numbers <= 4 * threads;
+  if (normed) return numbers <= kMostNormed;
+  return numbers <= 4 * (rows > kFewRows ? 8 * kManyThreads : 4 * kParts * kPartThreads);
 }
 
 template <Change kChange>
 void launch_at_once(const TileParams& params, uint32_t rows, cudaStream_t stream) {
-  const uint32_t vectors = groups_of(params.input_blocks * kTileInputs, 4 * kManyThreads);
-  const auto launch = [&](auto* kernel) {
-    launch_overlapped(kernel, rows, kManyThreads, 0, stream, params);
-  };
-  if (vectors <= 1) return launch(make_tiles_at_once<1, kChange>);
+  const uint32_t numbers = params.input_blocks * kTileInputs;
   if constexpr (kNorms<kChange>) {
-    launch(vectors <= 2 ? make_tiles_at_once<2, kChange> : make_tiles_at_once<4, kChange>);
+    const uint32_t pieces = groups_of(numbers, 4 * kNormThreads);
+    const auto launch = [&]<uint32_t kPieces>(std::integral_constant<uint32_t, kPieces>) {
+      // Sums of segments are those of few rows.
+      if constexpr (kChange == Change::kNorm) {
+        if (rows > kFewRows) {
+          return launch_overlapped(norm_rows<kPieces, kPieces, kChange>, dim3(1, rows),
+                                   kNormThreads, 0, stream, params);
+        }
+      }
+      launch_clusters(norm_rows<1, kPieces, kChange>, dim3(kPieces, rows), kPieces, kNormThreads, 0,
+                      stream, params);
+    };
+    if (pieces <= 1) return launch(std::integral_constant<uint32_t, 1>());
+    if (pieces <= 2) return launch(std::integral_constant<uint32_t, 2>());
+    if (pieces <= 4) return launch(std::integral_constant<uint32_t, 4>());
+    launch(std::integral_constant<uint32_t, 8>());
   } else if (rows > kFewRows) {
-    launch(vectors <= 2   ? make_tiles_at_once<2, kChange>
-           : vectors <= 4 ? make_tiles_at_once<4, kChange>
-                          : make_tiles_at_once<8, kChange>);
+    const uint32_t vectors = groups_of(numbers, 4 * kManyThreads);
+    const auto kernel = vectors <= 1   ? make_tiles_at_once<1, kChange>
+                        : vectors <= 2 ? make_tiles_at_once<2, kChange>
+                        : vectors <= 4 ? make_tiles_at_once<4, kChange>
+                                       : make_tiles_at_once<8, kChange>;
+    launch_overlapped(kernel, dim3(1, rows), kManyThreads, 0, stream, params);
   } else {
-    constexpr uint32_t kEach = kParts * kPartThreads / kManyThreads;
-    const auto kernel = vectors <= kEach       ? make_tiles_in_parts<1, kChange>
-                        : vectors <= 2 * kEach ? make_tiles_in_parts<2, kChange>
-                                               : make_tiles_in_parts<4, kChange>;
-    launch_overlapped(kernel, dim3(kParts, rows), kPartThreads, 0, stream, params);
+    const uint32_t pieces = groups_of(numbers, 4 * kPartThreads);
+    const uint32_t parts = std::min(pieces, kParts), vectors = groups_of(pieces, parts);
+    const auto kernel = vectors <= 1   ? make_tiles_in_parts<1, kChange>
+                        : vectors <= 2 ? make_tiles_in_parts<2, kChange>
+                                       : make_tiles_in_parts<4, kChange>;
+    launch_clusters(kernel, dim3(parts, rows), parts, kPartThreads, 0, stream, params);
   }
 }
 
@@ -335,6 +240,7 @@ void launch_tiles(const TileParams& params, uint32_t rows, cudaStream_t stream) 
 
 bool goes_at_once(const DeviceInput& in, const DeviceTiles& matrix) {
   return in.width % 4 == 0 && is_aligned(in.x) && is_aligned(in.delta) &&
+         in.x.rows <= kMostGridRows &&
          (in.norm == nullptr || reinterpret_cast<uintptr_t>(in.norm->weight) % 16 == 0) &&
          fits_at_once(matrix.input_blocks() * kTileInputs, in.x.rows, in.norm != nullptr);
 }
@@ -354,6 +260,11 @@ void to_tiles(const DeviceInput& in, const DeviceTiles& matrix, const ProductScr
   params.input_blocks = matrix.input_blocks();
   if (!goes_at_once(in, matrix)) return launch_tiles(params, in.x.rows, stream);
   if (in.x.rows == 0) return;
+  if (in.attention != nullptr) {
+    attend_on_tensor_cores(
+        *in.attention, {scratch.tiles, scratch.scales, scratch.rows, params.input_blocks}, stream);
+    return;
+  }
   if (in.merge != nullptr) {
     constexpr uint32_t kFewSpans = 8;
     if (in.merge->head_dim % 4 == 0 && in.merge->spans <= kFewSpans && in.merge->first_span == 0) {
