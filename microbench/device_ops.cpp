@@ -2,8 +2,10 @@
 // that time. Then layers as a step has them, recorded and replayed at once, and the ops of a layer
 // that way, each after itself.
 //
-//   device_ops [device [ops|layers|once]]      "cuda" and the first two if absent; once: a layer of
-//                                              few and one of many rows, for a profiler
+//   device_ops [device [ops|layers|once [type [1b]]]]   "cuda" and the first two if absent; once: a
+//                                                       layer of few and one of many rows, for a
+//                                                       profiler; layers of random weights of that
+//                                                       type, bf16 if absent, or of a 1B Llama
 //
 // An op is queued many times and then waited for, so that a figure is the larger of what the device
 // computes and what the host takes to ask for it. Weights of less than the device's cache are read
@@ -16,11 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/registry.h"
+#include "backend/seeded_backend.h"
 #include "base/check.h"
 #include "base/compute_pool.h"
 #include "base/resources.h"
-#include "base/rng.h"
 
 namespace skein {
 namespace {
@@ -34,11 +35,7 @@ class DeviceOps {
 
   void products(const char* name, size_t outputs, size_t inputs, const std::vector<size_t>& rows,
                 bool normed, bool activated) {
-    std::vector<uint16_t> bits(outputs * inputs);
-    Rng rng(1);
-    for (uint16_t& x : bits) x = static_cast<uint16_t>(0x3c00 + (rng.next() & 0x80ff));
-    const TensorView view{ElementType::kBF16, Shape{outputs, inputs},
-                          std::as_bytes(std::span<const uint16_t>(bits))};
+    const TensorView view{ElementType::kBF16, Shape{outputs, inputs}, {}};
     const auto matrix = backend_.make_matrix(std::vector<WeightView>{view});
     SKEIN_CHECK(matrix.ok(), "{}", matrix.message());
     const Buffer ones = allocate(inputs);
@@ -129,27 +126,40 @@ class DeviceOps {
   std::vector<Buffer> memory_;
 };
 
-// Layers of the shape above, whose weights do not fit into the device's cache.
+// What a layer and the output matrix are.
+struct LayerShape {
+  ElementType type = ElementType::kBF16, head_type = ElementType::kBF16;
+  uint32_t width = kWidth, feed_forward = kFeedForward, head_dim = kHeadDim;
+
+  size_t qkv() const { return size_t{kHeads + 2 * kKvHeads} * head_dim; }
+  // Files of less than 8 bits have more for the output.
+  static LayerShape of(ElementType type, bool small) {
+    const bool is_fine = type == ElementType::kBF16 || type == ElementType::kQ8_0;
+    const ElementType head = is_fine ? type : ElementType::kQ6_K;
+    return small ? LayerShape{type, head, 2048, 8192, 64}
+                 : LayerShape{.type = type, .head_type = head};
+  }
+};
+
+// Layers whose weights do not fit into the device's cache, of a backend that fills them by itself.
 class DeviceLayers {
  public:
-  DeviceLayers(Backend& backend, uint32_t layers) : backend_(backend), one_(floats(1)) {
-    std::vector<uint16_t> bits(size_t{2} * kFeedForward * kWidth);
-    Rng rng(1);
-    for (uint16_t& x : bits) x = static_cast<uint16_t>(0x3c00 + (rng.next() & 0x80ff));
-    const auto make = [&](size_t outputs, size_t inputs) {
-      const TensorView view{
-          ElementType::kBF16, Shape{outputs, inputs},
-          std::as_bytes(std::span<const uint16_t>(bits)).first(outputs * inputs * 2)};
+  DeviceLayers(Backend& backend, uint32_t layers, const LayerShape& shape)
+      : backend_(backend), shape_(shape), one_(floats(1)) {
+    const auto make = [&](ElementType type, size_t outputs, size_t inputs) {
+      const TensorView view{type, Shape{outputs, inputs}, {}};
       auto matrix = backend_.make_matrix(std::vector<WeightView>{view});
       SKEIN_CHECK(matrix.ok(), "{}", matrix.message());
       return std::move(*matrix);
     };
+    const size_t width = shape.width, inner = shape.feed_forward;
     for (uint32_t i = 0; i < layers; ++i) {
-      layers_.push_back({make(kQkv, kWidth), make(kWidth, kWidth),
-                         make(size_t{2} * kFeedForward, kWidth), make(kWidth, kFeedForward)});
+      layers_.push_back({make(shape.type, shape.qkv(), width), make(shape.type, width, width),
+                         make(shape.type, 2 * inner, width), make(shape.type, width, inner)});
     }
-    ones_memory_ = floats(kWidth);
-    backend_.write(ones_memory_.floats(), std::vector<float>(kWidth, 1.0F));
+    head_ = make(shape.head_type, kVocabulary, width);
+    ones_memory_ = floats(width);
+    backend_.write(ones_memory_.floats(), std::vector<float>(width, 1.0F));
     ones_ = ones_memory_.floats();
   }
 
@@ -171,6 +181,9 @@ class DeviceLayers {
     print("gate_up", time([&](const Layer& layer, uint32_t) { gate_up(layer); }));
     print("down", time([&](const Layer& layer, uint32_t) { down(layer); }));
     print("feed-forward", time([&](const Layer& layer, uint32_t) { feed_forward(layer); }));
+    print("head", time([&](const Layer&, uint32_t) {
+            backend_.linear(stream(), *head_, nullptr, logits_);
+          }));
     memory_.clear();
   }
 
@@ -198,7 +211,6 @@ class DeviceLayers {
   }
 
  private:
-  static constexpr size_t kQkv = size_t{kHeads + 2 * kKvHeads} * kHeadDim;
   static constexpr uint32_t kTimes = 32;
   struct Layer {
     std::unique_ptr<Matrix> qkv, o, gate_up, down;
@@ -207,7 +219,8 @@ class DeviceLayers {
   void prepare(uint32_t rows, uint32_t context) {
     const auto each = static_cast<uint32_t>(blocks_for(context));
     auto cache = backend_.make_kv(
-        {static_cast<uint32_t>(layers_.size()), kKvHeads, kHeadDim, KvType::kBf16}, rows * each);
+        {static_cast<uint32_t>(layers_.size()), kKvHeads, shape_.head_dim, KvType::kBf16},
+        rows * each);
     SKEIN_CHECK(cache.ok(), "{}", cache.message());
     cache_ = std::move(*cache);
     blocks_.clear();
@@ -219,12 +232,13 @@ class DeviceLayers {
     tokens_.assign(rows, 0);
     step_ = backend_.begin(tokens_, sequences_, {});
     const auto make = [&](size_t width) { return Rows{filled(rows * width), rows, width, width}; };
-    stream_ = make(kWidth);
-    delta_ = make(kWidth);
-    qkv_ = make(kQkv);
-    attended_ = make(size_t{kHeads} * kHeadDim);
-    gate_up_ = make(size_t{2} * kFeedForward);
-    angles_ = make(kHeadDim);
+    stream_ = make(shape_.width);
+    delta_ = make(shape_.width);
+    qkv_ = make(shape_.qkv());
+    attended_ = make(size_t{kHeads} * shape_.head_dim);
+    gate_up_ = make(size_t{2} * shape_.feed_forward);
+    angles_ = make(shape_.head_dim);
+    logits_ = make(kVocabulary);
   }
 
   LinearInput stream() {
@@ -240,10 +254,10 @@ class DeviceLayers {
   void attend(uint32_t i) {
     AttentionParams params;
     params.heads = kHeads;
-    params.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
+    params.scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim));
     QkTransform transform;
     transform.angles = angles_;
-    const size_t kv = size_t{kKvHeads} * kHeadDim, first = size_t{kHeads} * kHeadDim;
+    const size_t kv = size_t{kKvHeads} * shape_.head_dim, first = size_t{kHeads} * shape_.head_dim;
     backend_.attend(qkv_.columns(0, first), qkv_.columns(first, kv), qkv_.columns(first + kv, kv),
                     transform, step_, *cache_, i, params, attended_);
   }
@@ -298,8 +312,10 @@ class DeviceLayers {
   }
 
   Backend& backend_;
+  const LayerShape shape_;
   Buffer one_;
   std::vector<Layer> layers_;
+  std::unique_ptr<Matrix> head_;
   std::vector<Buffer> memory_;
   Buffer ones_memory_;
   Floats ones_;
@@ -308,14 +324,14 @@ class DeviceLayers {
   std::vector<BlockId> blocks_;
   std::vector<Sequence> sequences_;
   std::vector<TokenId> tokens_;
-  Rows stream_, delta_, qkv_, attended_, gate_up_, angles_;
+  Rows stream_, delta_, qkv_, attended_, gate_up_, angles_, logits_;
   NormParams norm_;
   ActivationParams activation_;
   uint64_t keys_ = 1;
 };
 
-void measure_layers(Backend& backend) {
-  DeviceLayers layers(backend, 4);
+void measure_layers(Backend& backend, const LayerShape& shape) {
+  DeviceLayers layers(backend, shape.width == kWidth ? 4 : 16, shape);
   layers.measure(1, 320);
   layers.measure(8, 320);
   layers.measure(64, 320);
@@ -323,20 +339,20 @@ void measure_layers(Backend& backend) {
   layers.logits(64);
 }
 
-int run(const std::string& device, const std::string& what) {
+int run(const std::string& device, const std::string& what, const LayerShape& shape) {
   ComputePool pool(usable_cpus());
-  const auto backend = make_backend({.device = device}, pool);
+  const auto backend = make_seeded_backend({.device = device}, pool, 1);
   if (!backend.ok()) {
     std::fprintf(stderr, "device_ops: %s\n", backend.message().c_str());
     return 1;
   }
   if (what == "once") {
-    DeviceLayers layers(**backend, 1);
+    DeviceLayers layers(**backend, 1, shape);
     layers.once(1, 320);
     layers.once(64, 320);
     return 0;
   }
-  if (what != "ops") measure_layers(**backend);
+  if (what != "ops") measure_layers(**backend, shape);
   if (what == "layers") return 0;
   DeviceOps ops(**backend);
   ops.small_ops();
@@ -360,5 +376,8 @@ int run(const std::string& device, const std::string& what) {
 }  // namespace skein
 
 int main(int argc, char** argv) {
-  return skein::run(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "");
+  const auto type = skein::element_type_of_name(argc > 3 ? argv[3] : "BF16");
+  if (!type) return 2;
+  return skein::run(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "",
+                    skein::LayerShape::of(*type, argc > 4));
 }

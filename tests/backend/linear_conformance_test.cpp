@@ -95,6 +95,25 @@ TEST_P(LinearOps, CodesOfFourBits) {
   check(wide, {1, 13, 40});
 }
 
+// Every kind of codes, in segments that are not whole chunks of strips.
+TEST_P(LinearOps, CodesInUnevenSegments) {
+  if (GetParam().backend.is_emulated) return;
+  const auto check = [&](ElementType type, size_t inputs) {
+    const OwnedTensor w = random_tensor(type, 70, inputs, rng_);
+    for (const size_t m : {1, 9, 20, 64, 65, 130, 257}) {
+      EXPECT_TRUE(same_linear({w.view}, m, m % 2 == 1)) << info(type).name << " " << m;
+    }
+  };
+  for (const ElementType type : {ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ8_0,
+                                 ElementType::kIQ4_NL, ElementType::kMXFP4}) {
+    check(type, 576);
+  }
+  for (const ElementType type :
+       {ElementType::kQ2_K, ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K}) {
+    check(type, 2304);
+  }
+}
+
 TEST_P(LinearOps, OddShapes) {
   for (const size_t inputs : {1, 2, 15, 16, 17, 63, 200}) {
     for (const size_t outputs : {1, 8, 9, 33, 70}) {
