@@ -61,9 +61,7 @@ __device__ void sum_strips(const ParamsOf<S>& p, const Ring& ring, Place& place,
                            warp % kStripsOfTile * count * format.bytes;
     wait(ring.full + place.stage * 8, place.parity);
     const uint64_t first = descriptor(__shfl_sync(0xffffffffU, rows, 0));
-#pragma unroll
-    for (uint32_t tile = 0; tile < S::kBlocks; ++tile) {
-      if (tile >= count) break;
+    for_each_tile<S::kBlocks>(count, [&](uint32_t tile) {
       const typename S::Codes codes(format, strip + tile * format.bytes, lane);
 #pragma unroll
       for (uint32_t step = 0; step < kSteps; ++step) {
@@ -77,7 +75,7 @@ __device__ void sum_strips(const ParamsOf<S>& p, const Ring& ring, Place& place,
             sums, numbers[step % 2], first + tile * (S::kTokens * kRowBytes / 16) + step * 2);
         commit_products();
       }
-    }
+    });
     before = place.stage;
     place.next(ring.count);
   }

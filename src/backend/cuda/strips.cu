@@ -13,6 +13,8 @@ constexpr uint32_t kStripWarps = 16, kSlots = 2;
 constexpr uint32_t kRowPiece = kTileInputs * sizeof(uint16_t);
 constexpr uint32_t kBarrierBytes = kStripWarps * kSlots * 8;
 constexpr uint32_t kMostSharedBytes = 232448;
+// More than a half of a processor's: two blocks of threads on one would leave another without work.
+constexpr uint32_t kFewestSharedBytes = 116736;
 
 struct StripParams : ProductParams {
   uint32_t strips;      // of 16 outputs
@@ -162,8 +164,9 @@ __device__ void write_strip(const StripParams& p, uint32_t strip, uint32_t segme
   }
 }
 
+// Registers leave room for a norm beside it.
 template <class Codes, uint32_t kTokens>
-__global__ void __launch_bounds__(kStripWarps* kWarp, kTokens == 8 ? 2 : 1)
+__global__ void __maxnreg__(kTokens == 8 ? 64 : 128)
     multiply_strips_of_rows(const __grid_constant__ StripParams p) {
   extern __shared__ __align__(1024) std::byte shared[];
   const StripFormat format(p.matrix.format);
@@ -205,15 +208,12 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kTokens == 8 ? 2 : 1)
     scales.load_own(p, strip, lane);
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks; block += Codes::kTiles) {
-      const uint32_t at = ring + slot * p.slot_bytes, left = blocks - block;
+      const uint32_t at = ring + slot * p.slot_bytes;
       wait(full + slot * 8, parity);
-#pragma unroll
-      for (uint32_t tile = 0; tile < Codes::kTiles; ++tile) {
-        if (tile < left) {
-          add_strip<Codes, kTokens>(format, at + tile * format.bytes, rows, from, lane, sums);
-          from += block_bytes;
-        }
-      }
+      for_each_tile<Codes::kTiles>(blocks - block, [&](uint32_t tile) {
+        add_strip<Codes, kTokens>(format, at + tile * format.bytes, rows, from, lane, sums);
+        from += block_bytes;
+      });
       __syncwarp();
       if (lane == 0) feed.ask(at, full + slot * 8, policy);
       if (++slot == kSlots) {
@@ -232,8 +232,9 @@ uint32_t slot_bytes(const DeviceTiles& matrix) {
 // Rows of two segments, where there are several: a processor's run can touch as many.
 size_t shared_bytes(const DeviceTiles& matrix, uint32_t rows) {
   const uint32_t segments = matrix.segments > 1 ? 2 : 1;
-  return kBarrierBytes + size_t{kStripWarps} * kSlots * slot_bytes(matrix) +
-         size_t{segments} * matrix.segment_blocks * rows * kRowPiece;
+  return std::max<size_t>(kFewestSharedBytes,
+                          kBarrierBytes + kStripWarps * kSlots * slot_bytes(matrix) +
+                              size_t{segments} * matrix.segment_blocks * rows * kRowPiece);
 }
 
 // fn(codes) for the kind of codes that a format has.

@@ -15,6 +15,19 @@ namespace skein::cuda {
 inline constexpr uint32_t kWarpgroup = 128;
 inline constexpr uint32_t kSteps = kTileInputs / arithmetic::kF16Group;  // of 64 inputs
 
+// fn(tile) for the tiles of a chunk, of which the last of a segment may have fewer than kTiles; of
+// a whole one those that come next can begin before the first has ended.
+template <uint32_t kTiles, class Fn>
+__device__ void for_each_tile(uint32_t left, const Fn& fn) {
+  if (left < kTiles) {
+#pragma unroll 1
+    for (uint32_t tile = 0; tile < left; ++tile) fn(tile);
+    return;
+  }
+#pragma unroll
+  for (uint32_t tile = 0; tile < kTiles; ++tile) fn(tile);
+}
+
 // How a matrix's codes are to be read.
 struct StripFormat {
   uint32_t bytes;             // of 64 inputs of a strip
