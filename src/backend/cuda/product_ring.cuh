@@ -53,7 +53,7 @@ struct Shape {
     const uint32_t count = kRoom / stage_bytes(tile_bytes);
     return count < kMost ? count : kMost;
   }
-  static constexpr uint32_t kMostSharedBytes = kRoom + 512;
+  static constexpr uint32_t kMostSharedBytes = kRoom + 512;  // with the barriers
   // Not more than it takes: the next kernel would miss it.
   __host__ __device__ static constexpr uint32_t shared_bytes(uint32_t tile_bytes) {
     return stages(tile_bytes) * (stage_bytes(tile_bytes) + 16);

@@ -1,6 +1,6 @@
-// Products of tiles on tensor cores. A block of threads is one or two warpgroups that multiply, and
-// a warp of which one thread keeps a ring of copies under way (product_ring.cuh). Who includes it
-// has kernels for the bits of codes that it names.
+// Products of tiles on tensor cores. A block of threads is one warpgroup or several that multiply,
+// and a warp of which one thread keeps a ring of copies under way (product_ring.cuh). Who includes
+// it has kernels for the shapes that it names.
 #pragma once
 
 #include "backend/cuda/product_ring.cuh"

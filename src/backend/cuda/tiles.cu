@@ -34,6 +34,7 @@ struct TileParams {
   float* scales;
   uint32_t tile_rows;     // of `tiles`
   uint32_t input_blocks;  // with the zeros at the end
+  bool is_late;  // the next kernel begins when the one before has ended, and finds all of its room
 };
 
 // The largest of a block's threads, for all of them.
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(kManyThreads, (kRowsAtOnce<kVectors, kChange>)
   const uint32_t row = blockIdx.x;
   const auto first_of = [](uint32_t v) { return 4 * (v * kManyThreads + threadIdx.x); };
   Outputs<4> weights[kVectors] = {}, x[kVectors] = {};
-  let_next_kernel_begin();
+  if (!kNorms<kChange> || !p.is_late) let_next_kernel_begin();
   if (kNorms<kChange> && p.norm.weight != nullptr) {
 #pragma unroll
     for (uint32_t v = 0; v < kVectors; ++v) {
@@ -248,6 +249,7 @@ __global__ void __launch_bounds__(kManyThreads, (kRowsAtOnce<kVectors, kChange>)
     }
   }
   wait_for_kernel_before();
+  if (kNorms<kChange> && p.is_late) let_next_kernel_begin();
   load_all<kChange>(p, row, first_of, x);
   if constexpr (kNorms<kChange>) norm_numbers<kVectors>(p, weights, x);
   const uint32_t largest = largest_of<kManyThreads>(largest_of_thread(x));
@@ -352,6 +354,8 @@ void to_tiles(const DeviceInput& in, const DeviceTiles& matrix, const ProductScr
   params.scales = scratch.scales;
   params.tile_rows = scratch.rows;
   params.input_blocks = matrix.input_blocks();
+  constexpr uint32_t kFewest = 16;
+  params.is_late = matrix.format.bits == 16 && in.x.rows <= kFewest;
   if (!goes_at_once(in, matrix)) return launch_tiles(params, in.x.rows, stream);
   if (in.x.rows == 0) return;
   if (in.merge != nullptr) {
