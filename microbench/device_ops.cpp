@@ -1,9 +1,11 @@
 // The ops of a step of an 8B Llama, each alone: microseconds, and what they read and multiply in
-// that time. Then layers of it and of a 1B as a step has them, recorded and replayed at once, and
-// the ops of a layer that way, each after itself.
+// that time. Then layers as a step has them, recorded and replayed at once, and the ops of a layer
+// that way, each after itself.
 //
-//   device_ops [device [ops|layers|once]]      "cuda" and the first two if absent; once: a layer of
-//                                              few and one of many rows, for a profiler
+//   device_ops [device [ops|layers|once [type [1b]]]]   "cuda" and the first two if absent; once: a
+//                                                       layer of few and one of many rows, for a
+//                                                       profiler; layers of random weights of that
+//                                                       type, bf16 if absent, or of a 1B Llama
 //
 // An op is queued many times and then waited for, so that a figure is the larger of what the device
 // computes and what the host takes to ask for it. Weights of less than the device's cache are read
@@ -26,21 +28,6 @@ namespace {
 
 constexpr uint32_t kWidth = 4096, kFeedForward = 14336, kHeads = 32, kKvHeads = 8, kHeadDim = 128;
 constexpr uint32_t kVocabulary = 128256;
-
-// What layers are of; their weights are random, and in no file.
-struct LayerShape {
-  const char* name;
-  uint32_t width, feed_forward, heads, kv_heads, head_dim;
-  ElementType type;
-
-  size_t q_width() const { return size_t{heads} * head_dim; }
-  size_t kv_width() const { return size_t{kv_heads} * head_dim; }
-};
-constexpr LayerShape kLayerShapes[] = {
-    {"8B bf16", kWidth, kFeedForward, kHeads, kKvHeads, kHeadDim, ElementType::kBF16},
-    {"8B q4_0", kWidth, kFeedForward, kHeads, kKvHeads, kHeadDim, ElementType::kQ4_0},
-    {"1B bf16", 2048, 8192, 32, 8, 64, ElementType::kBF16},
-    {"1B q4_0", 2048, 8192, 32, 8, 64, ElementType::kQ4_0}};
 
 class DeviceOps {
  public:
@@ -139,23 +126,38 @@ class DeviceOps {
   std::vector<Buffer> memory_;
 };
 
-// Layers whose weights do not fit into the device's cache, of a backend that makes them up.
+// What a layer and the output matrix are.
+struct LayerShape {
+  ElementType type = ElementType::kBF16, head_type = ElementType::kBF16;
+  uint32_t width = kWidth, feed_forward = kFeedForward, head_dim = kHeadDim;
+
+  size_t qkv() const { return size_t{kHeads + 2 * kKvHeads} * head_dim; }
+  // Files of less than 8 bits have more for the output.
+  static LayerShape of(ElementType type, bool small) {
+    const bool is_fine = type == ElementType::kBF16 || type == ElementType::kQ8_0;
+    const ElementType head = is_fine ? type : ElementType::kQ6_K;
+    return small ? LayerShape{type, head, 2048, 8192, 64}
+                 : LayerShape{.type = type, .head_type = head};
+  }
+};
+
+// Layers whose weights do not fit into the device's cache, of a backend that fills them by itself.
 class DeviceLayers {
  public:
-  DeviceLayers(Backend& backend, const LayerShape& shape, uint32_t layers)
+  DeviceLayers(Backend& backend, uint32_t layers, const LayerShape& shape)
       : backend_(backend), shape_(shape), one_(floats(1)) {
-    const auto make = [&](size_t outputs, size_t inputs) {
-      const TensorView view{shape.type, Shape{outputs, inputs}, {}};
+    const auto make = [&](ElementType type, size_t outputs, size_t inputs) {
+      const TensorView view{type, Shape{outputs, inputs}, {}};
       auto matrix = backend_.make_matrix(std::vector<WeightView>{view});
       SKEIN_CHECK(matrix.ok(), "{}", matrix.message());
       return std::move(*matrix);
     };
-    const size_t width = shape.width, feed_forward = shape.feed_forward;
+    const size_t width = shape.width, inner = shape.feed_forward;
     for (uint32_t i = 0; i < layers; ++i) {
-      layers_.push_back({make(shape.q_width() + 2 * shape.kv_width(), width),
-                         make(width, shape.q_width()), make(2 * feed_forward, width),
-                         make(width, feed_forward)});
+      layers_.push_back({make(shape.type, shape.qkv(), width), make(shape.type, width, width),
+                         make(shape.type, 2 * inner, width), make(shape.type, width, inner)});
     }
+    head_ = make(shape.head_type, kVocabulary, width);
     ones_memory_ = floats(width);
     backend_.write(ones_memory_.floats(), std::vector<float>(width, 1.0F));
     ones_ = ones_memory_.floats();
@@ -165,7 +167,7 @@ class DeviceLayers {
   void measure(uint32_t rows, uint32_t context) {
     prepare(rows, context);
     const auto print = [&](const char* name, double us) {
-      std::printf("%s layer m %5u %9.1f us %s\n", shape_.name, rows, us, name);
+      std::printf("layer      m %5u %9.1f us %s\n", rows, us, name);
     };
     print("all", time([&](const Layer& layer, uint32_t i) { pass(layer, i); }));
     print("without attention", time([&](const Layer& layer, uint32_t) {
@@ -179,6 +181,9 @@ class DeviceLayers {
     print("gate_up", time([&](const Layer& layer, uint32_t) { gate_up(layer); }));
     print("down", time([&](const Layer& layer, uint32_t) { down(layer); }));
     print("feed-forward", time([&](const Layer& layer, uint32_t) { feed_forward(layer); }));
+    print("head", time([&](const Layer&, uint32_t) {
+            backend_.linear(stream(), *head_, nullptr, logits_);
+          }));
     memory_.clear();
   }
 
@@ -214,7 +219,7 @@ class DeviceLayers {
   void prepare(uint32_t rows, uint32_t context) {
     const auto each = static_cast<uint32_t>(blocks_for(context));
     auto cache = backend_.make_kv(
-        {static_cast<uint32_t>(layers_.size()), shape_.kv_heads, shape_.head_dim, KvType::kBf16},
+        {static_cast<uint32_t>(layers_.size()), kKvHeads, shape_.head_dim, KvType::kBf16},
         rows * each);
     SKEIN_CHECK(cache.ok(), "{}", cache.message());
     cache_ = std::move(*cache);
@@ -229,10 +234,11 @@ class DeviceLayers {
     const auto make = [&](size_t width) { return Rows{filled(rows * width), rows, width, width}; };
     stream_ = make(shape_.width);
     delta_ = make(shape_.width);
-    qkv_ = make(shape_.q_width() + 2 * shape_.kv_width());
-    attended_ = make(shape_.q_width());
+    qkv_ = make(shape_.qkv());
+    attended_ = make(size_t{kHeads} * shape_.head_dim);
     gate_up_ = make(size_t{2} * shape_.feed_forward);
     angles_ = make(shape_.head_dim);
+    logits_ = make(kVocabulary);
   }
 
   LinearInput stream() {
@@ -247,11 +253,11 @@ class DeviceLayers {
   }
   void attend(uint32_t i) {
     AttentionParams params;
-    params.heads = shape_.heads;
+    params.heads = kHeads;
     params.scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim));
     QkTransform transform;
     transform.angles = angles_;
-    const size_t kv = shape_.kv_width(), first = shape_.q_width();
+    const size_t kv = size_t{kKvHeads} * shape_.head_dim, first = size_t{kHeads} * shape_.head_dim;
     backend_.attend(qkv_.columns(0, first), qkv_.columns(first, kv), qkv_.columns(first + kv, kv),
                     transform, step_, *cache_, i, params, attended_);
   }
@@ -306,9 +312,10 @@ class DeviceLayers {
   }
 
   Backend& backend_;
-  const LayerShape& shape_;
+  const LayerShape shape_;
   Buffer one_;
   std::vector<Layer> layers_;
+  std::unique_ptr<Matrix> head_;
   std::vector<Buffer> memory_;
   Buffer ones_memory_;
   Floats ones_;
@@ -317,41 +324,35 @@ class DeviceLayers {
   std::vector<BlockId> blocks_;
   std::vector<Sequence> sequences_;
   std::vector<TokenId> tokens_;
-  Rows stream_, delta_, qkv_, attended_, gate_up_, angles_;
+  Rows stream_, delta_, qkv_, attended_, gate_up_, angles_, logits_;
   NormParams norm_;
   ActivationParams activation_;
-  static inline uint64_t keys_ = 1;  // of all of them: another has other memory
+  uint64_t keys_ = 1;
 };
 
-void measure_layers(Backend& backend) {
-  for (const LayerShape& shape : kLayerShapes) {
-    DeviceLayers layers(backend, shape, 4);
-    layers.measure(1, 320);
-    layers.measure(8, 320);
-    layers.measure(64, 320);
-    if (&shape != kLayerShapes) continue;
-    layers.logits(1);
-    layers.logits(64);
-  }
+void measure_layers(Backend& backend, const LayerShape& shape) {
+  DeviceLayers layers(backend, shape.width == kWidth ? 4 : 16, shape);
+  layers.measure(1, 320);
+  layers.measure(8, 320);
+  layers.measure(64, 320);
+  layers.logits(1);
+  layers.logits(64);
 }
 
-int run(const std::string& device, const std::string& what) {
+int run(const std::string& device, const std::string& what, const LayerShape& shape) {
   ComputePool pool(usable_cpus());
-  constexpr uint64_t kSeed = 1;
-  const auto backend = make_seeded_backend({.device = device}, pool, kSeed);
+  const auto backend = make_seeded_backend({.device = device}, pool, 1);
   if (!backend.ok()) {
     std::fprintf(stderr, "device_ops: %s\n", backend.message().c_str());
     return 1;
   }
   if (what == "once") {
-    for (const LayerShape& shape : kLayerShapes) {
-      DeviceLayers layers(**backend, shape, 1);
-      layers.once(1, 320);
-      layers.once(64, 320);
-    }
+    DeviceLayers layers(**backend, 1, shape);
+    layers.once(1, 320);
+    layers.once(64, 320);
     return 0;
   }
-  if (what != "ops") measure_layers(**backend);
+  if (what != "ops") measure_layers(**backend, shape);
   if (what == "layers") return 0;
   DeviceOps ops(**backend);
   ops.small_ops();
@@ -375,5 +376,8 @@ int run(const std::string& device, const std::string& what) {
 }  // namespace skein
 
 int main(int argc, char** argv) {
-  return skein::run(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "");
+  const auto type = skein::element_type_of_name(argc > 3 ? argv[3] : "BF16");
+  if (!type) return 2;
+  return skein::run(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "",
+                    skein::LayerShape::of(*type, argc > 4));
 }

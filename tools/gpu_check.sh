@@ -90,7 +90,7 @@ END
 
 # compute-sanitizer's tools over a few tests, where the machine has it.
 sanitize() {
-  local short='*OpsInARow*cuda*default*:*LinearOps.OddShapes/cuda*default*:*LinearOps.CodesOfFourBits/cuda*default*:*Peaks*cuda*default*' tool
+  local short='*OpsInARow*cuda*default*:*LinearOps.OddShapes/cuda*default*:*LinearOps.CodesOfFourBits/cuda*default*:*LinearOps.CodesInUnevenSegments/cuda*default*:*Peaks*cuda*default*' tool
   command -v compute-sanitizer >/dev/null || { echo "sanitize: no compute-sanitizer here"; return; }
   for tool in memcheck racecheck initcheck synccheck; do
     timeout 120 compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 400 "$out/backend_conformance_test" \
@@ -148,7 +148,14 @@ part_model() {
   [ -e "$model" ] || { echo "model: the default model is not there"; failed=1; }
   XDG_CACHE_HOME=$PWD/$kept/cache suite engine_cuda_test 'CudaDefaultModel.*' 'mean KL|float32 run'
 }
-part_layers() { timeout 120 "$out/skein_device_ops" cuda layers || failed=1; }
+part_layers() {
+  local layers
+  for layers in BF16 Q4_0 Q4_K "BF16 1b" "Q4_0 1b"; do
+    echo "layers of $layers:"
+    # shellcheck disable=SC2086
+    timeout 60 "$out/skein_device_ops" cuda layers $layers || failed=1
+  done
+}
 part_ops() { timeout 120 "$out/skein_device_ops" cuda ops || failed=1; }
 part_invariance() {
   timeout 200 "$out/skein_invariance" 2>&1 | tail -6

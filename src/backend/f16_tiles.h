@@ -30,33 +30,32 @@ SKEIN_HOST_DEVICE constexpr uint32_t offset_in_tile(uint32_t row, uint32_t k) {
   return row * (kTileInputs * 2) + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2;
 }
 
-// Strips of codes (packed_tiles.h): a block of four has the inputs of four others. Of the bytes of
-// a strip the first are codes.
-inline constexpr uint32_t kStripRows = 16, kStripInputs = 4 * kTileInputs;
-inline constexpr uint32_t kStripCodes = kStripRows * kStripInputs / 2;
-inline constexpr uint32_t kStripBytes = kStripCodes + kStripRows * (kStripInputs / 32) * 2;
+// Codes (packed_tiles.h) lie in strips of so many outputs.
+inline constexpr uint32_t kStripRows = 16, kStripsOfTile = kTileRows / kStripRows;
 
 // What a block holds of its numbers: themselves, or codes and scales (packed_tiles.h).
 struct TileFormat {
-  uint32_t bits = 16;        // of a code: 4 or 8; 16: numbers
-  int32_t offset = 0;        // a value is the code less this, or
-  bool has_table = false;    // what a table of 16 says
-  bool halves = false;       // scales are of 16 inputs each; else of 32
-  bool has_minimum = false;  // numbers are value * scale + minimum
-  bool strips = false;       // they lie as tensor cores take them, in blocks of kStripInputs
-  bool low = false;          // of strips: numbers are made 2^-20 times as large, which is faster
+  uint32_t bits = 16;         // of a code: 4 or 8; 16: numbers
+  int32_t offset = 0;         // a value is the code less this, or
+  bool has_table = false;     // what a table of 16 says
+  bool halves = false;        // scales are of 16 inputs each; else of 32
+  bool has_minimum = false;   // numbers are value * scale + minimum
+  bool short_scales = false;  // they are float16; else float32
+  bool low = false;  // of short scales: numbers are made 2^-20 times as large, which is faster
   int8_t table[16] = {};
 
   bool operator==(const TileFormat&) const = default;
   SKEIN_HOST_DEVICE uint32_t code_bytes() const { return kTileRows * kTileInputs * bits / 8; }
   // Minimums take as many.
   SKEIN_HOST_DEVICE uint32_t scale_bytes() const {
-    if (strips) return kTileRows * (kTileInputs / 32) * 2;
-    return bits == 16 ? 0 : kTileRows * (kTileInputs / (halves ? 16 : 32)) * 4;
+    const uint32_t groups = kTileRows * (kTileInputs / (halves ? 16 : 32));
+    return bits == 16 ? 0 : groups * (short_scales ? 2 : 4);
   }
   SKEIN_HOST_DEVICE uint32_t tile_bytes() const {
     return code_bytes() + scale_bytes() * (has_minimum ? 2 : 1);
   }
+  // So many blocks of inputs are a chunk of strips.
+  SKEIN_HOST_DEVICE uint32_t chunk() const { return short_scales ? 4 : 2; }
 };
 
 struct F16Tiles {
@@ -75,6 +74,14 @@ struct F16Tiles {
     return size_t{input_blocks()} * format.tile_bytes();
   }
   SKEIN_HOST_DEVICE size_t block_bytes() const { return row_blocks() * row_block_bytes(); }
+  // Where a strip of 64 outputs has the codes of a block of inputs.
+  SKEIN_HOST_DEVICE size_t offset_in_strips(uint32_t strip, uint32_t block) const {
+    const uint32_t of_segment = block % segment_blocks, in_chunk = of_segment % format.chunk();
+    const uint32_t left = segment_blocks - (of_segment - in_chunk);
+    const uint32_t chunk = left < format.chunk() ? left : format.chunk();
+    return (size_t{block - in_chunk} * kStripsOfTile + strip * chunk + in_chunk) *
+           (format.tile_bytes() / kStripsOfTile);
+  }
   size_t bytes() const { return block_bytes() + size_t{row_blocks()} * kTileRows * sizeof(float); }
 };
 

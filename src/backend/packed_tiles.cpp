@@ -9,32 +9,30 @@ namespace {
 
 constexpr uint32_t kGroupInputs = arithmetic::kGroup;
 constexpr uint32_t kGroupsOfTile = kTileInputs / kGroupInputs;
-constexpr uint32_t kPieceBytes = 16;
-constexpr int32_t kStripOffset = 8;  // what kernels take from a code
+constexpr int32_t kShortOffset = 8;  // what kernels take from a code with a short scale
 
-// Where a group of a block lies among those of all its outputs.
-size_t place_of_group(uint32_t row, uint32_t group) {
-  return size_t{row} * kGroupsOfTile + group;
-}
-
-// Where the code of an input of an output lies in a strip, and its scale. Two codes of an output
-// are a byte.
+// Where the code of an input of one of 64 outputs lies in their blocks, its scale and its minimum.
+// A thread has 16 bytes of codes of 4 bits for 64 inputs, or 2 times 16 of 8 bits; of 4 bits the
+// inputs that are 8 further are the high halves of its bytes.
 struct PlaceInStrip {
-  size_t byte, scale;
+  size_t code, scale, minimum;
   uint32_t shift;
 
-  PlaceInStrip(uint32_t row, uint32_t k)
-      : byte(k / kTileInputs * 512 + (row % 8 * 4 + k % 8 / 2) * 16 + k % kTileInputs / 16 * 4 +
-             k % 2 * 2 + row / 8),
-        scale(kStripCodes + (row % 8 * 8 + k / kGroupInputs) * 4 + row / 8 * 2),
-        shift(k % 16 / 8 * 4) {}
+  PlaceInStrip(const F16Tiles& tiles, uint32_t row, uint32_t k) {
+    const TileFormat& format = tiles.format;
+    const size_t first = tiles.offset_in_strips(row / kStripRows, k / kTileInputs);
+    const uint32_t thread = row % 8 * 4 + k % 8 / 2, pair = row / 8 % 2;
+    const bool four = format.bits == 4;
+    code = first + (four ? 0 : k % kTileInputs / 32 * 512) + size_t{thread} * 16 +
+           (four ? k % kTileInputs / 16 : k % 32 / 8) * 4 + k % 2 * 2 + pair;
+    shift = four ? k % 16 / 8 * 4 : 0;
+    const uint32_t inputs = format.halves ? 16 : 32;
+    const uint32_t group = row % 8 * (kTileInputs / inputs) + k % kTileInputs / inputs;
+    scale = first + format.code_bytes() / kStripsOfTile +
+            (size_t{group} * 2 + pair) * (format.short_scales ? 2 : 4);
+    minimum = scale + format.scale_bytes() / kStripsOfTile;
+  }
 };
-
-// The strip of an output.
-template <class Byte>
-Byte* strip_of(Byte* block, uint32_t row) {
-  return block + size_t{row / kStripRows} * kStripBytes;
-}
 
 // How often a number of the definition is as large as the one that is made of codes.
 constexpr float kLow = 0x1p-20F;
@@ -50,9 +48,9 @@ float float_of_half(uint16_t bits) {
   return bits >> 15 != 0 ? -magnitude : magnitude;
 }
 
-// A scale as a strip has it. False: float16 has no such number, or the numbers it makes are not all
+// A short scale. False: float16 has no such number, or the numbers it makes are not all
 // normal.
-bool put_strip_scale(std::byte* at, const TileFormat& format, float scale) {
+bool put_short_scale(std::byte* at, const TileFormat& format, float scale) {
   const float stored = format.low ? scale * kLow / kLowCode : scale;
   const uint16_t half = arithmetic::round_to_f16(stored);
   std::memcpy(at, &half, sizeof half);
@@ -61,31 +59,9 @@ bool put_strip_scale(std::byte* at, const TileFormat& format, float scale) {
   return !format.low || scale == 0 || std::abs(scale * kLow) >= kSmallest;
 }
 
-void put_codes(std::byte* block, const TileFormat& format, size_t place, const uint8_t* codes) {
-  if (format.bits == 4) {
-    for (size_t i = 0; i < kPieceBytes; ++i) {
-      block[place * kPieceBytes + i] = static_cast<std::byte>(codes[2 * i] | codes[2 * i + 1] << 4);
-    }
-    return;
-  }
-  constexpr size_t kAfter = size_t{kTileRows} * kGroupsOfTile * kPieceBytes;
-  std::memcpy(block + place * kPieceBytes, codes, kPieceBytes);
-  std::memcpy(block + kAfter + place * kPieceBytes, codes + kPieceBytes, kPieceBytes);
-}
-
-uint8_t code_in_tile(const std::byte* block, const TileFormat& format, size_t place, uint32_t k) {
-  if (format.bits == 4) {
-    const auto pair = static_cast<uint8_t>(block[place * kPieceBytes + k / 2]);
-    return static_cast<uint8_t>(pair >> (k % 2 * 4) & 0xf);
-  }
-  constexpr size_t kAfter = size_t{kTileRows} * kGroupsOfTile * kPieceBytes;
-  return static_cast<uint8_t>(
-      block[k / kPieceBytes * kAfter + place * kPieceBytes + k % kPieceBytes]);
-}
-
-float float_at(const std::byte* scales, size_t index) {
+float float_at(const std::byte* from) {
   float value = 0;
-  std::memcpy(&value, scales + index * sizeof(float), sizeof(float));
+  std::memcpy(&value, from, sizeof value);
   return value;
 }
 
@@ -130,14 +106,14 @@ TileFormat tile_format(std::span<const WeightView> parts) {
   return made;
 }
 
-std::vector<TileFormat> tile_formats(std::span<const WeightView> parts, const F16Tiles& shape) {
+std::vector<TileFormat> tile_formats(std::span<const WeightView> parts) {
   const TileFormat format = tile_format(parts);
   std::vector<TileFormat> formats;
   if (format.bits == 4 && !format.has_table && !format.has_minimum && !format.halves &&
-      format.offset == kStripOffset && shape.segment_blocks % (kStripInputs / kTileInputs) == 0) {
+      format.offset == kShortOffset) {
     for (const bool low : {true, false}) {
       formats.push_back(format);
-      formats.back().strips = true;
+      formats.back().short_scales = true;
       formats.back().low = low;
     }
   }
@@ -145,29 +121,22 @@ std::vector<TileFormat> tile_formats(std::span<const WeightView> parts, const F1
   return formats;
 }
 
-uint16_t number_in_tile(const std::byte* block, const TileFormat& format, uint32_t row,
-                        uint32_t k) {
-  if (format.strips) {
-    const std::byte* const strip = strip_of(block, row);
-    const PlaceInStrip place(row % kStripRows, k);
-    const int32_t code = static_cast<uint8_t>(strip[place.byte]) >> place.shift & 0xf;
-    uint16_t half = 0;
-    std::memcpy(&half, strip + place.scale, sizeof half);
-    const float scale = float_of_half(half) * (format.low ? kLowCode / kLow : 1.0F);
-    return arithmetic::round_to_f16(static_cast<float>(code - format.offset) * scale);
-  }
-  const size_t place = place_of_group(row, k / kGroupInputs);
-  const uint8_t code = code_in_tile(block, format, place, k % kGroupInputs);
+uint16_t number_in_strips(const std::byte* blocks, const F16Tiles& tiles, uint32_t row,
+                          uint32_t k) {
+  const TileFormat& format = tiles.format;
+  const PlaceInStrip place(tiles, row, k);
+  const auto byte = static_cast<uint8_t>(blocks[place.code]);
+  const uint8_t code = format.bits == 4 ? byte >> place.shift & 0xf : byte;
   const auto value =
       static_cast<float>(format.has_table ? format.table[code] : int32_t{code} - format.offset);
-  const size_t index = format.halves ? 2 * place + k % kGroupInputs / 16 : place;
-  const std::byte* const scales = block + format.code_bytes();
-  const float scale = float_at(scales, index);
-  const float product =
-      format.has_minimum
-          ? arithmetic::fma(value, scale, float_at(scales + format.scale_bytes(), index))
-          : value * scale;
-  return arithmetic::round_to_f16(product);
+  if (format.short_scales) {
+    uint16_t half = 0;
+    std::memcpy(&half, blocks + place.scale, sizeof half);
+    const float scale = float_of_half(half) * (format.low ? kLowCode / kLow : 1.0F);
+    return arithmetic::round_to_f16(value * scale);
+  }
+  const float minimum = format.has_minimum ? float_at(blocks + place.minimum) : 0.0F;
+  return arithmetic::round_to_f16(arithmetic::fma(value, float_at(blocks + place.scale), minimum));
 }
 
 uint64_t tiled_bytes(std::span<const WeightView> parts) {
@@ -203,7 +172,7 @@ struct PackedRow {
   bool has(uint32_t group) const { return size_t{group} * kGroupInputs < inputs; }
   // What a tile has for the code of an input.
   uint8_t code(const TileFormat& tile, uint32_t group, uint32_t i) const {
-    if (!has(group)) return tile.strips ? static_cast<uint8_t>(tile.offset) : uint8_t{0};
+    if (!has(group)) return 0;
     const uint8_t own = groups[group].code[i];
     return tile.has_table ? own : static_cast<uint8_t>(format.value(own) + tile.offset);
   }
@@ -215,43 +184,26 @@ struct PackedRow {
   }
 };
 
-bool put_in_strips(const PackedRow& from, const TileFormat& format, uint32_t row,
-                   std::byte* blocks) {
+bool put_in_strips(const PackedRow& from, const F16Tiles& tiles, uint32_t row, std::byte* blocks) {
+  const TileFormat& format = tiles.format;
   bool all = true;
-  for (uint32_t g = 0; g < from.groups.size(); ++g) {
-    const uint32_t first = g * kGroupInputs % kStripInputs;
-    std::byte* const block = blocks + size_t{g * kGroupInputs / kStripInputs} *
-                                          (size_t{kTileRows / kStripRows} * kStripBytes);
-    std::byte* const strip = strip_of(block, row);
-    for (uint32_t i = 0; i < kGroupInputs; ++i) {
-      const PlaceInStrip place(row % kStripRows, first + i);
-      const auto code = static_cast<std::byte>(from.code(format, g, i) << place.shift);
-      // The first of a byte's two codes comes first.
-      strip[place.byte] = place.shift == 0 ? code : strip[place.byte] | code;
+  for (uint32_t k = 0; k < tiles.input_blocks() * kTileInputs; ++k) {
+    const uint32_t group = k / kGroupInputs, i = k % kGroupInputs;
+    const PlaceInStrip place(tiles, row, k);
+    const auto code = static_cast<std::byte>(from.code(format, group, i) << place.shift);
+    // The first of a byte's two codes comes first.
+    blocks[place.code] = place.shift == 0 ? code : blocks[place.code] | code;
+    if (i % (format.halves ? 16 : 32) != 0) continue;
+    const uint32_t half = from.format.halves ? i / 16 : 0;
+    const float scale = from.scale(group, half), minimum = from.minimum(group, half);
+    if (format.short_scales) {
+      all = put_short_scale(blocks + place.scale, format, scale) && all;
+      continue;
     }
-    const PlaceInStrip place(row % kStripRows, first);
-    all = put_strip_scale(strip + place.scale, format, from.scale(g, 0)) && all;
+    std::memcpy(blocks + place.scale, &scale, sizeof scale);
+    if (format.has_minimum) std::memcpy(blocks + place.minimum, &minimum, sizeof minimum);
   }
   return all;
-}
-
-void put_in_blocks(const PackedRow& from, const TileFormat& format, uint32_t row,
-                   std::byte* blocks) {
-  for (uint32_t g = 0; g < from.groups.size(); ++g) {
-    std::byte* const block = blocks + size_t{g / kGroupsOfTile} * format.tile_bytes();
-    const size_t place = place_of_group(row, g % kGroupsOfTile);
-    uint8_t codes[kGroupInputs] = {};
-    for (uint32_t i = 0; i < kGroupInputs; ++i) codes[i] = from.code(format, g, i);
-    put_codes(block, format, place, codes);
-    const uint32_t count = format.halves ? 2 : 1;
-    for (uint32_t half = 0; half < count; ++half) {
-      const uint32_t own = from.format.halves ? half : 0;
-      const float scale = from.scale(g, own), minimum = from.minimum(g, own);
-      std::byte* const at = block + format.code_bytes() + (place * count + half) * sizeof(float);
-      std::memcpy(at, &scale, sizeof scale);
-      if (format.has_minimum) std::memcpy(at + format.scale_bytes(), &minimum, sizeof minimum);
-    }
-  }
 }
 
 }  // namespace
@@ -265,18 +217,9 @@ bool pack_quantized_row(const WeightParts& whole, size_t output, const F16Tiles&
   const int32_t exponent = from.exponent - (format.low ? kLowExponent : 0);
   if (exponent < -kMost) return false;
   power = arithmetic::power_of_two(-exponent);
-  if (format.strips) {
-    if (!put_in_strips(from, format, row, blocks)) return false;
-  } else {
-    put_in_blocks(from, format, row, blocks);
-  }
-  const uint32_t inputs = format.strips ? kStripInputs : kTileInputs;
-  const size_t bytes = size_t{format.tile_bytes()} * (inputs / kTileInputs);
+  if (!put_in_strips(from, tiles, row, blocks)) return false;
   for (uint32_t k = 0; k < from.numbers.size(); ++k) {
-    const std::byte* const block = blocks + k / inputs * bytes;
-    if (!are_equal_numbers(number_in_tile(block, format, row, k % inputs), from.numbers[k])) {
-      return false;
-    }
+    if (!are_equal_numbers(number_in_strips(blocks, tiles, row, k), from.numbers[k])) return false;
   }
   return true;
 }

@@ -95,6 +95,20 @@ TEST_P(LinearOps, CodesOfFourBits) {
   check(wide, {1, 13, 40});
 }
 
+// Every kind of codes, in segments that are not whole chunks of strips.
+TEST_P(LinearOps, CodesInUnevenSegments) {
+  if (GetParam().backend.is_emulated) return;
+  using enum ElementType;
+  for (const ElementType type :
+       {kQ4_0, kQ4_1, kQ8_0, kIQ4_NL, kMXFP4, kQ2_K, kQ4_K, kQ5_K, kQ6_K}) {
+    const size_t inputs = info(type).name.ends_with("_K") ? 2304 : 576;
+    const OwnedTensor w = random_tensor(type, 70, inputs, rng_);
+    for (const size_t m : {1, 9, 20, 64, 65, 130, 257}) {
+      EXPECT_TRUE(same_linear({w.view}, m, m % 2 == 1)) << info(type).name << " " << m;
+    }
+  }
+}
+
 TEST_P(LinearOps, OddShapes) {
   for (const size_t inputs : {1, 2, 15, 16, 17, 63, 200}) {
     for (const size_t outputs : {1, 8, 9, 33, 70}) {

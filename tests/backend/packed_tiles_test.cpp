@@ -18,7 +18,6 @@ constexpr size_t kOutputs = 67, kInputs = 768;
 size_t rows_packed(const WeightParts& whole, const TileFormat& format) {
   const F16Tiles tiles = F16Tiles::of(whole.outputs(), whole.inputs());
   const F16Tiles packed = F16Tiles::of(whole.outputs(), whole.inputs(), format);
-  const uint32_t inputs = format.strips ? kStripInputs : kTileInputs;
   EXPECT_LT(packed.bytes(), tiles.bytes());
   std::vector<std::byte> numbers(tiles.row_block_bytes()), codes(packed.row_block_bytes());
   size_t count = 0;
@@ -34,9 +33,7 @@ size_t rows_packed(const WeightParts& whole, const TileFormat& format) {
       const size_t block = k / kTileInputs;
       const uint32_t at = offset_in_tile(n % kTileRows, k % kTileInputs);
       const auto bits = quant::load<uint16_t>(numbers.data() + block * kTileBytes + at);
-      const size_t bytes = size_t{format.tile_bytes()} * (inputs / kTileInputs);
-      const uint16_t made =
-          number_in_tile(codes.data() + k / inputs * bytes, format, n % kTileRows, k % inputs);
+      const uint16_t made = number_in_strips(codes.data(), packed, n % kTileRows, k);
       // Zeros of either sign: no sum tells them apart.
       const bool both_zero = ((bits | made) & 0x7fff) == 0;
       EXPECT_TRUE(bits == made || both_zero) << n << " " << k << ": " << bits << " " << made;
@@ -50,10 +47,9 @@ size_t rows_packed(const WeightParts& whole) {
   return rows_packed(whole, tile_format(whole.parts()));
 }
 
-// Strips, where scales are float16 numbers: all rows, or none whose scales are too far apart.
-TEST(PackedTiles, GiveTheNumbersInStrips) {
+// Scales that are float16 numbers: all rows, or none whose scales are too far apart.
+TEST(PackedTiles, GiveTheNumbersOfShortScales) {
   Rng rng(15);
-  const F16Tiles shape = F16Tiles::of(kOutputs, kInputs);
   OwnedTensor w = random_tensor(ElementType::kQ4_0, kOutputs, kInputs, rng);
   // Scales between 2^-8 and 2^-7, either sign; a group of zeros; one row's far from the others.
   const size_t block_bytes = w.bytes.size() / (kOutputs * kInputs / 32);
@@ -68,20 +64,20 @@ TEST(PackedTiles, GiveTheNumbersInStrips) {
   set_scale(3, 5, 0);
   const WeightView view{TensorView{ElementType::kQ4_0, {kOutputs, kInputs}, w.bytes}};
   const WeightParts whole = *WeightParts::of({&view, 1});
-  const std::vector<TileFormat> formats = tile_formats({&view, 1}, shape);
+  const std::vector<TileFormat> formats = tile_formats({&view, 1});
   ASSERT_EQ(formats.size(), 3U);
-  EXPECT_TRUE(formats[0].strips && formats[0].low && formats[1].strips && !formats[1].low);
+  EXPECT_TRUE(formats[0].short_scales && formats[0].low);
+  EXPECT_TRUE(formats[1].short_scales && !formats[1].low);
   EXPECT_EQ(formats[0].tile_bytes(), 64U * 64 / 2 + 64 * 2 * 2);
   for (const TileFormat& format : formats) EXPECT_EQ(rows_packed(whole, format), 128U);
   set_scale(9, 7, 0x0400);  // 2^-14
   EXPECT_EQ(rows_packed(whole, formats[0]), 127U);
   EXPECT_EQ(rows_packed(whole, formats[1]), 128U);
-  // Segments of other lengths have no strips, and neither have formats with minimums or tables.
-  EXPECT_EQ(tile_formats({&view, 1}, F16Tiles::of(kOutputs, 320)).size(), 1U);
+  // Formats with minimums or tables have none.
   for (const ElementType type : {ElementType::kQ4_1, ElementType::kIQ4_NL, ElementType::kQ8_0}) {
     const OwnedTensor other = random_tensor(type, kOutputs, kInputs, rng);
     const WeightView other_view = other.view;
-    EXPECT_EQ(tile_formats({&other_view, 1}, shape).size(), 1U);
+    EXPECT_EQ(tile_formats({&other_view, 1}).size(), 1U);
   }
 }
 

@@ -32,15 +32,16 @@ __device__ uint32_t two_numbers(uint32_t noise) {
   return 0x70007000U + (noise & 0x87ff87ffU);
 }
 
-// Four bytes of a block, from `at` on: codes, or scales with which they come out as large.
+// Four bytes of 64 inputs of a strip, from `at` on: codes, or scales with which they come out as
+// large.
 __device__ uint32_t word_of_codes(const TileFormat& format, uint32_t at, uint32_t noise) {
-  if (format.strips) {
-    if (at % kStripBytes < kStripCodes) return noise;
+  const uint32_t scales = format.code_bytes() / kStripsOfTile;
+  if (at < scales) return noise;
+  if (format.short_scales) {
     return (noise & 0x03ff03ffU) | (format.low ? 0x74007400U : 0x64006400U);
   }
-  if (at < format.code_bytes()) return noise;
   const bool is_wide = format.bits == 8 || format.has_table;  // values of 8 bits
-  if (at >= format.code_bytes() + format.scale_bytes()) {
+  if (at >= scales + format.scale_bytes() / kStripsOfTile) {
     return arithmetic::bits_of_float(is_wide ? -127.5F * 0x1p6F : -7.5F * 0x1p10F);
   }
   return (is_wide ? 133U : 137U) << 23 | (noise & 0x3ffU) << 13;
@@ -57,7 +58,7 @@ void fill_floats(float* to, size_t count, uint64_t seed, cudaStream_t stream) {
 void fill_tiles(const F16Tiles& tiles, std::byte* to, uint64_t seed, cudaStream_t stream) {
   const size_t words = tiles.block_bytes() / sizeof(uint32_t);
   const TileFormat format = tiles.format;
-  const uint32_t block = format.tile_bytes() * (format.strips ? kStripInputs / kTileInputs : 1);
+  const uint32_t block = format.tile_bytes() / kStripsOfTile;
   auto* const blocks = reinterpret_cast<uint32_t*>(to);
   launch_places(words, stream, [=] __device__(size_t i) {
     const uint32_t noise = noise_at(seed, i);

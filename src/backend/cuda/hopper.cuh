@@ -92,6 +92,24 @@ __device__ inline void load_matrices(uint32_t address, uint32_t* out) {
                : "memory");
 }
 
+__device__ inline void load_shared(uint32_t address, uint32_t (&out)[4]) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void store_shared(uint32_t address, const uint32_t (&x)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]),
+               "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+
+// Two numbers as float16, the first one in the low half.
+__device__ inline uint32_t f16_pair(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
 __device__ inline uint16_t f16_of(float x) {
   uint16_t bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
@@ -169,6 +187,8 @@ SKEIN_WGMMA(256,
                 SKEIN_TEN(9) ", " SKEIN_TEN(10) ", " SKEIN_TEN(11)
                 ", %120, %121, %122, %123, %124, %125, %126, %127",
             "%128, %129", SKEIN_SUMS32(0), SKEIN_SUMS32(32), SKEIN_SUMS32(64), SKEIN_SUMS32(96))
+SKEIN_WGMMA_OF_FRAGMENTS(8, "%0, %1, %2, %3", "{%4, %5, %6, %7}, %8", "+f"(sums[0]), "+f"(sums[1]),
+                         "+f"(sums[2]), "+f"(sums[3]))
 SKEIN_WGMMA_OF_FRAGMENTS(32, SKEIN_TEN() ", %10, %11, %12, %13, %14, %15",
                          "{%16, %17, %18, %19}, %20", SKEIN_SUMS8(0), SKEIN_SUMS8(8))
 SKEIN_WGMMA_OF_FRAGMENTS(64, SKEIN_TEN() ", " SKEIN_TEN(1) ", " SKEIN_TEN(2) ", %30, %31",

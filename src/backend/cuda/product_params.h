@@ -1,4 +1,4 @@
-// What the kernels of products are given, and those of each number of bits that a code has.
+// What the kernels of products are given, and those of each kind of codes.
 #pragma once
 
 #include "backend/cuda/products.h"
@@ -26,19 +26,20 @@ struct ExpertParams : ProductParams {
   ExpertBlocks table;
 };
 
-// Kernels for codes of some number of bits.
+// Kernels for a kind of codes, or for numbers.
 struct PackedProducts {
   cudaError_t (*set_up)();
   void (*multiply)(ProductParams params, uint32_t processors, cudaStream_t stream);
   void (*multiply_experts)(const ExpertParams& params, uint32_t tile_rows, uint32_t processors,
                            cudaStream_t stream);
 };
-const PackedProducts& products_of_4_bits();
-const PackedProducts& products_of_8_bits();
-const PackedProducts& products_of_16_bits();
+const PackedProducts& products_of_short_scales(bool low);
+const PackedProducts& products_of_4_bits(bool halves, bool has_table);
+const PackedProducts& products_of_8_bits(bool halves);
+const PackedProducts& products_of_numbers();
 
-// Of few rows with codes in strips (packed_tiles.h): set up once for the current device, and
-// whether multiply_strips takes them; products.cuh has the others.
+// Of few rows with codes (packed_tiles.h): set up once for the current device, and whether
+// multiply_strips takes them; PackedProducts have the others.
 cudaError_t set_up_strips();
 bool fits_strips(const DeviceTiles& matrix, uint32_t rows, uint32_t processors);
 void multiply_strips(const ProductParams& params, uint32_t processors, cudaStream_t stream);

@@ -6,50 +6,41 @@
 
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/make_tile.cuh"
 #include "backend/cuda/product_params.h"
+#include "backend/cuda/strips.cuh"
 
 namespace skein::cuda {
 
 inline constexpr uint32_t kRowBytes = kTileInputs * sizeof(uint16_t);
-inline constexpr uint32_t kSteps = kTileInputs / arithmetic::kF16Group;  // of a block
 
-// Of a block of codes, with two scales and minimums for every 32 inputs.
-template <uint32_t kBits>
-inline constexpr uint32_t kMostPackedBytes = kTileRows* kTileInputs* kBits / 8 + 2048;
+// What is not of codes: tiles of numbers.
+struct Numbers {
+  static constexpr uint32_t kBits = 16, kTiles = 0;
+};
 
 // What a block of threads works on at once: 64 * kGroups outputs, kTokens rows, kBlocks * 64 inputs
 // a stage of the ring, and how many such blocks of threads share a processor. kAdds: one goes
-// through all segments and adds them up; else through one of them. kBits are those of a code; of
-// less than 16 a warpgroup makes tiles of float16 numbers before it multiplies them.
-template <uint32_t kBitsOf, uint32_t kTokensOf, uint32_t kGroupsOf, uint32_t kBlocksOf,
+// through all segments and adds them up; else through one of them. Of codes (strips.cuh) the
+// numbers are made in registers; segments of them need not be whole stages.
+template <class CodesOf, uint32_t kTokensOf, uint32_t kGroupsOf, uint32_t kBlocksOf,
           uint32_t kShareOf, bool kAddsOf, bool kExpertsOf = false>
 struct Shape {
-  static constexpr uint32_t kBits = kBitsOf;
+  using Codes = CodesOf;
+  static constexpr bool kHasCodes = Codes::kBits < 16;
   static constexpr uint32_t kTokens = kTokensOf, kGroups = kGroupsOf, kBlocks = kBlocksOf,
                             kShare = kShareOf;
   static constexpr bool kAdds = kAddsOf, kExperts = kExpertsOf;
   static constexpr uint32_t kThreadsOfBlock = kGroups * kWarpgroup + kWarp;
-  // Four blocks of inputs are those of strips (packed_tiles.h): a warp has the numbers of 16
-  // outputs in registers. Experts make tiles of them, as of others.
-  static constexpr bool kStrips = kBits == 4 && kBlocks == 4, kTakes = kStrips && !kExperts;
-  static constexpr bool kMakes = kBits < 16 && !kTakes;
   // Of the last tile of many rows a half or a quarter may be all that is multiplied.
-  static constexpr bool kParts = kTokens > kMostStreamed && !kExperts && !kMakes;
-  static constexpr uint32_t kOwnTileBytes = kTakes ? kStripBytes : kTileBytes;
-  // Tiles in the making: of the one before and of that before it not all may have been read.
-  static constexpr uint32_t kMadeTiles = 3;
-  static constexpr uint32_t kMadeBytes = kMakes ? kGroups * kMadeTiles * kTileBytes : 0;
+  static constexpr bool kParts = kTokens > kMostStreamed && !kExperts;
+  // Of 64 outputs and inputs: a scale for every 32 of float16, or for every 16 of float32, and as
+  // many minimums.
+  static constexpr uint32_t kMostTileBytes = !kHasCodes           ? kTileBytes
+                                             : Codes::kTiles == 4 ? 2304
+                                                                  : 512 * Codes::kBits + 2048;
   static constexpr uint32_t kProcessorBytes = 233472, kBlockOverhead = 1024;
-  static constexpr uint32_t kTableBytes = kBits == 4 ? 1024 : 0;  // with what it takes to align
   static constexpr uint32_t kRoom =
-      (kProcessorBytes / kShare - kBlockOverhead) / 1024 * 1024 - 1024 - kMadeBytes - kTableBytes;
-  // Where the size of a stage is known, nothing is left for the next kernel to miss.
-  static constexpr uint32_t kWholeStage = kBlocks * (kTokens * kRowBytes + kGroups * kOwnTileBytes);
-  static constexpr uint32_t kMostStages =
-      kMakes || kRoom / kWholeStage > 32 ? 32 : kRoom / kWholeStage;
-  static constexpr uint32_t kRingBytes = kMakes ? kRoom : kMostStages * kWholeStage;
-  static constexpr uint32_t kSharedBytes = kMadeBytes + kRingBytes + kMostStages * 16;
+      (kProcessorBytes / kShare - kBlockOverhead) / 1024 * 1024 - 1024;
 
   // Of weights whose blocks have so many bytes. Rows come first, since they lie at a multiple of
   // 1024 bytes.
@@ -58,10 +49,16 @@ struct Shape {
     return (bytes + 1023) / 1024 * 1024;
   }
   __host__ __device__ static constexpr uint32_t stages(uint32_t tile_bytes) {
-    const uint32_t count = kRingBytes / stage_bytes(tile_bytes);
-    return count < kMostStages ? count : kMostStages;
+    constexpr uint32_t kMost = 32;
+    const uint32_t count = kRoom / stage_bytes(tile_bytes);
+    return count < kMost ? count : kMost;
   }
-  static_assert(stages(kStrips ? kStripBytes : kMakes ? kMostPackedBytes<kBits> : kTileBytes) >= 2);
+  static constexpr uint32_t kMostSharedBytes = kRoom + 512;  // with the barriers
+  // Not more than it takes: the next kernel would miss it.
+  __host__ __device__ static constexpr uint32_t shared_bytes(uint32_t tile_bytes) {
+    return stages(tile_bytes) * (stage_bytes(tile_bytes) + 16);
+  }
+  static_assert(stages(kMostTileBytes) >= 2);
 };
 
 // Kernels begin the sooner the less they are given.
@@ -127,7 +124,7 @@ struct Place {
 };
 
 struct Ring {
-  uint32_t made, stages, full, empty;  // addresses
+  uint32_t stages, full, empty;  // addresses
   uint32_t count, stage_bytes;
   uint32_t tile_bytes;  // of weights
 
@@ -136,16 +133,10 @@ struct Ring {
 
 template <class S>
 __device__ Ring ring_of(const void* shared, const ParamsOf<S>& p) {
-  const uint32_t tile_bytes = S::kMakes ? p.matrix.format.tile_bytes() : S::kOwnTileBytes;
-  const uint32_t made = shared_address(shared), stages = made + S::kMadeBytes;
-  const uint32_t full = stages + S::kRingBytes;
-  return {made,
-          stages,
-          full,
-          full + S::kMostStages * 8,
-          S::stages(tile_bytes),
-          S::stage_bytes(tile_bytes),
-          tile_bytes};
+  const uint32_t tile_bytes = S::kHasCodes ? p.matrix.format.tile_bytes() : kTileBytes;
+  const uint32_t count = S::stages(tile_bytes), stage_bytes = S::stage_bytes(tile_bytes);
+  const uint32_t stages = shared_address(shared), full = stages + count * stage_bytes;
+  return {stages, full, full + count * 8, count, stage_bytes, tile_bytes};
 }
 
 // What one thread copies, stage after stage, in the order in which it is multiplied.
@@ -159,7 +150,9 @@ class Stages {
 
   __device__ bool any() const { return index_ < items_of<S>(p_); }
   __device__ void next() {
-    block_ += S::kBlocks;
+    block_ += count();
+    of_segment_ += count();
+    if (of_segment_ >= p_.matrix.segment_blocks) of_segment_ = 0;
     if (block_ < of_item_) return;
     block_ = 0;
     index_ += gridDim.x;
@@ -171,30 +164,36 @@ class Stages {
     for (uint32_t g = 0; g < S::kGroups; ++g) {
       const size_t row_block = min(item_.row_tile * S::kGroups + g, last);
       copy_bulk(to + S::kBlocks * (S::kTokens * kRowBytes + g * tile_bytes),
-                item_.blocks + (row_block * blocks + block()) * tile_bytes, S::kBlocks * tile_bytes,
+                item_.blocks + (row_block * blocks + block()) * tile_bytes, count() * tile_bytes,
                 full, policy);
     }
   }
+  // Where there is one tile of rows it lies together.
   __device__ void copy_rows(uint32_t to, uint32_t full, uint64_t policy) const {
-    for (uint32_t b = 0; b < S::kBlocks; ++b) {
+    const uint32_t blocks = p_.x_rows == S::kTokens ? 1 : count();
+    const uint32_t bytes = (blocks == 1 ? count() : 1) * item_.tokens * kRowBytes;
+    for (uint32_t b = 0; b < blocks; ++b) {
       const size_t first = size_t{block() + b} * p_.x_rows + item_.token_tile * S::kTokens;
-      copy_bulk(to + b * S::kTokens * kRowBytes, p_.x + first * kRowBytes, item_.tokens * kRowBytes,
-                full, policy);
+      copy_bulk(to + b * S::kTokens * kRowBytes, p_.x + first * kRowBytes, bytes, full, policy);
     }
   }
   __device__ uint32_t bytes(uint32_t tile_bytes) const {
-    return S::kBlocks * (item_.tokens * kRowBytes + S::kGroups * tile_bytes);
+    return count() * (item_.tokens * kRowBytes + S::kGroups * tile_bytes);
   }
 
  private:
   __device__ uint32_t block() const { return item_.segment * of_item_ + block_; }
+  // Blocks of the stage.
+  __device__ uint32_t count() const {
+    return S::kHasCodes ? min(S::kBlocks, p_.matrix.segment_blocks - of_segment_) : S::kBlocks;
+  }
   __device__ void find_item() {
     while (any() && !item_at<S>(p_, index_, item_)) index_ += gridDim.x;
   }
 
   const ParamsOf<S>& p_;
   const uint32_t of_item_;
-  uint32_t index_ = blockIdx.x, block_ = 0;
+  uint32_t index_ = blockIdx.x, block_ = 0, of_segment_ = 0;
   Item item_;
 };
 

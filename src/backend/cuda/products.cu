@@ -19,8 +19,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 const PackedProducts& products_of(const DeviceTiles& matrix) {
-  if (matrix.format.bits == 4) return products_of_4_bits();
-  return matrix.format.bits == 8 ? products_of_8_bits() : products_of_16_bits();
+  const TileFormat& format = matrix.format;
+  if (format.short_scales) return products_of_short_scales(format.low);
+  if (format.bits == 16) return products_of_numbers();
+  return format.bits == 4 ? products_of_4_bits(format.halves, format.has_table)
+                          : products_of_8_bits(format.halves);
 }
 
 bool is_streamed(uint32_t rows) {
@@ -66,8 +69,11 @@ ExpertTiles ExpertTiles::of(uint32_t routes, uint32_t experts) {
 }
 
 cudaError_t set_up_products() {
-  for (const auto* products :
-       {&products_of_4_bits(), &products_of_8_bits(), &products_of_16_bits()}) {
+  for (const PackedProducts* products :
+       {&products_of_short_scales(true), &products_of_short_scales(false),
+        &products_of_4_bits(false, false), &products_of_4_bits(true, false),
+        &products_of_4_bits(false, true), &products_of_8_bits(false), &products_of_8_bits(true),
+        &products_of_numbers()}) {
     if (const cudaError_t error = products->set_up(); error != cudaSuccess) return error;
   }
   return set_up_strips();
@@ -75,8 +81,8 @@ cudaError_t set_up_products() {
 
 uint32_t tiled_rows(const DeviceTiles& matrix, uint32_t rows, uint32_t processors) {
   if (!is_streamed(rows)) return groups_of(rows, kMostTokens) * kMostTokens;
-  // The kernel of strips for more rows takes 32 at least.
-  if (matrix.format.strips && rows <= 32 && !fits_strips(matrix, rows, processors)) return 32;
+  // The kernels of codes for more rows take 32 at least.
+  if (matrix.format.bits < 16 && rows <= 32 && !fits_strips(matrix, rows, processors)) return 32;
   for (const uint32_t tokens : {8U, 16U, 32U}) {
     if (rows <= tokens) return tokens;
   }

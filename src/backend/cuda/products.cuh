@@ -1,10 +1,9 @@
-// Products of tiles on tensor cores. A block of threads is one or two warpgroups that multiply, and
-// a warp of which one thread keeps a ring of copies under way (product_ring.cuh). Who includes it
-// has kernels for the bits of codes that it names.
+// Products of tiles on tensor cores. A block of threads is one warpgroup or several that multiply,
+// and a warp of which one thread keeps a ring of copies under way (product_ring.cuh). Who includes
+// it has kernels for the shapes that it names.
 #pragma once
 
 #include "backend/cuda/product_ring.cuh"
-#include "backend/cuda/strips.cuh"
 
 namespace skein::cuda {
 
@@ -46,83 +45,37 @@ __device__ void sum_tiles(const ParamsOf<S>& p, const Ring& ring, Place& place,
   if (tells) arrive(ring.empty + before * 8);
 }
 
-// The same, of codes: the threads of a warpgroup make a tile of a block's, and while it is
-// multiplied they make the next one.
-template <class S>
-__device__ void sum_made_tiles(const ParamsOf<S>& p, const Ring& ring, Place& place,
-                               float (&sums)[S::kTokens / 2]) {
-  const uint32_t group = threadIdx.x / kWarpgroup;
-  const bool tells = threadIdx.x % kWarp == 0;
-  const auto give_back = [&](uint32_t stage) {
-    if (stage != UINT32_MAX && tells) arrive(ring.empty + stage * 8);
-  };
-  // The stages that blocks before were the last of.
-  uint32_t one_before = UINT32_MAX, two_before = UINT32_MAX, made = 0;
-#pragma unroll 1
-  for (uint32_t i = 0; i < p.matrix.segment_blocks; i += S::kBlocks) {
-    const uint32_t rows = ring.at(place.stage);
-    wait(ring.full + place.stage * 8, place.parity);
-#pragma unroll 1
-    for (uint32_t b = 0; b < S::kBlocks; ++b) {
-      const uint32_t tile = ring.made + (group * S::kMadeTiles + made) * kTileBytes;
-      const uint32_t codes =
-          rows + S::kBlocks * S::kTokens * kRowBytes + (group * S::kBlocks + b) * ring.tile_bytes;
-      made = made + 1 == S::kMadeTiles ? 0 : made + 1;
-      wait_products<1>();
-      give_back(two_before);
-      if constexpr (S::kStrips) {
-        make_tile_of_strips(codes - b * ring.tile_bytes, b, p.matrix.format.low, tile);
-      } else {
-        make_tile<S::kBits>(codes, p.matrix.format, tile);
-      }
-      sync_warpgroup(group);
-      fence_products();
-      add_block<S::kTokens>(tile, rows + b * S::kTokens * kRowBytes, sums);
-      commit_products();
-      two_before = one_before;
-      one_before = b + 1 == S::kBlocks ? place.stage : UINT32_MAX;
-    }
-    place.next(ring.count);
-  }
-  wait_products<0>();
-  give_back(two_before);
-  give_back(one_before);
-}
-
-// The same, of strips, whose numbers are made in registers. Two products are under way: while the
+// The same, of codes, whose numbers are made in registers. Two products are under way: while the
 // registers of one are read those of the other are made.
-template <class S, bool kLow>
+template <class S>
 __device__ void sum_strips(const ParamsOf<S>& p, const Ring& ring, Place& place,
                            float (&sums)[S::kTokens / 2]) {
-  constexpr uint32_t kTiles = kStripInputs / kTileInputs;
+  const StripFormat format(p.matrix.format);
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const uint32_t group = threadIdx.x / kWarpgroup, blocks = p.matrix.segment_blocks;
   uint32_t before = UINT32_MAX, numbers[2][4];
 #pragma unroll 1
-  for (uint32_t i = 0; i < p.matrix.segment_blocks; i += kTiles) {
-    const uint32_t rows = ring.at(place.stage);
-    const uint32_t strip = rows + kTiles * S::kTokens * kRowBytes + warp * kStripBytes;
+  for (uint32_t i = 0; i < blocks; i += S::kBlocks) {
+    const uint32_t rows = ring.at(place.stage), count = min(S::kBlocks, blocks - i);
+    const uint32_t strip = rows + S::kBlocks * (S::kTokens * kRowBytes + group * ring.tile_bytes) +
+                           warp % kStripsOfTile * count * format.bytes;
     wait(ring.full + place.stage * 8, place.parity);
     const uint64_t first = descriptor(__shfl_sync(0xffffffffU, rows, 0));
-#pragma unroll
-    for (uint32_t tile = 0; tile < kTiles; ++tile) {
-      const uint4 codes = load_shared(strip + tile * (kStripCodes / kTiles) + lane * 16);
-      const uint4 scales = load_shared(strip + kStripCodes + lane / 4 * 32 + tile / 2 * 16);
-      const uint32_t words[kSteps] = {codes.x, codes.y, codes.z, codes.w};
-      const uint32_t pairs[4] = {scales.x, scales.y, scales.z, scales.w};
+    for_each_tile<S::kBlocks>(count, [&](uint32_t tile) {
+      const typename S::Codes codes(format, strip + tile * format.bytes, lane);
 #pragma unroll
       for (uint32_t step = 0; step < kSteps; ++step) {
         wait_products<1>();
         if (tile == 0 && step == 2 && before != UINT32_MAX && lane == 0) {
           arrive(ring.empty + before * 8);  // nothing of the stage before is under way
         }
-        make_fragment<kLow>(words[step], StripScales<kLow>(pairs[tile % 2 * 2 + step / 2]),
-                            numbers[step % 2]);
+        codes.make(format, step, numbers[step % 2]);
         fence_products();
         add_products_of_fragments<S::kTokens>(
             sums, numbers[step % 2], first + tile * (S::kTokens * kRowBytes / 16) + step * 2);
         commit_products();
       }
-    }
+    });
     before = place.stage;
     place.next(ring.count);
   }
@@ -135,11 +88,8 @@ __device__ void sum_segment(const ParamsOf<S>& p, const Ring& ring, uint32_t tok
                             float (&sums)[S::kTokens / 2]) {
 #pragma unroll
   for (uint32_t j = 0; j < S::kTokens / 2; ++j) sums[j] = 0;
-  if constexpr (S::kTakes) {
-    p.matrix.format.low ? sum_strips<S, true>(p, ring, place, sums)
-                        : sum_strips<S, false>(p, ring, place, sums);
-  } else if constexpr (S::kMakes) {
-    sum_made_tiles<S>(p, ring, place, sums);
+  if constexpr (S::kHasCodes) {
+    sum_strips<S>(p, ring, place, sums);
   } else {
     if constexpr (S::kParts) {
       if (tokens == S::kTokens / 4) return sum_tiles<S, S::kTokens / 4>(p, ring, place, sums);
@@ -230,6 +180,7 @@ __device__ void multiply_items(const ParamsOf<S>& p, const Ring& ring) {
       }
       write_sums<S>(p, item, total);
     } else {
+      if (S::kHasCodes && index + gridDim.x >= items_of<S>(p)) let_next_kernel_begin();
       write_sums<S>(p, item, sums);
     }
   }
@@ -240,7 +191,6 @@ __global__ void __launch_bounds__(S::kThreadsOfBlock, S::kShare)
     multiply_tiles(const __grid_constant__ ParamsOf<S> p) {
   extern __shared__ __align__(1024) std::byte shared[];
   const Ring ring = ring_of<S>(shared, p);
-  if constexpr (S::kBits == 4) load_table(p.matrix.format);
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < ring.count; ++i) {
       init_barrier(ring.full + i * 8, 1);
@@ -249,8 +199,9 @@ __global__ void __launch_bounds__(S::kThreadsOfBlock, S::kShare)
     fence_barriers();
   }
   __syncthreads();
-  // Where memory is not what binds, blocks of threads that come early are only in the way.
-  if constexpr (!S::kTakes) let_next_kernel_begin();
+  // Where memory is not what binds, blocks of threads that come early are only in the way: they
+  // begin when the last sums are written.
+  if constexpr (!S::kHasCodes) let_next_kernel_begin();
   if (threadIdx.x < S::kGroups * kWarpgroup) {
     wait_for_kernel_before();
     multiply_items<S>(p, ring);
@@ -259,26 +210,10 @@ __global__ void __launch_bounds__(S::kThreadsOfBlock, S::kShare)
   }
 }
 
-// Few rows: as many blocks of threads as there are segments and 64 outputs. Two blocks of inputs a
-// stage where segments have an even number of them.
-template <uint32_t kBits, uint32_t kTokens>
-inline constexpr uint32_t kStreamShare = kTokens > 16                  ? 2
-                                         : kTokens == 16 && kBits == 8 ? 3
-                                                                       : 4;
-template <uint32_t kBits, uint32_t kTokens, uint32_t kBlocks>
-using Stream = Shape<kBits, kTokens, 1, kBlocks, kStreamShare<kBits, kTokens>, false>;
-// Many rows.
-template <uint32_t kBits, uint32_t kBlocks>
-using Tile = Shape<kBits, 128, 2, kBlocks, 1, true>;
-template <uint32_t kBits>
-using WideTile = Shape<kBits, 256, 2, 1, 1, false>;
-template <uint32_t kBits, uint32_t kTokens, uint32_t kBlocks>
-using ExpertTile = Shape<kBits, kTokens, 1, kBlocks, (kTokens <= 16 ? 4 : 2), true, true>;
-
 template <class S>
 cudaError_t set_shared_bytes() {
   return cudaFuncSetAttribute(multiply_tiles<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              S::kSharedBytes);
+                              S::kMostSharedBytes);
 }
 
 template <class S>
@@ -286,112 +221,25 @@ void launch(const ParamsOf<S>& params, uint32_t processors, cudaStream_t stream)
   const uint32_t row_tiles = groups_of(params.matrix.outputs, S::kGroups * kTileRows);
   const uint32_t items = row_tiles * params.token_tiles * (S::kAdds ? 1 : params.matrix.segments);
   const uint32_t blocks = std::min(items, processors * S::kShare);
+  const uint32_t tile_bytes = S::kHasCodes ? params.matrix.format.tile_bytes() : kTileBytes;
+  const uint32_t shared_bytes = S::shared_bytes(tile_bytes);
   // What experts multiply is not known before.
   if (S::kExperts) {
-    multiply_tiles<S><<<blocks, S::kThreadsOfBlock, S::kSharedBytes, stream>>>(params);
+    multiply_tiles<S><<<blocks, S::kThreadsOfBlock, shared_bytes, stream>>>(params);
   } else {
-    launch_overlapped(multiply_tiles<S>, blocks, S::kThreadsOfBlock, S::kSharedBytes, stream,
-                      params);
+    launch_overlapped(multiply_tiles<S>, blocks, S::kThreadsOfBlock, shared_bytes, stream, params);
   }
 }
 
-// Of strips; few rows have kernels of their own (product_params.h), many are widened.
-// Segments are short: two blocks of threads on a processor wait less than one that is as large.
-template <uint32_t kTokens, uint32_t kShare>
-using StripTile = Shape<4, kTokens, 4 / kShare, 4, kShare, false>;
-
-// fn(shape) for every shape that there is.
-template <uint32_t kBits, class Fn>
-void for_each_shape(const Fn& fn) {
-  fn(Stream<kBits, 8, 1>());
-  fn(Stream<kBits, 16, 1>());
-  fn(Stream<kBits, 32, 1>());
-  fn(Stream<kBits, 64, 1>());
-  fn(Stream<kBits, 8, 2>());
-  fn(Stream<kBits, 16, 2>());
-  fn(Stream<kBits, 32, 2>());
-  fn(Stream<kBits, 64, 2>());
-  fn(Tile<kBits, 1>());
-  fn(Tile<kBits, 2>());
-  fn(WideTile<kBits>());
-  fn(ExpertTile<kBits, 8, 1>());
-  fn(ExpertTile<kBits, 8, 2>());
-  fn(ExpertTile<kBits, 64, 1>());
-  fn(ExpertTile<kBits, 64, 2>());
-  if constexpr (kBits == 4) {
-    fn(StripTile<32, 1>());
-    fn(StripTile<64, 1>());
-    fn(StripTile<32, 2>());
-    fn(StripTile<64, 2>());
-    fn(ExpertTile<kBits, 8, 4>());
-    fn(ExpertTile<kBits, 64, 4>());
-  }
+// What PackedProducts::set_up does, of shapes.
+template <class... S>
+cudaError_t set_up_shapes() {
+  cudaError_t error = cudaSuccess;
+  const auto take = [&](cudaError_t own) {
+    if (error == cudaSuccess) error = own;
+  };
+  (take(set_shared_bytes<S>()), ...);
+  return error;
 }
-
-template <uint32_t kBits, uint32_t kBlocks>
-void stream_rows(const ProductParams& params, uint32_t processors, cudaStream_t stream) {
-  if (params.rows <= 8) return launch<Stream<kBits, 8, kBlocks>>(params, processors, stream);
-  if (params.rows <= 16) return launch<Stream<kBits, 16, kBlocks>>(params, processors, stream);
-  if (params.rows <= 32) return launch<Stream<kBits, 32, kBlocks>>(params, processors, stream);
-  launch<Stream<kBits, 64, kBlocks>>(params, processors, stream);
-}
-
-template <uint32_t kShare>
-void multiply_strips_of(const ProductParams& params, uint32_t processors, cudaStream_t stream) {
-  params.rows <= 32 ? launch<StripTile<32, kShare>>(params, processors, stream)
-                    : launch<StripTile<64, kShare>>(params, processors, stream);
-}
-
-inline bool has_even_segments(const DeviceTiles& matrix) {
-  return matrix.segment_blocks % 2 == 0;
-}
-
-template <uint32_t kBits>
-struct ProductsOf {
-  static cudaError_t set_up() {
-    cudaError_t error = cudaSuccess;
-    for_each_shape<kBits>([&](auto shape) {
-      const cudaError_t own = set_shared_bytes<decltype(shape)>();
-      if (error == cudaSuccess) error = own;
-    });
-    return error;
-  }
-  static void multiply(ProductParams params, uint32_t processors, cudaStream_t stream) {
-    const bool even = has_even_segments(params.matrix);
-    if constexpr (kBits == 4) {
-      if (params.matrix.format.strips) {
-        return params.matrix.segments == 1 ? multiply_strips_of<1>(params, processors, stream)
-                                           : multiply_strips_of<2>(params, processors, stream);
-      }
-    }
-    if (params.rows <= kMostStreamed) {
-      return even ? stream_rows<kBits, 2>(params, processors, stream)
-                  : stream_rows<kBits, 1>(params, processors, stream);
-    }
-    if (params.matrix.segments == 1 && params.rows > 128) {
-      params.token_tiles = groups_of(params.rows, WideTile<kBits>::kTokens);
-      return launch<WideTile<kBits>>(params, processors, stream);
-    }
-    params.token_tiles = groups_of(params.rows, 128);
-    even ? launch<Tile<kBits, 2>>(params, processors, stream)
-         : launch<Tile<kBits, 1>>(params, processors, stream);
-  }
-  static void multiply_experts(const ExpertParams& params, uint32_t tile_rows, uint32_t processors,
-                               cudaStream_t stream) {
-    const bool few = tile_rows == ExpertTile<kBits, 8, 1>::kTokens;
-    if constexpr (kBits == 4) {
-      if (params.matrix.format.strips) {
-        return few ? launch<ExpertTile<kBits, 8, 4>>(params, processors, stream)
-                   : launch<ExpertTile<kBits, 64, 4>>(params, processors, stream);
-      }
-    }
-    if (has_even_segments(params.matrix)) {
-      return few ? launch<ExpertTile<kBits, 8, 2>>(params, processors, stream)
-                 : launch<ExpertTile<kBits, 64, 2>>(params, processors, stream);
-    }
-    few ? launch<ExpertTile<kBits, 8, 1>>(params, processors, stream)
-        : launch<ExpertTile<kBits, 64, 1>>(params, processors, stream);
-  }
-};
 
 }  // namespace skein::cuda

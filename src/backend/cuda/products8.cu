@@ -1,11 +1,10 @@
-#include "backend/cuda/products.cuh"
+#include "backend/cuda/strip_products.cuh"
 
 namespace skein::cuda {
 
-const PackedProducts& products_of_8_bits() {
-  using Own = ProductsOf<8>;
-  static constexpr PackedProducts kProducts = {Own::set_up, Own::multiply, Own::multiply_experts};
-  return kProducts;
+const PackedProducts& products_of_8_bits(bool halves) {
+  return halves ? StripProducts<LongCodes<8, true>>::kProducts
+                : StripProducts<LongCodes<8, false>>::kProducts;
 }
 
 }  // namespace skein::cuda

@@ -99,7 +99,7 @@ Result<std::unique_ptr<Matrix>> TileProducts::make_matrix(const WeightParts& who
                                                           const Consumed& consumed,
                                                           ComputePool& pool) {
   const F16Tiles shape = F16Tiles::of(whole.outputs(), whole.inputs());
-  for (const TileFormat& format : tile_formats(whole.parts(), shape)) {
+  for (const TileFormat& format : tile_formats(whole.parts())) {
     if (format.bits == 16) break;
     const F16Tiles packed = F16Tiles::of(whole.outputs(), whole.inputs(), format);
     SKEIN_ASSIGN(auto matrix, make_tiles(whole, packed, consumed, pool));
@@ -123,8 +123,7 @@ ProductScratch TileProducts::scratch_for(const DeviceTiles& matrix, uint32_t row
 // Numbers are made again and again for each of many rows; it is faster to make them once.
 DeviceTiles TileProducts::numbers_for(const DeviceTiles& matrix, uint32_t rows) {
   constexpr uint32_t kMany = 256;
-  const uint32_t few = matrix.format.strips ? kMostStreamed : kMany;
-  if (matrix.format.bits == 16 || rows <= few) return matrix;
+  if (matrix.format.bits == 16 || rows <= kMany) return matrix;
   const F16Tiles wide = F16Tiles::of(matrix.outputs, matrix.inputs);
   return widen(matrix, reinterpret_cast<std::byte*>(wide_.take(wide.bytes() / sizeof(float))),
                stream_);
