@@ -107,7 +107,7 @@ fleet-batch: goldens ## a batch of 2,000 lines on three nodes with a kill and a 
 
 fleet-tests: goldens ## everything that docs/FLEET.md promises, at full size (CASES="store away limits router clients traces deploy sim"); a figure a line
 	@$(MAKE) --no-print-directory build FLEET=1
-	@tools/setup.sh test fleet && tools/python_env.sh && tools/python_env.sh fleet && tools/get_model.sh >/dev/null
+	@tools/setup.sh test fleet && tools/python_env.sh && tools/python_env.sh fleet && tools/python_env.sh router && tools/get_model.sh >/dev/null
 	@tests/fleet/full.sh build/skein $(CASES)
 
 fleet-index: build goldens ## NVIDIA Dynamo's index, unchanged, fed by a node's KV events: 1,000 answers against what the node finds; the last line is the figure
@@ -119,7 +119,7 @@ fleet-dynamo: goldens ## three nodes behind NVIDIA Dynamo as it comes from PyPI:
 	@$(MAKE) --no-print-directory build FLEET=1
 	@tools/setup.sh build test fleet
 	@tools/dynamo_env.sh
-	@python3 -B tests/fleet/fleet_dynamo_test.py build/skein --full $(CASES)
+	@tests/fleet/with_postgres.sh python3 -B tests/fleet/fleet_dynamo_test.py build/skein --full $(CASES)
 
 faults: ## fail memory, disk, network and threads at POINTS=2000 calls of a real server; the last line is the figure
 	@tools/setup.sh build test
@@ -184,13 +184,13 @@ check: ## format, layers, sizes, clang-tidy, sanitizers, libFuzzer, planted defe
 	@JOBS=$(JOBS) python3 -B tools/check.py $(PARTS)
 
 fuzz: ## run every fuzz target for SECONDS=600 each
-	@tools/setup.sh build fuzz
-	@cmake --preset fuzz >/dev/null && cmake --build --preset fuzz -j $(JOBS)
+	@tools/setup.sh build fuzz fleet
+	@cmake --preset fuzz -DSKEIN_FLEET=ON >/dev/null && cmake --build --preset fuzz -j $(JOBS)
 	@tools/fuzz.sh build/fuzz $(SECONDS) $(JOBS)
 
 fuzz-coverage: ## lines that the inputs of each fuzz target reach; the last line is the lowest figure
-	@tools/setup.sh build test fuzz
-	@cmake --preset coverage >/dev/null && cmake --build --preset coverage -j $(JOBS)
+	@tools/setup.sh build test fuzz fleet
+	@cmake --preset coverage -DSKEIN_FLEET=ON >/dev/null && cmake --build --preset coverage -j $(JOBS)
 	@tools/fuzz_coverage.sh build/coverage
 
 test-asan: ## the tests under AddressSanitizer and UBSan

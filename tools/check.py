@@ -24,7 +24,7 @@ FUZZ_INPUTS = 3000  # to each target: its corpus, and what libFuzzer makes of it
 FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
               "server/server_live_test", "server/server_responses_test", "server/server_vectors_test", "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
-              "server/auth/auth_test", "grammar/grammar_test", "dialog/dialog_test", "generate/generate_test", "engine/form_test"]
+              "server/auth/auth_test", "grammar/grammar_test", "dialog/dialog_test", "generate/generate_test", "engine/form_test", "server/server_grpc_test"]
 ASAN_FLEET = ["fleet/postgres_test"]
 TSAN_TESTS = ["base/threads_test", "engine/engine_test", "engine/form_test", "server/http_server_test", "server/metrics_test",
               "server/server_endpoints_test", "server/server_live_test", "server/server_vectors_test", "server/answer/server_answer_test",
@@ -32,6 +32,8 @@ TSAN_TESTS = ["base/threads_test", "engine/engine_test", "engine/form_test", "se
 # Whole servers with the tiny model, by the class or test of a module; what holds memory or time to a figure is not for sanitizers.
 ASAN_SERVERS = ["serve_answers_test", "serve_forms_test.AskingTest", "serve_hostile_test", "serve_run_test.StartTest",
                 "serve_storm_test.DisconnectTest"]
+# vLLM's face by a client that is not ours. Debian's gRPC is not instrumented, so that TSan, to which its locks are nothing, has no part in it.
+ASAN_GRPC = "tests/fleet/fleet_grpc_test.py"
 TSAN_SERVERS = ["serve_answers_test.JoinedStreamTest", "serve_storm_test.DisconnectTest"]
 SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=0",
               "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
@@ -168,11 +170,12 @@ def sanitized_tests(preset, tests, on_postgres=()):
                 + [["tests/fleet/with_postgres.sh", f"build/{preset}/tests/{test}", "--gtest_brief=1"] for test in on_postgres], env=SANITIZERS)
 
 
-def sanitized_servers(preset, names):
+def sanitized_servers(preset, names, scripts=()):
     """A report of a sanitizer ends the server, and its text is in the log that the failing test shows."""
     env = {**SANITIZERS, "SKEIN_TEST_BINARY": str(ROOT / f"build/{preset}/skein"), "SKEIN_TEST_SANITIZED": "1",
            "PYTHONPATH": str(ROOT / "tests/apps")}
-    in_parallel([["python3", "-B", "-m", "unittest", name] for name in names], env=env)
+    in_parallel([["python3", "-B", "-m", "unittest", name] for name in names]
+                + [["python3", "-B", script] for script in scripts], env=env)
 
 
 def check_fuzz():
@@ -224,7 +227,7 @@ PARTS = {
     "tidy": check_tidy,
     "asan-build": build_asan,
     "asan-tests": lambda: sanitized_tests("asan", ASAN_TESTS, ASAN_FLEET),
-    "asan-servers": lambda: sanitized_servers("asan", ASAN_SERVERS),
+    "asan-servers": lambda: sanitized_servers("asan", ASAN_SERVERS, [ASAN_GRPC]),
     "fuzz": check_fuzz,
     "tsan-build": build_tsan,
     "tsan-tests": lambda: sanitized_tests("tsan", TSAN_TESTS),

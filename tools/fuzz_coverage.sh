@@ -29,6 +29,7 @@ sources_of() {
     json_body) echo src/server/api ;;
     multipart) echo src/server/http/multipart.cpp ;;
     zmtp) echo src/server/kv_events/zmtp.cpp ;;
+    grpc_generate) echo src/server/grpc/generate_request.cpp ;;
     regex_form) echo src/grammar/regex.cpp src/grammar/regex_derive.cpp src/grammar/regex_parser.cpp src/grammar/pattern_tree.cpp ;;
     schema_form) echo src/grammar/json_schema.cpp src/grammar/json_value.cpp src/grammar/schema_reader.cpp src/grammar/schema_scalars.cpp src/grammar/schema_structures.cpp src/grammar/schema_values.cpp ;;
     gbnf_form) echo src/grammar/gbnf.cpp ;;

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "server/grpc/connection_door.h"
 #include "server/grpc/control_service.h"
+#include "server/listen_socket.h"
 #include "server/router.h"
 
 namespace skein {
@@ -18,11 +20,10 @@ constexpr int kMaxMetadataBytes = 16 << 10;      // of one call
 constexpr int kHandshakeMs = 10'000;             // that a connection may take to say what it speaks
 constexpr size_t kMemoryBytes = 256U << 20;      // for what is being read of all calls
 constexpr int kMaxThreads = 64;                  // that gRPC may have of its own
+constexpr int kIdleMs = 300'000;                 // that a connection may be without a call
 constexpr std::chrono::milliseconds kLast{500};  // for calls that were called off to end
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
+using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
 // One listener and what is asked there.
 struct Listener {
@@ -36,32 +37,35 @@ struct Listener {
   rpc::ControlService control;
   rpc::HealthService health;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<Acceptor> acceptor;
 };
 
-Result<uint16_t> listen(Listener& listener, const GrpcSettings& settings, uint16_t port) {
-  const bool is_v6 = settings.host.find(':') != std::string::npos;
-  const std::string address = is_v6 ? fmt::format("[{}]:{}", settings.host, port)
-                                    : fmt::format("{}:{}", settings.host, port);
-  int bound = 0;
+// It answers from now on those who are handed to its acceptor.
+Status build(Listener& listener) {
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &bound);
+  listener.acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.RegisterService(&listener.inference);
   builder.RegisterService(&listener.control);
   builder.RegisterService(&listener.health);
   builder.SetMaxReceiveMessageSize(static_cast<int>(kJsonBodyBytes));
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
-                             0);  // another server is told that it is taken
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
   grpc::ResourceQuota quota("skein");
   quota.Resize(kMemoryBytes).SetMaxThreads(kMaxThreads);
   builder.SetResourceQuota(quota);
   listener.server = builder.BuildAndStart();
-  if (listener.server == nullptr || bound <= 0) {
-    return unavailable("--grpc: nothing can listen on {}", address);
-  }
-  return static_cast<uint16_t>(bound);
+  if (listener.server == nullptr) return unavailable("--grpc: gRPC did not start");
+  return {};
+}
+
+void take(Acceptor& acceptor, int fd) {
+  Acceptor::NewConnectionParameters connection;
+  connection.fd = fd;
+  acceptor.HandleNewConnection(&connection);
 }
 
 void log_of_grpc(gpr_log_func_args* args) {
@@ -76,7 +80,9 @@ bool has_grpc() {
 
 class GrpcFace::Impl {
  public:
-  explicit Impl(size_t max_calls) : calls_(std::make_shared<rpc::RpcCalls>(max_calls)) {}
+  explicit Impl(const GrpcSettings& settings)
+      : calls_(std::make_shared<rpc::RpcCalls>(settings.max_calls)),
+        door_(settings.max_connections) {}
   ~Impl() { stop(std::chrono::milliseconds(0)); }
 
   Status open(const GrpcSettings& settings, ServerContext& context, KvPublishers& events) {
@@ -87,17 +93,21 @@ class GrpcFace::Impl {
                                 UINT16_MAX);
       }
       auto listener = std::make_unique<Listener>(context, model, calls_, events);
-      SKEIN_ASSIGN(const uint16_t bound, listen(*listener, settings, static_cast<uint16_t>(port)));
+      SKEIN_TRY(build(*listener));
+      SKEIN_ASSIGN(const uint16_t bound,
+                   door_.listen(settings.host, static_cast<uint16_t>(port),
+                                [to = listener->acceptor.get()](int fd) { take(*to, fd); }));
       log_info("gRPC of {}: port {}", model.id, bound);
       ports_.emplace_back(model.id, bound);
       listeners_.push_back(std::move(listener));
       if (port != 0) ++port;
     }
-    return {};
+    return door_.start();
   }
 
   // A call that was called off ends at once, whatever its answer does.
   void stop(std::chrono::milliseconds grace) {
+    door_.stop();
     const auto until = std::chrono::system_clock::now() + std::max(grace, kLast);
     for (const auto& listener : listeners_) listener->server->Shutdown(until);
     listeners_.clear();
@@ -106,11 +116,13 @@ class GrpcFace::Impl {
   const std::shared_ptr<rpc::RpcCalls> calls_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::vector<std::pair<std::string, uint16_t>> ports_;
+  rpc::ConnectionDoor door_;  // goes before what it hands connections to
 };
 
 Result<std::unique_ptr<GrpcFace>> GrpcFace::open(const GrpcSettings& settings,
                                                  ServerContext& context, KvPublishers& events) {
-  if (!is_loopback(settings.host) && !settings.insecure_open) {
+  SKEIN_ASSIGN(const ListenAddress address, listen_address("--grpc", settings.host, settings.port));
+  if (!address.is_loopback() && !settings.insecure_open) {
     return invalid_argument(
         "--grpc {}: other machines reach it, and nobody shows a key there; bind to 127.0.0.1, or "
         "say --grpc-insecure-open",
@@ -118,7 +130,7 @@ Result<std::unique_ptr<GrpcFace>> GrpcFace::open(const GrpcSettings& settings,
   }
   gpr_set_log_function(log_of_grpc);
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
-  auto impl = std::make_unique<Impl>(settings.max_calls);
+  auto impl = std::make_unique<Impl>(settings);
   SKEIN_TRY(impl->open(settings, context, events));
   return std::unique_ptr<GrpcFace>(new GrpcFace(std::move(impl)));
 }

@@ -28,10 +28,11 @@ struct GrpcSettings {
     std::string tokenizer;  // the folder of its tokenizer, as routers read it
   };
   std::string host = "127.0.0.1";
-  uint16_t port = 0;           // of the first model; 0: any, of each
-  bool insecure_open = false;  // other machines may connect
-  std::vector<Model> models;   // none: nothing listens
-  size_t max_calls = 8192;     // of answers at a time
+  uint16_t port = 0;             // of the first model; 0: any, of each
+  bool insecure_open = false;    // other machines may connect
+  std::vector<Model> models;     // none: nothing listens
+  size_t max_calls = 8192;       // of answers at a time
+  size_t max_connections = 256;  // of all models; more are cut
 };
 
 // Whether this build can.

@@ -1,12 +1,10 @@
 #include "server/kv_events/kv_publisher.h"
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <optional>
@@ -21,10 +19,12 @@
 #include "base/log.h"
 #include "base/patience.h"
 #include "server/kv_events/zmtp.h"
+#include "server/listen_socket.h"
 
 namespace skein {
 namespace {
 
+constexpr std::string_view kOption = "--kv-events";
 constexpr size_t kReadBytes = 1024;    // of one peer at a time
 constexpr size_t kPiecesInATurn = 64;  // sent to one peer before others are looked at
 constexpr int kBacklog = 16;
@@ -32,68 +32,6 @@ constexpr int kSendBuffer = 1 << 18;                    // bytes that the kernel
 constexpr int kNoDescriptorMs = 100;                    // until others are accepted again
 constexpr std::string_view kEmptyFrame{"\x01\x00", 2};  // that a replay begins with
 constexpr uint64_t kNoNumber = UINT64_MAX;
-
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t size = 0;
-
-  bool is_loopback() const {
-    if (bytes.ss_family == AF_INET) {
-      sockaddr_in v4{};
-      std::memcpy(&v4, &bytes, sizeof(v4));
-      return ntohl(v4.sin_addr.s_addr) >> 24 == 127;
-    }
-    sockaddr_in6 v6{};
-    std::memcpy(&v6, &bytes, sizeof(v6));
-    return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
-  }
-};
-
-Result<Address> parse_address(const std::string& host, uint16_t port) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string name = host == "localhost" ? "127.0.0.1" : host;
-  if (::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
-    return invalid_argument("--kv-events: '{}' is no address", host);
-  }
-  Address address;
-  std::memcpy(&address.bytes, found->ai_addr, found->ai_addrlen);
-  address.size = found->ai_addrlen;
-  ::freeaddrinfo(found);
-  return address;
-}
-
-Result<OwnedFd> listen_on(const std::string& host, uint16_t port) {
-  SKEIN_ASSIGN(const Address address, parse_address(host, port));
-  OwnedFd fd(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int on = 1;
-  if (fd.get() < 0 || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0) {
-    return unavailable("--kv-events: cannot listen on {} port {}: {}", host, port,
-                       std::strerror(errno));
-  }
-  return fd;
-}
-
-uint16_t port_of(const OwnedFd& fd) {
-  sockaddr_storage bytes{};
-  socklen_t size = sizeof(bytes);
-  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bytes), &size) != 0) return 0;
-  in_port_t port = 0;
-  if (bytes.ss_family == AF_INET) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, &bytes, sizeof(v4));
-    port = v4.sin_port;
-  } else {
-    sockaddr_in6 v6{};
-    std::memcpy(&v6, &bytes, sizeof(v6));
-    port = v6.sin6_port;
-  }
-  return ntohs(port);
-}
 
 std::string number_bytes(uint64_t number) {
   std::string bytes;
@@ -149,7 +87,7 @@ Result<std::unique_ptr<KvPublisher>> KvPublisher::open(Options options) {
 KvPublisher::KvPublisher(Options options) : options_(std::move(options)) {}
 
 Status KvPublisher::listen() {
-  SKEIN_ASSIGN(const Address address, parse_address(options_.host, options_.port));
+  SKEIN_ASSIGN(const ListenAddress address, listen_address(kOption, options_.host, options_.port));
   if (!address.is_loopback() && !options_.insecure_open) {
     return invalid_argument(
         "--kv-events {}: other machines reach it, and events carry users' text to whoever "
@@ -163,10 +101,10 @@ Status KvPublisher::listen() {
   }
   wake_ = OwnedFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake_.get() < 0) return unavailable("--kv-events: no event: {}", std::strerror(errno));
-  SKEIN_ASSIGN(listener_, listen_on(options_.host, options_.port));
+  SKEIN_ASSIGN(listener_, listen_on(kOption, options_.host, options_.port, kBacklog));
   port_ = port_of(listener_);
   const auto next = static_cast<uint16_t>(options_.port == 0 ? 0 : options_.port + 1);
-  SKEIN_ASSIGN(replay_listener_, listen_on(options_.host, next));
+  SKEIN_ASSIGN(replay_listener_, listen_on(kOption, options_.host, next, kBacklog));
   replay_port_ = port_of(replay_listener_);
   return {};
 }
@@ -278,9 +216,8 @@ void KvPublisher::accept_peers(int listener, bool is_replay) {
   for (int i = 0; i < kBacklog; ++i) {
     const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-      const bool is_short =
-          errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
-      if (is_short) may_accept_ = false;  // it would be woken for the same one at once
+      // It would be woken for the same one at once.
+      if (is_short_of_descriptors(errno)) may_accept_ = false;
       return;
     }
     OwnedFd owned(fd);

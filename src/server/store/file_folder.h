@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "server/store/file_contents.h"
@@ -23,6 +24,8 @@ class OwnedFd {
   ~OwnedFd();
 
   int get() const { return fd_; }
+  // Closing it is somebody else's from here on.
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
