@@ -94,8 +94,9 @@ class DraftValue {
   uint32_t best() const { return best_; }
 
  private:
-  // Costs are learned, so what is hardly better than none is none.
-  static constexpr int64_t kMarginPercent = 105;
+  // Costs and odds are learned from few steps, so what is hardly better than none is none: texts
+  // without anything to guess must not pay for the search.
+  static constexpr int64_t kMarginPercent = 115;
 
   const CostModel& model_;
   StepLoad load_;

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "engine/drafting_runner.h"
 #include "engine/loop/model_runner.h"
+#include "text/text_assembler.h"
 
 namespace skein::testing {
 namespace {
@@ -26,6 +27,40 @@ std::vector<TokenId> random_text(Rng& rng, uint64_t count, uint32_t vocab) {
   std::vector<TokenId> tokens;
   for (uint64_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(rng.below(vocab)));
   return tokens;
+}
+
+// Texts that end an answer where they occur in it; of most requests none.
+std::vector<std::string> stop_texts_of(uint32_t number) {
+  switch (number % 9) {
+    case 4:
+      return {"a", "the"};
+    case 7:
+      return {" and", "\n", "x", "7"};
+    default:
+      return {};
+  }
+}
+
+// As a server reads it: the token that completes a stop text is the last one, and what the engine
+// says until it has heard of that is not taken.
+Answer read_until(RequestHandle& handle, TextAssembler text) {
+  Answer answer;
+  std::string said;
+  StreamChunk chunk;
+  while (handle.stream().wait(chunk, 60 * kUsPerSecond)) {
+    for (const TokenId token : chunk.tokens) {
+      if (text.stopped()) break;
+      EXPECT_TRUE(text.push(token, said).ok());
+      answer.tokens.push_back(token);
+      if (text.stopped()) handle.cancel(FinishReason::kStop);
+    }
+    if (!chunk.end) continue;
+    answer.end = *chunk.end;
+    if (text.stopped()) answer.end.reason = FinishReason::kStop;  // or it had ended by itself
+    return answer;
+  }
+  ADD_FAILURE() << "request " << handle.id().value << " says nothing";
+  return answer;
 }
 
 bool same(const Answer& a, const Answer& b) {
@@ -164,11 +199,19 @@ std::vector<Answer> EqualAnswers::answers_of(Guesser guesser, SchedulerStats& st
     handles.push_back(std::move(*handle));
   }
   std::vector<Answer> answers;
-  for (RequestHandle& handle : handles) answers.push_back(read(handle));
+  for (uint32_t i = 0; i < requests_; ++i) answers.push_back(read_answer(handles[i], i));
   const SchedulerStats now = (*engine)->snapshot().scheduler;
   add(now, stats);
   EXPECT_EQ(now.held_blocks, 0U) << "blocks are left behind";
   return answers;
+}
+
+Answer EqualAnswers::read_answer(RequestHandle& handle, uint32_t number) const {
+  std::vector<std::string> stops = stop_texts_of(number);
+  if (stops.empty() || model_->tokenizer() == nullptr) return read(handle);
+  auto text = TextAssembler::create(model_->tokenizer()->tokenizer, {}, std::move(stops));
+  EXPECT_TRUE(text.ok()) << text.message();
+  return read_until(handle, std::move(*text));
 }
 
 EqualReport EqualAnswers::run() {
@@ -181,6 +224,10 @@ EqualReport EqualAnswers::run() {
     SchedulerStats stats;
     const std::vector<Answer> answers = answers_of(guesser, stats);
     add(stats, report.stats);
+    for (uint32_t i = 0; i < requests_; ++i) {
+      const bool ended_by_text = answers[i].end.reason == FinishReason::kStop;
+      report.stop_texts += !stop_texts_of(i).empty() && ended_by_text ? 1 : 0;
+    }
     if (guesser == Guesser::kModel) report.by_model = stats;
     for (uint32_t i = 0; i < requests_; ++i) {
       ++report.requests;

@@ -26,13 +26,15 @@ inline constexpr Guesser kGuessers[] = {Guesser::kNgram, Guesser::kModel, Guesse
 struct EqualReport {
   uint32_t requests = 0;
   uint32_t different = 0;
+  uint32_t stop_texts = 0;  // answers that could end with one, and did stop
   std::string first_difference;
   SchedulerStats stats;     // of all runs with guesses
   SchedulerStats by_model;  // of that with a draft model
 };
 
-// Greedy and drawn, with penalties, biases, log-probabilities, minimal lengths and forms; prompts
-// share beginnings or repeat themselves; two tenants; a pool that is too small for the batch.
+// Greedy and drawn, with penalties, biases, log-probabilities, minimal lengths, stop texts and
+// forms; prompts share beginnings or repeat themselves; two tenants; a pool that is too small for
+// the batch.
 class EqualAnswers {
  public:
   EqualAnswers(const std::string& model_path, std::optional<CpuIsa> isa, uint32_t requests,
@@ -45,6 +47,7 @@ class EqualAnswers {
   std::vector<Answer> answers_of(Guesser guesser, SchedulerStats& stats);
   std::unique_ptr<StepRunner> runner_for(Guesser guesser);
   GenerationRequest request(uint32_t number) const;
+  Answer read_answer(RequestHandle& handle, uint32_t number) const;
   std::vector<TokenId> guess(Guesser guesser, RequestId id, uint32_t position) const;
 
   static constexpr uint32_t kBatch = 12;

@@ -23,6 +23,7 @@ TEST(EqualAnswers, GuessesOfEveryKindChangeNoByteOnAnyInstructionSet) {
     EXPECT_GT(report.stats.drafted_tokens, report.stats.accepted_tokens + (slow ? 60U : 300U));
     EXPECT_GT(report.by_model.accepted_tokens, slow ? 20U : 100U);
     if (slow) continue;
+    EXPECT_GT(report.stop_texts, 5U);
     EXPECT_GT(report.stats.preemptions, 3U);
     EXPECT_GT(report.stats.prefix_hit_tokens, 100U);
   }

@@ -27,10 +27,11 @@ TEST(SpeculationInFull, GuessesChangeNoByte) {
     different += report.different;
     fmt::print(
         "{}: {} of {} differ; {} of {} guesses right ({} of {} with the draft model), {} "
-        "preemptions, {} tokens cached\n",
+        "preemptions, {} tokens cached, {} stopped by a text or a token\n",
         what, report.different, report.requests, report.stats.accepted_tokens,
         report.stats.drafted_tokens, report.by_model.accepted_tokens,
-        report.by_model.drafted_tokens, report.stats.preemptions, report.stats.prefix_hit_tokens);
+        report.by_model.drafted_tokens, report.stats.preemptions, report.stats.prefix_hit_tokens,
+        report.stop_texts);
     std::fflush(stdout);
   };
   const std::vector<CpuIsa> isas = testable_isas();
