@@ -25,7 +25,7 @@ struct ChatOptions {
   std::string tools;  // a file
   std::optional<uint32_t> max_tokens;
   std::vector<std::string> stops;
-  std::string speculation = "off";
+  std::string speculation = "auto";
 };
 
 constexpr const char* kChatManual =
@@ -95,7 +95,7 @@ class Chat {
     const AnswerPlan plan(model_, {.tools = dialog::tools_of(tools_), .parallel = false},
                           prompts_.opens_thought(prompt));
     DirectRequest request = {ids, sampling_, options_.max_tokens};
-    request.speculates = options_.speculation != "off";
+    request.speculates = speculates(options_.speculation, model_);
     if (plan.has_form()) SKEIN_TRY(bind(plan, request));
     return stream_answer(inference_, tokenizer_, request,
                          {.stops = options_.stops,

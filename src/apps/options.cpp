@@ -131,10 +131,14 @@ void add_speculation_option(CLI::App& command, std::string& word) {
   command
       .add_option(
           "--speculation", word,
-          "Guess tokens from the text so far and check several at once: off, ngram or auto. "
-          "It changes no token")
+          "Guess tokens from the text so far and check several at once: off, ngram or auto, "
+          "which is ngram on the CPU and off on a GPU. It changes no token")
       ->check(CLI::IsMember({"off", "ngram", "auto"}))
       ->capture_default_str();
+}
+
+bool speculates(const std::string& word, const LoadedModel& model) {
+  return word == "ngram" || (word == "auto" && model.device() == nullptr);
 }
 
 void add_sampling_options(CLI::App& command, SamplingFlags& flags, ModelFlags& model) {

@@ -47,6 +47,8 @@ Result<std::unique_ptr<LoadedModel>> load_model(
 
 // --speculation: whether tokens are guessed and computed several at once; on the CPU `auto` does.
 void add_speculation_option(CLI::App& command, std::string& word);
+// What its word comes to for `model`.
+bool speculates(const std::string& word, const LoadedModel& model);
 
 // The model's defaults stand for what the user did not say.
 struct SamplingFlags {

@@ -23,7 +23,7 @@ struct RunOptions {
   std::string prompt_file;
   uint32_t max_tokens = 128;
   std::vector<std::string> stops;
-  std::string speculation = "off";
+  std::string speculation = "auto";
 };
 
 constexpr const char* kRunManual =
@@ -56,7 +56,7 @@ CommandResult run(const RunOptions& options) {
   request.prompt = ids;
   SKEIN_ASSIGN(request.sampling, apply(options.sampling, model->sampling_defaults()));
   request.max_tokens = options.max_tokens;
-  request.speculates = options.speculation != "off";
+  request.speculates = speculates(options.speculation, *model);
 
   const InterruptFlag interrupt;
   ReadOptions read = {.decode = {.continuation = true}, .stops = options.stops};
