@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <google/protobuf/stubs/logging.h>
 #include <limits>
 #include <string>
 
@@ -52,13 +53,15 @@ void check(const Generate& read, const vllm::GenerateRequest& message) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto kNoHandler = google::protobuf::SetLogHandler(nullptr);
+  (void)kNoHandler;
   vllm::GenerateRequest message;
   if (size > std::numeric_limits<int>::max() ||
       !message.ParseFromArray(data, static_cast<int>(size)))
     return 0;
   vllm::GenerateRequest once = message, again = message;
-  const auto read = skein::rpc::read_generate(once, true);
-  const auto other = skein::rpc::read_generate(again, false);
+  auto read = skein::rpc::read_generate(once, true);
+  auto other = skein::rpc::read_generate(again, false);
   demand(read.ok() == other.ok());
   if (!read.ok()) {
     demand(read.error().message == other.error().message &&
@@ -66,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     demand(!read.error().message.empty());
     return 0;
   }
-  check(*read, message);
+  check(read.value(), message);
   demand(read->request.prompts == other->request.prompts);
   demand(read->request.options.sampling.logit_bias.size() ==
          static_cast<size_t>(message.decoding().logit_bias_size()));

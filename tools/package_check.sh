@@ -89,7 +89,7 @@ check_image() {
   inside "$ask
     as_user='setpriv --reuid=10001 --regid=10001 --clear-groups --no-new-privs env -i $environment SKEIN_HOST=127.0.0.1 SKEIN_PORT=18097'
     ! eval \"\$as_user /bin/bash /health.sh\" 2>/dev/null
-    eval \"\$as_user /usr/bin/skein serve\" >/tmp/serve.log 2>&1 &
+    eval \"exec \$as_user /usr/bin/skein serve\" >/tmp/serve.log 2>&1 & # exec: what is stopped below is the server, not a shell
     server=\$!
     wait_for 18097 && ask 18097 && eval \"\$as_user /bin/bash /health.sh\" || { cat /tmp/serve.log; exit 1; }
     kill -TERM \$server

@@ -114,7 +114,7 @@ def wishes(count, tokens):
 
 
 def kill(options):
-    count, tokens, rounds = 12, 1500, 5 if options.full else 1
+    count, tokens, rounds = 12, 3500, 5 if options.full else 1
     jobs, moved, gaps = list(wishes(count, tokens)), 0, []
     with Fleet(options, nodes=1) as alone:
         expected = [alone.stream(prompt, **fields) for prompt, fields in jobs]

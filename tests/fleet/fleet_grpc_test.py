@@ -364,6 +364,9 @@ class GrpcTest(unittest.TestCase):
                 ask = make(f"/vllm.Inference/{method}", lambda m: m, MESSAGES["vllm.GenerateResponse"].FromString)
                 self.refused(INVALID, lambda: list(answer) if hasattr(answer := ask(b"\x1a\xff" + rng.randbytes(50), timeout=30), "__next__") else answer)
         self.assertEqual(len(joined(client.stream())[1]), 16)
+        # A text that is no text: the sender is told, and the log is not written full.
+        self.refused(INVALID, lambda: client.channel.unary_unary("/vllm.Inference/Generate", lambda m: m, lambda m: m)(b"\x1a\x02\xff\xfe", timeout=30))
+        self.assertNotIn("libprotobuf", server.messages())
 
     def test_connections_are_counted(self):
         """256 are all that may be, of whatever kind; who is there goes on, others are cut, and a place is free when a connection ends."""

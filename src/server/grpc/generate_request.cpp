@@ -1,9 +1,11 @@
 #include "server/grpc/generate_request.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "server/api/form_fields.h"
 #include "server/kv_events/tenant_names.h"
@@ -110,14 +112,17 @@ Problem read_sampling(const GenerateRequest& message, api::AnswerOptions& option
                               fmt::format("It has {} entries; {} are allowed.",
                                           decoding.logit_bias_size(), api::kMaxLogitBias));
   }
-  for (const auto& [id, bias] : decoding.logit_bias()) {
+  // A map comes in any order, and the same request is the same answer, also where it is refused.
+  std::vector<std::pair<uint32_t, float>> biases(decoding.logit_bias().begin(),
+                                                 decoding.logit_bias().end());
+  std::sort(biases.begin(), biases.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [id, bias] : biases) {
     if (id > INT32_MAX) {
       return api::invalid_field("decoding.logit_bias", fmt::format("{} is no token's id.", id));
     }
     options.sampling.logit_bias.emplace_back(static_cast<TokenId>(id), bias);
   }
-  // A map comes in any order, and the same request is the same answer.
-  std::sort(options.sampling.logit_bias.begin(), options.sampling.logit_bias.end());
   Problem problem;
   take_ids(decoding.allowed_token_ids(), "decoding.allowed_token_ids", kMaxAllowed,
            options.sampling.allowed, problem);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <utility>
@@ -130,6 +131,8 @@ Result<std::unique_ptr<GrpcFace>> GrpcFace::open(const GrpcSettings& settings,
   }
   gpr_set_log_function(log_of_grpc);
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  // What is wrong with a message its sender is told, and not stderr, a line for each.
+  google::protobuf::SetLogHandler(nullptr);
   auto impl = std::make_unique<Impl>(settings);
   SKEIN_TRY(impl->open(settings, context, events));
   return std::unique_ptr<GrpcFace>(new GrpcFace(std::move(impl)));

@@ -53,6 +53,17 @@ TEST(GenerateRequest, ZeroIsTheDefault) {
   EXPECT_FALSE(options.return_token_ids || options.sampling.logprobs || options.form);
 }
 
+TEST(GenerateRequest, OfSeveralBadIdsTheSameOneIsNamed) {
+  for (uint32_t first = 0; first < 64; ++first) {
+    GenerateRequest message = with_ids();
+    auto& biases = *message.mutable_decoding()->mutable_logit_bias();
+    for (uint32_t i = 0; i < 64; ++i) biases[0x80000000 + (first + 37 * i) % 64] = 1;
+    const auto read = read_generate(message, true);
+    ASSERT_FALSE(read.ok());
+    EXPECT_THAT(read.error().message, HasSubstr("2147483648 is no"));
+  }
+}
+
 TEST(GenerateRequest, Sampling) {
   GenerateRequest message = with_ids();
   message.set_temperature(0);
