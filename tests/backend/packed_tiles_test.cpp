@@ -14,31 +14,41 @@ namespace {
 
 constexpr size_t kOutputs = 67, kInputs = 768;
 
-// How many rows had a code for all of their numbers; all of these are compared.
+// Numbers of 64 rows and the codes they were packed into, of which those of `row` are compared.
+void expect_same_numbers(const F16Tiles& tiles, const std::vector<std::byte>& numbers,
+                         const F16Tiles& packed, const std::vector<std::byte>& codes,
+                         uint32_t row) {
+  for (uint32_t k = 0; k < tiles.input_blocks() * kTileInputs; ++k) {
+    const std::byte* const block = numbers.data() + size_t{k / kTileInputs} * kTileBytes;
+    const auto bits = quant::load<uint16_t>(block + offset_in_tile(row, k % kTileInputs));
+    const uint16_t made = number_in_strips(codes.data(), packed, row, k);
+    // Zeros of either sign: no sum tells them apart.
+    ASSERT_TRUE(bits == made || ((bits | made) & 0x7fff) == 0)
+        << row << " " << k << ": " << bits << " " << made;
+  }
+}
+
+// How many rows had a code for all of their numbers; all of these are compared, when all 64 that
+// lie together are packed.
 size_t rows_packed(const WeightParts& whole, const TileFormat& format) {
   const F16Tiles tiles = F16Tiles::of(whole.outputs(), whole.inputs());
   const F16Tiles packed = F16Tiles::of(whole.outputs(), whole.inputs(), format);
   EXPECT_LT(packed.bytes(), tiles.bytes());
   std::vector<std::byte> numbers(tiles.row_block_bytes()), codes(packed.row_block_bytes());
   size_t count = 0;
-  for (uint32_t n = 0; n < packed.row_blocks() * kTileRows; ++n) {
-    std::vector<float> row(whole.inputs());
-    if (n < whole.outputs()) whole.dequantize_row(n, row);
-    const float want = pack_f16_row(row, n % kTileRows, tiles, numbers.data());
-    float power = 0;
-    if (!pack_quantized_row(whole, n, packed, codes.data(), power)) continue;
-    ++count;
-    EXPECT_EQ(power, want * (format.low ? 0x1p20F : 1.0F)) << n;
-    for (uint32_t k = 0; k < tiles.input_blocks() * kTileInputs; ++k) {
-      const size_t block = k / kTileInputs;
-      const uint32_t at = offset_in_tile(n % kTileRows, k % kTileInputs);
-      const auto bits = quant::load<uint16_t>(numbers.data() + block * kTileBytes + at);
-      const uint16_t made = number_in_strips(codes.data(), packed, n % kTileRows, k);
-      // Zeros of either sign: no sum tells them apart.
-      const bool both_zero = ((bits | made) & 0x7fff) == 0;
-      EXPECT_TRUE(bits == made || both_zero) << n << " " << k << ": " << bits << " " << made;
-      if (bits != made && !both_zero) return count;
+  for (uint32_t first = 0; first < packed.row_blocks() * kTileRows; first += kTileRows) {
+    std::vector<uint32_t> rows;
+    for (uint32_t i = 0; i < kTileRows; ++i) {
+      std::vector<float> row(whole.inputs());
+      if (first + i < whole.outputs()) whole.dequantize_row(first + i, row);
+      const float want = pack_f16_row(row, i, tiles, numbers.data());
+      float power = 0;
+      if (!pack_quantized_row(whole, first + i, packed, codes.data(), power)) continue;
+      rows.push_back(i);
+      EXPECT_EQ(power, want * (format.low ? 0x1p20F : 1.0F)) << first + i;
     }
+    for (const uint32_t i : rows) expect_same_numbers(tiles, numbers, packed, codes, i);
+    count += rows.size();
   }
   return count;
 }
@@ -97,6 +107,19 @@ TEST(PackedTiles, GiveTheNumbersOfEveryQuantizedType) {
     const OwnedTensor any = random_tensor(type, kOutputs, kInputs, rng, /*wild=*/true);
     const WeightView any_view = any.view;
     rows_packed(*WeightParts::of({&any_view, 1}));
+  }
+}
+
+// Five blocks a segment: the last chunk has fewer than the others.
+TEST(PackedTiles, GiveTheNumbersOfUnevenSegments) {
+  Rng rng(16);
+  for (const ElementType type : {ElementType::kQ4_0, ElementType::kQ8_0}) {
+    const OwnedTensor w = random_tensor(type, kOutputs, 576, rng);
+    const WeightView view = w.view;
+    for (const TileFormat& format : tile_formats({&view, 1})) {
+      const size_t rows = rows_packed(*WeightParts::of({&view, 1}), format);
+      EXPECT_TRUE(rows == 128 || format.low) << rows;
+    }
   }
 }
 
