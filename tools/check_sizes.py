@@ -18,7 +18,7 @@ KERNEL_FILE_LINES, KERNEL_FUNCTION_LINES = 600, 120
 GENERATED = re.compile(r"\.inc$")
 ONE_NOUN_FILES, ONE_NOUN_LINES = 12, 800
 ONE_NOUN = {
-    "src/engine/loop/batch_inference_engine.cpp": 415,
+    "src/engine/loop/batch_inference_engine.cpp": 420,
     "src/sched/scheduler.cpp": 610,
     "src/server/http/connection.cpp": 638,
     "src/text/jinja/filters.cpp": 739,

@@ -256,6 +256,58 @@ void add_roofline(CLI::App& bench, CommandResult& result) {
   command->callback([options, &result] { result = bench_roofline(*options); });
 }
 
+// What is measured, and how.
+void add_mode_options(CLI::App& command, CompareModesOptions* options) {
+  command
+      .add_option("--concurrency", options->concurrencies,
+                  "Levels: how many requests are in flight; batch_max_batch_size follows")
+      ->delimiter(',')
+      ->check(CLI::Range(1U, 4096U))
+      ->capture_default_str();
+  command.add_option("--rounds", options->rounds, "Of every level; the median one counts")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  command.add_option("--step-tokens", options->step_tokens, "Prompt tokens in a step")
+      ->check(CLI::Range(1U, 1U << 16))
+      ->capture_default_str();
+  command
+      .add_option("--interference", options->long_prompt_tokens,
+                  "Every level once more while prompts of this length keep arriving, one at a time")
+      ->check(CLI::Range(1U, 1U << 20));
+  command
+      .add_option("--inter-token-target-ms", options->inter_token_target_ms,
+                  "What prompts of others may cost between two tokens; 0: no target")
+      ->check(CLI::Range(0.0, 60'000.0))
+      ->capture_default_str();
+  command
+      .add_option("--max-slowdown", options->max_slowdown,
+                  "How many times longer prompts may make a step; 0: no limit")
+      ->check(CLI::Range(0.0, 10'000.0))
+      ->capture_default_str();
+  command
+      .add_option("--temperature", options->temperature,
+                  "Draw tokens at this temperature instead of the likeliest ones")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command
+      .add_option("--batch-block-pool-size", options->pool_blocks,
+                  "KV blocks of 32 tokens; as many as a batch needs if absent")
+      ->check(CLI::Range(1U, 1U << 24));
+  command
+      .add_option("--speculation", options->speculation,
+                  "Measure guessed tokens instead, with (ngram, or auto if nothing is said) and "
+                  "without in turns: chat, an edit of code, a quoted document")
+      ->expected(0, 1)
+      ->default_str("auto")
+      ->check(CLI::IsMember({"ngram", "auto"}));
+  command
+      .add_option("--draft-model", options->draft_model,
+                  "With --speculation: a small model of the same vocabulary that guesses too")
+      ->needs("--speculation");
+  command.add_flag("--no-single", options->no_single, "Leave out one at a time");
+  command.add_flag("--no-limits", options->no_limits, "Leave out the hardware's limits");
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, CommandResult& result) {
@@ -264,55 +316,7 @@ void add_bench(CLI::App& app, CommandResult& result) {
   command->footer(kBenchManual);
   add_bench_model_options(*command, options->model);
   add_workload_options(*command, options->workload);
-  command
-      ->add_option("--concurrency", options->concurrencies,
-                   "Levels: how many requests are in flight; batch_max_batch_size follows")
-      ->delimiter(',')
-      ->check(CLI::Range(1U, 4096U))
-      ->capture_default_str();
-  command->add_option("--rounds", options->rounds, "Of every level; the median one counts")
-      ->check(CLI::Range(1U, 1000U))
-      ->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "Prompt tokens in a step")
-      ->check(CLI::Range(1U, 1U << 16))
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--interference", options->long_prompt_tokens,
-          "Every level once more while prompts of this length keep arriving, one at a time")
-      ->check(CLI::Range(1U, 1U << 20));
-  command
-      ->add_option("--inter-token-target-ms", options->inter_token_target_ms,
-                   "What prompts of others may cost between two tokens; 0: no target")
-      ->check(CLI::Range(0.0, 60'000.0))
-      ->capture_default_str();
-  command
-      ->add_option("--max-slowdown", options->max_slowdown,
-                   "How many times longer prompts may make a step; 0: no limit")
-      ->check(CLI::Range(0.0, 10'000.0))
-      ->capture_default_str();
-  command
-      ->add_option("--temperature", options->temperature,
-                   "Draw tokens at this temperature instead of the likeliest ones")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  command
-      ->add_option("--batch-block-pool-size", options->pool_blocks,
-                   "KV blocks of 32 tokens; as many as a batch needs if absent")
-      ->check(CLI::Range(1U, 1U << 24));
-  command
-      ->add_option("--speculation", options->speculation,
-                   "Measure guessed tokens instead, with (ngram, or auto if nothing is said) and "
-                   "without in turns: chat, an edit of code, a quoted document")
-      ->expected(0, 1)
-      ->default_str("auto")
-      ->check(CLI::IsMember({"ngram", "auto"}));
-  command
-      ->add_option("--draft-model", options->draft_model,
-                   "With --speculation: a small model of the same vocabulary that guesses too")
-      ->needs("--speculation");
-  command->add_flag("--no-single", options->no_single, "Leave out one at a time");
-  command->add_flag("--no-limits", options->no_limits, "Leave out the hardware's limits");
+  add_mode_options(*command, options.get());
   add_output_options(*command, options->output);
   add_bench_serve(*command, result);
   add_compare(*command, result);

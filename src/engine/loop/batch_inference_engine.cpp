@@ -316,14 +316,7 @@ void BatchInferenceEngine::finish(RequestId id, FinishReason reason, TimeUs now,
 // The snapshot first: whoever has seen an end finds it counted.
 void BatchInferenceEngine::publish() {
   counters_.scheduler = scheduler_->stats();
-  counters_.reruns = steps_.reruns();
-  counters_.model_time_us = steps_.model_time_us();
-  if (steps_.runs()) {
-    const StepWaits waits = steps_.waits();
-    counters_.waited_us = waits.thread_us;
-    counters_.device_pauses = waits.pauses;
-    counters_.device_pause_ns = waits.pause_ns;
-  }
+  steps_.report(counters_);
   watch_.set_recovered();
   if (const uint32_t open = scheduler_->open_slots(); open != open_slots_) {
     open_slots_ = open;

@@ -125,6 +125,16 @@ StepUnderWay& StepRing::finish() {
   return step;
 }
 
+void StepRing::report(EngineSnapshot& to) const {
+  to.reruns = reruns_;
+  to.model_time_us = model_time_us_;
+  if (runner_ == nullptr) return;  // it was reported before
+  const StepWaits waits = runner_->waits();
+  to.waited_us = waits.thread_us;
+  to.device_pauses = waits.pauses;
+  to.device_pause_ns = waits.pause_ns;
+}
+
 // Runs the segments of the oldest step all at once or, if that fails, each alone.
 void StepRing::collect(StepUnderWay& step) {
   const StepOutput output = step.output();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/loop/inference_service.h"
+#include "engine/loop/snapshot.h"
 #include "engine/loop/step_runner.h"
 #include "engine/sampling/sampler.h"
 #include "engine/speculation/draft_model.h"
@@ -91,11 +92,9 @@ class StepRing {
 
   // Lets go of the runner and what it holds; there are no more steps.
   void end() { runner_.reset(); }
-  bool runs() const { return runner_ != nullptr; }
 
-  uint64_t reruns() const { return reruns_; }                // steps that were run so
-  uint64_t model_time_us() const { return model_time_us_; }  // of all steps, in the model
-  StepWaits waits() const { return runner_->waits(); }
+  // What its steps have taken so far.
+  void report(EngineSnapshot& to) const;
 
  private:
   StepUnderWay& at(uint32_t number) { return steps_[(first_ + number) % steps_.size()]; }

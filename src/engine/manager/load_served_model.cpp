@@ -18,6 +18,21 @@ ModelOptions model_options(const ServingOptions& options) {
   return model;
 }
 
+void follow_model(SchedulerConfig& scheduler, const LoadedModel& model,
+                  const ServingOptions& options) {
+  scheduler.max_context = model.decoder().max_context();
+  scheduler.vocab_size = model.vocab();
+  if (model.device() != nullptr) scheduler.step_tokens = options.device_step_tokens;
+  if (!model.spec().encoder) return;
+  // Any text fits a step; its blocks are scratch memory of the step, at most one begun a text.
+  scheduler.whole = true;
+  scheduler.max_batch = scheduler.usual_batch();
+  scheduler.sure_batch = 0;
+  scheduler.step_tokens = std::max(scheduler.step_tokens, scheduler.max_context);
+  scheduler.pool_blocks =
+      static_cast<uint32_t>(blocks_for(scheduler.step_tokens)) + scheduler.max_batch;
+}
+
 // With its memory beside what the large one takes.
 Result<std::shared_ptr<LoadedModel>> load_draft_model(const ServingOptions& options,
                                                       const LoadedModel& target,
@@ -77,20 +92,9 @@ SchedulerManager::Loader make_model_loader(const ServingOptions& options, Comput
     parts.enable_batching = options.enable_batching;
     parts.engine = options.engine;
     SchedulerConfig& scheduler = parts.engine.scheduler;
-    scheduler.max_context = model->decoder().max_context();
-    scheduler.vocab_size = model->vocab();
-    if (model->device() != nullptr) scheduler.step_tokens = options.device_step_tokens;
+    follow_model(scheduler, *model, options);
     // A GPU's steps are recorded by their shape, and what verifying costs there is not known yet.
     parts.engine.auto_speculates = model->device() == nullptr;
-    if (model->spec().encoder) {
-      // Any text fits a step; its blocks are scratch memory of the step, at most one begun a text.
-      scheduler.whole = true;
-      scheduler.max_batch = scheduler.usual_batch();
-      scheduler.sure_batch = 0;
-      scheduler.step_tokens = std::max(scheduler.step_tokens, scheduler.max_context);
-      scheduler.pool_blocks =
-          static_cast<uint32_t>(blocks_for(scheduler.step_tokens)) + scheduler.max_batch;
-    }
     // At least one block, or what the user named.
     SKEIN_ASSIGN(const uint64_t room,
                  make_room(taken + block * std::max(1U, scheduler.pool_blocks)));

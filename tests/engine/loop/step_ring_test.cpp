@@ -8,6 +8,12 @@
 namespace skein {
 namespace {
 
+uint64_t reruns_of(const StepRing& ring) {
+  EngineSnapshot snapshot;
+  ring.report(snapshot);
+  return snapshot.reruns;
+}
+
 constexpr uint32_t kPrompt = 3;
 
 class StepRingTest : public ::testing::Test {
@@ -54,7 +60,7 @@ TEST_F(StepRingTest, OldestComesFirstAndNoMoreThanTheRunnerTakesAreStarted) {
   EXPECT_EQ(ring.finish().plan.step, 1U);
   EXPECT_EQ(ring.under_way(), 1U);
   EXPECT_EQ(ring.finish().plan.step, 2U);
-  EXPECT_EQ(ring.reruns(), 0U);
+  EXPECT_EQ(reruns_of(ring), 0U);
 }
 
 TEST_F(StepRingTest, StepThatThrowsIsRunSegmentBySegment) {
@@ -66,7 +72,7 @@ TEST_F(StepRingTest, StepThatThrowsIsRunSegmentBySegment) {
   EXPECT_EQ(tokens(step, 0), std::vector{FakeModel::token(1, kPrompt)});
   EXPECT_FALSE(step.details[1].status.ok());
   EXPECT_EQ(tokens(step, 2), std::vector{FakeModel::token(3, kPrompt)});
-  EXPECT_EQ(ring.reruns(), 1U);
+  EXPECT_EQ(reruns_of(ring), 1U);
 }
 
 TEST_F(StepRingTest, StepBehindOneThatThrewTakesItsTokensFromTheSecondRun) {
