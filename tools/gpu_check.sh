@@ -61,7 +61,7 @@ suite() {
 
 # Tokens a second on the device: a shape, what its weights are, options.
 bench() {
-  local name=$1-$2 started=$SECONDS
+  local name=$1-$2${suffix:+-$suffix} started=$SECONDS
   echo "bench $name:"
   timeout 240 "$out/skein" bench --shape "$1" --type "$2" --device cuda --no-single --no-limits \
     --save "$out/bench-$name.json" "${@:3}" 2>&1 | tail -12
@@ -199,12 +199,10 @@ part_http() {
   rm -rf "$folder"
 }
 part_drawn() {
-  bench llama-1b bf16 --prompt-tokens 256 -n 128 --prompts 128 --concurrency 64 --step-tokens 2048 --temperature 0.8
-  mv "$out/bench-llama-1b-bf16.json" "$out/bench-llama-1b-bf16-drawn.json"
+  suffix=drawn bench llama-1b bf16 --prompt-tokens 256 -n 128 --prompts 128 --concurrency 64 --step-tokens 2048 --temperature 0.8
 }
 part_interference() { # what prompts of 2,000 tokens that keep arriving do to 64 streams
-  bench llama-8b bf16 --prompt-tokens 256 -n 256 --prompts 64 --concurrency 64 --step-tokens 2048 --interference 2000 --inter-token-target-ms 8
-  mv "$out/bench-llama-8b-bf16.json" "$out/bench-llama-8b-bf16-disturbed.json"
+  suffix=disturbed bench llama-8b bf16 --prompt-tokens 256 -n 256 --prompts 64 --concurrency 64 --step-tokens 2048 --interference 2000 --inter-token-target-ms 8
 }
 part_sanitize() { sanitize; }
 part_profile() { profile; }

@@ -33,7 +33,6 @@ struct TileParams {
   float* scales;
   uint32_t tile_rows;     // of `tiles`
   uint32_t input_blocks;  // with the zeros at the end
-  bool is_late;  // the next kernel begins when the one before has ended, and finds all of its room
 };
 
 // The largest of a block's threads, for all of them.

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kNormThreads, 2) norm_rows(const __grid_consta
   const auto own_place = [&](uint32_t v) { return place(v * kBlocks + blockIdx.x); };
   const auto lane_at = [&](uint32_t k) { return &lanes.at[k % kLaneThreads][k / kLaneThreads]; };
   arrive_at_cluster();
-  if (!p.is_late) let_next_kernel_begin();
+  let_next_kernel_begin();
   Outputs<4> weights[kPieces] = {}, x[kPieces] = {};
 #pragma unroll
   for (uint32_t i = 0; i < kPieces; ++i) {
@@ -147,7 +147,6 @@ __global__ void __launch_bounds__(kNormThreads, 2) norm_rows(const __grid_consta
     if (own_place(v) < p.width) fetch_scales(p.delta_sums, own_place(v));
   }
   wait_for_kernel_before();
-  if (p.is_late) let_next_kernel_begin();
   auto& loaded = reinterpret_cast<Outputs<4>(&)[kVectors]>(x);
   load_all<kChange>(p, row, own_place, loaded);
   wait_for_cluster();  // all of its blocks have begun: their memory is there
@@ -259,8 +258,6 @@ void to_tiles(const DeviceInput& in, const DeviceTiles& matrix, const ProductScr
   params.scales = scratch.scales;
   params.tile_rows = scratch.rows;
   params.input_blocks = matrix.input_blocks();
-  constexpr uint32_t kFewest = 16;
-  params.is_late = matrix.format.bits == 16 && in.x.rows <= kFewest;
   if (!goes_at_once(in, matrix)) return launch_tiles(params, in.x.rows, stream);
   if (in.x.rows == 0) return;
   if (in.attention != nullptr) {
