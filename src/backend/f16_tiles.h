@@ -79,7 +79,7 @@ struct F16Tiles {
     const uint32_t of_segment = block % segment_blocks, in_chunk = of_segment % format.chunk();
     const uint32_t left = segment_blocks - (of_segment - in_chunk);
     const uint32_t chunk = left < format.chunk() ? left : format.chunk();
-    return (size_t{block - in_chunk} * kStripsOfTile + strip * chunk + in_chunk) *
+    return (size_t{block - in_chunk} * kStripsOfTile + size_t{strip} * chunk + in_chunk) *
            (format.tile_bytes() / kStripsOfTile);
   }
   size_t bytes() const { return block_bytes() + size_t{row_blocks()} * kTileRows * sizeof(float); }

@@ -23,8 +23,9 @@ struct PlaceInStrip {
     const size_t first = tiles.offset_in_strips(row / kStripRows, k / kTileInputs);
     const uint32_t thread = row % 8 * 4 + k % 8 / 2, pair = row / 8 % 2;
     const bool four = format.bits == 4;
-    code = first + (four ? 0 : k % kTileInputs / 32 * 512) + size_t{thread} * 16 +
-           (four ? k % kTileInputs / 16 : k % 32 / 8) * 4 + k % 2 * 2 + pair;
+    const uint32_t word = four ? k % kTileInputs / 16 : k % kTileInputs / 32 * 128 + k % 32 / 8;
+    const uint32_t in_strip = thread * 16 + word * 4 + k % 2 * 2 + pair;
+    code = first + in_strip;
     shift = four ? k % 16 / 8 * 4 : 0;
     const uint32_t inputs = format.halves ? 16 : 32;
     const uint32_t group = row % 8 * (kTileInputs / inputs) + k % kTileInputs / inputs;

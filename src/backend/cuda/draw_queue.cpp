@@ -15,16 +15,16 @@ namespace {
 // Memory given out piece by piece; where there is none yet, what the pieces take.
 class Pieces {
  public:
-  explicit Pieces(std::byte* memory) : memory_(reinterpret_cast<uintptr_t>(memory)) {}
+  explicit Pieces(std::byte* memory) : memory_(memory) {}
   template <class T>
   void give(T*& piece, size_t count) {
-    piece = reinterpret_cast<T*>(memory_ + used_);
+    if (memory_ != nullptr) piece = reinterpret_cast<T*>(memory_ + used_);
     used_ += (count * sizeof(T) + 15) / 16 * 16;
   }
   size_t used() const { return used_; }
 
  private:
-  uintptr_t memory_;
+  std::byte* memory_;
   size_t used_ = 0;
 };
 
