@@ -117,7 +117,7 @@ inline std::vector<BackendParam> sequence_params() {
       params.push_back(param);
     }
   }
-  params.push_back({cpu_under_test(CpuIsa::kScalar), 1, Precision::kDefault});
+  params.push_back({cpu_under_test(available_isas().back()), 1, Precision::kDefault});
   return params;
 }
 
