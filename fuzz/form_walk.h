@@ -45,7 +45,7 @@ inline void walk_form(grammar::Rules rules, std::string_view input) {
       SKEIN_CHECK(matcher.may_end() || matcher.failed(), "no way on after '{}'", matcher.text());
       return;
     }
-    SKEIN_CHECK(matcher.allows(chosen), "a mask allows what the form does not");
+    SKEIN_CHECK(matcher.allows(chosen) || matcher.failed(), "a mask allows what the form does not");
     SKEIN_CHECK(matcher.advance(chosen) || matcher.failed(), "an allowed token is not taken");
     if (matcher.failed()) return;
   }
