@@ -127,15 +127,24 @@ def show_files(fronts):
     say("9 files were uploaded at one node and read at the next at once")
 
 
-def show_batch(front, count):
+def run_batch(front, count):
+    """-> how many of its lines each node ran."""
     batch = front.json("POST", "/v1/batches", {"input_file_id": front.upload(lines_of(count, 60)), "endpoint": "/v1/chat/completions",
                                                "completion_window": "24h"})["id"]
     wait_for("the batch", lambda: front.json("GET", f"/v1/batches/{batch}")["status"] == "completed", 300)
-    record = front.json("GET", f"/v1/batches/{batch}")
-    answers = check_output(front, record, count)
-    ran = collections.Counter(answer["id"].split("-")[1] for answer in answers.values())
-    assert len(ran) >= 2, ran  # whoever is quick takes more
-    say(f"a batch of {count} lines ran on {dict(ran)}")
+    answers = check_output(front, front.json("GET", f"/v1/batches/{batch}"), count)
+    return collections.Counter(answer["id"].split("-")[1] for answer in answers.values())
+
+
+def show_batch(front, count):
+    """A node looks for work of others at every tick of its store. A batch that the first one ends before the others have looked
+    shows nothing, so the next one is four times as long."""
+    for length in (count, 4 * count, 16 * count):
+        ran = run_batch(front, length)
+        if len(ran) > 1:
+            say(f"a batch of {length} lines ran on {dict(ran)}")
+            return
+    raise AssertionError(f"one node ran all of a batch: {ran}")
 
 
 def show_requests(front):
@@ -251,7 +260,7 @@ def run(options, folder, store):
         show_death(front, nodes[2])
         nodes[0].stop()
         say("a node that is stopped ends in good order")
-        print(f"fleet: 3 nodes behind HAProxy: {options.chats} conversations had their nodes, a batch of {options.lines} lines on all, "
+        print(f"fleet: 3 nodes behind HAProxy: {options.chats} conversations had their nodes, a batch on several, "
               f"limits exact, a revoked key refused within {revoked_s:.2f} s, a kill survived")
     except BaseException:
         for node in nodes:
