@@ -127,5 +127,17 @@ TEST(Json, Numbers) {
   EXPECT_EQ(out, "0.1-0.25null-9223372036854775808");
 }
 
+// nlohmann's own comparison with a text allocates and must not throw, so that it may end the
+// process.
+TEST(Json, IsComparedWithTextsByOurOwn) {
+  const Value text = "text";
+  EXPECT_TRUE(noexcept(nlohmann::json() == "text"));  // theirs, by which it is told apart
+  EXPECT_FALSE(noexcept(text == "text") || noexcept(text != "text"));
+  EXPECT_TRUE(text == "text");
+  EXPECT_TRUE(text != "texts");
+  EXPECT_FALSE(Value(7) == "7");
+  EXPECT_FALSE(Value() == "");
+}
+
 }  // namespace
 }  // namespace skein::json
