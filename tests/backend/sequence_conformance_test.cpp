@@ -15,9 +15,13 @@ TEST_P(OpsInARow, LeaveWhatTheyLeaveOneByOne) {
                                       {5, 1, 255, false, blocks.take(256)},
                                       {6, 9, 40, true, blocks.take(49)}};
   const std::vector<Sequence> many = single_rows(blocks);
-  for (const std::span<const Sequence> sequences :
-       {std::span(some).first(1), std::span(some), std::span(many).first(3),
-        std::span(many).first(20), std::span(many)}) {
+  std::vector<std::span<const Sequence>> steps = {std::span(some).first(1), std::span(some),
+                                                  std::span(many).first(3)};
+  // A host leaves nothing to the next op, whatever the rows, and the reference takes its time.
+  if (!GetParam().backend.computes_on_host) {
+    steps.insert(steps.end(), {std::span(many).first(20), std::span(many)});
+  }
+  for (const std::span<const Sequence> sequences : steps) {
     const size_t rows = sequences.back().first_row + sequences.back().rows;
     const std::vector<float> input = random_floats(rows * kWidth, rng_);
     Left want;

@@ -30,7 +30,7 @@ TEST(TokenizerSpeed, IsAtLeastHuggingFaces) {
   SKEIN_NEEDS_PYTHON();
   const testing::TestFolder folder;
   ASSERT_EQ(testing::run_oracle("speed '" + default_model_path() + "' '" + (folder / "out") +
-                                "' 10000000"),
+                                "' 4000000"),
             0);
   auto lines = testing::read_lines(folder / "out");
   std::vector<std::string> documents;
