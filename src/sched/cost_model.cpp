@@ -72,53 +72,72 @@ TimeUs CostModel::pairs_us(const StepLoad& load) const {
 }
 
 void CostModel::learn_rows(const Observation& step) {
-  if (step.load.tokens == 0 || step.load.tokens > kFewRows) return;
-  Rows& rows = rows_[step.load.tokens];
+  const uint64_t count = step.load.tokens;
+  if (count == 0 || count > kMostRows || step.load.unsampled > 0) return;
+  Rows& rows = rows_[count];
   const TimeUs took = std::clamp<TimeUs>(step.elapsed_us - pairs_us(step.load), 0, kLongestStep);
   // As in learn(): what took much longer was held up.
-  const TimeUs expected = predict_few({step.load.tokens, 0});
+  const TimeUs expected = predict_rows({count, 0});
   const TimeUs believed =
       trained() ? std::min(took, expected + expected / 2 + kMinSurpriseUs) : took;
-  rows.time_us = knows(step.load.tokens) ? (7 * rows.time_us + believed) / 8 : believed;
+  rows.time_us = knows(count) ? (7 * rows.time_us + believed) / 8 : believed;
   rows.seen = observations_;
 }
 
-TimeUs CostModel::predict_few(const StepLoad& load) const {
-  const uint64_t wanted = load.tokens;
-  if (wanted > kFewRows) return predict(load);
-  // More rows never take less: or of all that are looked at the one would be chosen that was lucky.
-  uint64_t below = 0;
-  TimeUs low = 0;
-  for (uint64_t rows = 1; rows <= wanted; ++rows) {
-    if (!knows(rows)) continue;
-    below = rows;
-    low = std::max(low, rows_[rows].time_us);
+// More rows than any that are known, of which the most are `last`. A row more costs at least what
+// each of those cost beyond the fewest that are known; where these are near, that is mostly noise.
+TimeUs CostModel::beyond(uint64_t last, int64_t wanted) const {
+  const TimeUs last_us = rows_[last].time_us;
+  const int64_t more = wanted - static_cast<int64_t>(last);
+  uint64_t fewest = 1;
+  while (!knows(fewest)) ++fewest;
+  if (2 * fewest > last) {
+    return last_us + last_us * more / (static_cast<int64_t>(last) + kReadingRows);
   }
-  uint64_t above = wanted;
-  while (above <= kFewRows && !knows(above)) ++above;
-  if (below == 0) return predict(load);
-  const auto more = static_cast<int64_t>(wanted - below);
-  if (above > kFewRows) return low + ((per_token_ * more) >> kFractionBits) + pairs_us(load);
-  if (more == 0) return low + pairs_us(load);
-  const TimeUs high = std::max(low, rows_[above].time_us);
-  return low + (high - low) * more / static_cast<int64_t>(above - below) + pairs_us(load);
+  const TimeUs rise = std::max<TimeUs>(last_us - rows_[fewest].time_us, 0);
+  return last_us + rise * more / static_cast<int64_t>(last - fewest);
+}
+
+TimeUs CostModel::predict_rows(const StepLoad& load) const {
+  // Fewer rows never take more. What disturbs a step makes it longer, so of two figures that
+  // contradict each other the smaller one is right: by the larger one guesses would look cheap.
+  uint64_t above = 0;
+  TimeUs high = kLongestStep;
+  for (uint64_t rows = kMostRows; rows >= std::max<uint64_t>(load.tokens, 1); --rows) {
+    if (!knows(rows)) continue;
+    above = rows;
+    high = std::min(high, rows_[rows].time_us);
+  }
+  if (above > 0 && above == load.tokens) return high + pairs_us(load);
+  uint64_t below = std::min<uint64_t>(load.tokens, kMostRows);
+  while (below > 0 && !knows(below)) --below;
+  if (below == 0 && above == 0) return predict(load);
+  const int64_t count = inputs(load).tokens;
+  if (above == 0) return beyond(below, count) + pairs_us(load);
+  const auto next = static_cast<int64_t>(above);
+  if (below == 0) return high * (count + kReadingRows) / (next + kReadingRows) + pairs_us(load);
+  const TimeUs low = std::min(rows_[below].time_us, high);
+  const auto last = static_cast<int64_t>(below);
+  return low + (high - low) * (count - last) / (next - last) + pairs_us(load);
 }
 
 DraftValue::DraftValue(const CostModel& model, const StepLoad& decodes, uint32_t streams)
     : model_(model),
       load_(decodes),
       tokens_milli_(int64_t{1000} * streams),
-      best_us_(std::min(model.predict_few(decodes), kLongestValued)),
+      best_us_(std::min(model.predict_rows(decodes), kLongestValued)),
       best_milli_(tokens_milli_) {}
 
 void DraftValue::add(uint32_t position, uint16_t odds) {
   load_.add(position, 1);
   tokens_milli_ += odds;
   ++count_;
-  const TimeUs time_us = std::min(model_.predict_few(load_), kLongestValued);
+  const TimeUs time_us = std::min(model_.predict_rows(load_), kLongestValued);
   const int64_t margin = best_ == 0 ? kMarginPercent : 100;
   const bool surely = odds >= kCertain || !model_.trained();
-  if (!surely && tokens_milli_ * best_us_ * 100 <= best_milli_ * time_us * margin) return;
+  const bool pays = load_.tokens <= CostModel::kMostRows &&
+                    tokens_milli_ * best_us_ * 100 > best_milli_ * time_us * margin;
+  if (!surely && !pays) return;
   best_ = count_;
   best_us_ = time_us;
   best_milli_ = tokens_milli_;

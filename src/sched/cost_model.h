@@ -6,8 +6,9 @@
 // float, forgets old conditions by itself and cannot become singular under a constant load. Weights
 // stay >= 0.
 //
-// Between steps of a few rows the line is wrong: kernels take rows by twos and fours, and the first
-// ones hide behind the reading of the weights. So what these took is kept by the number of rows.
+// For steps of sampled rows alone the line is wrong: kernels take rows by twos and fours, the first
+// ones hide behind the reading of the weights, and a row that is sampled takes a product with the
+// whole vocabulary, which a prompt's does not. So what these took is kept by the number of rows.
 #pragma once
 
 #include <array>
@@ -17,10 +18,12 @@
 
 namespace skein {
 
-// Size of a step: its tokens, and for how many (token, earlier token) pairs attention is computed.
+// Size of a step: its tokens, for how many (token, earlier token) pairs attention is computed, and
+// how many of the tokens are not sampled.
 struct StepLoad {
   uint64_t tokens = 0;
   uint64_t pairs = 0;
+  uint64_t unsampled = 0;
 
   // `count` tokens of a request whose first one stands at position `start`.
   void add(uint64_t start, uint64_t count) {
@@ -35,13 +38,16 @@ class CostModel {
   TimeUs predict(const StepLoad& load) const;
   // Cost of `count` more tokens from position `start` on, on top of a step that runs anyway.
   TimeUs marginal(uint64_t start, uint64_t count) const;
-  // As predict(), of a step of few rows as those with so many took lately; what none had is between
-  // its neighbours, or by the line from there on.
-  TimeUs predict_few(const StepLoad& load) const;
+  // The most rows of which it is kept what steps of them took.
+  static constexpr uint32_t kMostRows = 192;
+  // As predict(), of a step whose rows are all sampled, as those with so many took lately. What
+  // none had is between its neighbours; beyond them it follows from the nearest one.
+  TimeUs predict_rows(const StepLoad& load) const;
   bool trained() const { return observations_ >= kWarmUp; }
 
  private:
-  static constexpr uint32_t kFewRows = 64;
+  // Where nothing else is known: reading the weights takes as long as this many rows.
+  static constexpr int64_t kReadingRows = 8;
   // A figure that is older than so many steps says nothing: or one that was held up would never be
   // tried again.
   static constexpr uint64_t kFresh = 1024;
@@ -63,6 +69,7 @@ class CostModel {
   void learn(const Observation& step, int64_t gain);
   void learn_rows(const Observation& step);
   TimeUs pairs_us(const StepLoad& load) const;
+  TimeUs beyond(uint64_t last, int64_t wanted) const;
   bool knows(uint64_t rows) const {
     return rows_[rows].seen > 0 && observations_ - rows_[rows].seen < kFresh;
   }
@@ -71,7 +78,7 @@ class CostModel {
   int64_t per_token_ = 0;  // us per token
   int64_t per_kpair_ = 0;  // us per 1,024 pairs
   std::array<Observation, kRemembered> remembered_;  // the newest is at (observations_ - 1) % 32
-  std::array<Rows, kFewRows + 1> rows_;
+  std::array<Rows, kMostRows + 1> rows_;
   uint64_t observations_ = 0;
 };
 
@@ -90,7 +97,7 @@ class DraftValue {
   // One guess more, at `position`, with `odds` in 1/1000 of coming true. Likeliest first.
   void add(uint32_t position, uint16_t odds);
   // How many, from the first on, are worth it. What is certain always is, and as long as nothing is
-  // known of costs everything is.
+  // known of costs everything is. In steps of more than CostModel::kMostRows nothing else is.
   uint32_t best() const { return best_; }
 
  private:

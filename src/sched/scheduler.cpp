@@ -590,6 +590,7 @@ void ContinuousBatchingScheduler::emit(StepPlan& plan) {
     plan.tokens += count;
 
     record.load.add(start, count);
+    record.load.unsampled += count - segment.samples;
     record.segments.push_back({request, segment});
     request->planned += count;
     request->drafted_tokens += drafts;

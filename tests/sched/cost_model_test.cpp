@@ -55,8 +55,10 @@ TEST(CostModel, SurvivesAbsurdMeasurements) {
     EXPECT_GE(model.predict(huge), 0);
     EXPECT_GE(model.predict({}), 0);
     model.observe({1, 1}, t);
-    EXPECT_GE(model.predict_few({1, 1}), 0);
-    EXPECT_GE(model.predict_few({3, UINT64_MAX}), 0);
+    EXPECT_GE(model.predict_rows({1, 1}), 0);
+    EXPECT_GE(model.predict_rows({3, UINT64_MAX}), 0);
+    EXPECT_GE(model.predict_rows(huge), 0);
+    EXPECT_GE(model.predict_rows({}), 0);
   }
 }
 
@@ -85,22 +87,68 @@ CostModel trained_by_twos() {
   return model;
 }
 
-TEST(CostModel, StepsOfFewRowsCostWhatThoseTookLately) {
+TEST(CostModel, StepsOfSampledRowsCostWhatThoseTookLately) {
   CostModel model = trained_by_twos();
   for (uint64_t rows = 1; rows <= 8; ++rows) {
     StepLoad load;
     load.add(100, rows);
-    EXPECT_NEAR(static_cast<double>(model.predict_few(load)), static_cast<double>(by_twos(rows)),
+    EXPECT_NEAR(static_cast<double>(model.predict_rows(load)), static_cast<double>(by_twos(rows)),
                 60)
         << rows << " rows";
   }
   StepLoad more;
   more.add(100, 12);
-  EXPECT_GT(model.predict_few(more), by_twos(8)) << "beyond what was seen by the line";
-  StepLoad many;
-  many.add(100, 200);
-  EXPECT_EQ(model.predict_few(many), model.predict(many));
-  EXPECT_EQ(CostModel().predict_few(more), 0);
+  // Beyond what was seen a row costs what it did on the way from the fewest to the most.
+  EXPECT_NEAR(static_cast<double>(model.predict_rows(more)),
+              static_cast<double>(by_twos(8) + (by_twos(8) - by_twos(1)) * 4 / 7), 100);
+  EXPECT_EQ(CostModel().predict_rows(more), 0);
+}
+
+TimeUs of_rows(const CostModel& model, uint64_t rows) {
+  StepLoad load;
+  load.add(0, rows);
+  return model.predict_rows(load);
+}
+
+TEST(CostModel, OneNumberOfRowsSaysSomethingOfOthers) {
+  CostModel model;
+  for (int i = 0; i < 50; ++i) model.observe({32, 0, 0}, 40'000);
+  EXPECT_EQ(of_rows(model, 32), 40'000);
+  EXPECT_EQ(of_rows(model, 64), 72'000) << "four fifths of it were rows";
+  EXPECT_EQ(of_rows(model, 2), 10'000);
+  EXPECT_EQ(of_rows(model, 232), 240'000);
+  for (int i = 0; i < 50; ++i) model.observe({31, 0, 0}, 40'000);
+  EXPECT_EQ(of_rows(model, 64), 72'000) << "a neighbour's time tells no price of a row";
+  for (int i = 0; i < 50; ++i) model.observe({2, 0, 0}, 25'000);
+  EXPECT_NEAR(static_cast<double>(of_rows(model, 62)), 55'000, 100) << "but a far one's does";
+}
+
+// As a server sees it: prompts, whose rows are cheap, and then a full batch of streams.
+CostModel after_prompts(uint32_t streams, TimeUs reading_us, TimeUs row_us) {
+  CostModel model;
+  for (int i = 0; i < 40; ++i) {
+    const uint64_t rows = i % 4 == 3 ? streams + 16 : 256;
+    model.observe({rows, rows * 100, rows - 1},
+                  reading_us + row_us / 2 * static_cast<TimeUs>(rows));
+  }
+  for (int i = 0; i < 40; ++i) {
+    model.observe({streams, streams * uint64_t{200}, 0}, reading_us + row_us * streams);
+  }
+  return model;
+}
+
+TEST(DraftValue, ARowThatIsSampledCostsMoreThanAPrompts) {
+  const auto best = [](uint32_t streams, TimeUs reading_us, TimeUs row_us) {
+    const CostModel model = after_prompts(streams, reading_us, row_us);
+    StepLoad decodes;
+    for (uint32_t i = 0; i < streams; ++i) decodes.add(200, 1);
+    DraftValue value(model, decodes, streams);
+    for (int i = 0; i < 32; ++i) value.add(201, 960);
+    return value.best();
+  };
+  EXPECT_GT(best(1, 3'000, 600), 4U) << "one stream finds out what rows cost";
+  EXPECT_EQ(best(32, 3'000, 600), 0U) << "full steps are rows above all: there is nothing to gain";
+  EXPECT_EQ(best(200, 3'000, 600), 0U) << "beyond the rows that are kept";
 }
 
 TEST(CostModel, AFigureThatNobodyRenewedIsForgotten) {
@@ -110,16 +158,34 @@ TEST(CostModel, AFigureThatNobodyRenewedIsForgotten) {
     load.add(0, rows);
     model.observe(load, us);
   };
-  StepLoad three;
-  three.add(0, 3);
   for (int i = 0; i < 50; ++i) observe(1 + static_cast<uint64_t>(i) % 2 * 4, 5'000);
-  observe(3, 50'000);
-  const TimeUs held_up = model.predict_few(three);
+  observe(6, 50'000);
+  const TimeUs held_up = of_rows(model, 6);
   EXPECT_GT(held_up, 6'000);
   EXPECT_LT(held_up, 10'000) << "one step that was held up is not believed whole";
   for (int i = 0; i < 1100; ++i) observe(1 + static_cast<uint64_t>(i) % 2 * 4, 5'000);
-  EXPECT_NEAR(static_cast<double>(model.predict_few(three)), 5'000, 100)
-      << "between its neighbours again";
+  EXPECT_NEAR(static_cast<double>(of_rows(model, 6)), 5'000, 100) << "as its neighbours say again";
+}
+
+// Of a stair that was measured well, a step in the middle was held up once. By that figure every
+// guess beside so many streams would look cheap.
+TEST(DraftValue, AStepThatWasHeldUpMakesNoGuessCheap) {
+  CostModel model;
+  const auto observe = [&](uint64_t rows, TimeUs us) { model.observe({rows, 0, 0}, us); };
+  const auto best = [&](uint32_t streams) {
+    DraftValue value(model, {streams, 0, 0}, streams);
+    for (int i = 0; i < 24; ++i) value.add(0, 900);
+    return value.best();
+  };
+  for (int i = 0; i < 200; ++i) {
+    const uint64_t rows = 8 + static_cast<uint64_t>(i) % 5 * 8;  // 8 to 40
+    observe(rows, 1'000 + 900 * static_cast<TimeUs>(rows));
+  }
+  EXPECT_EQ(best(14), 0U);
+  observe(14, 50'000);
+  EXPECT_LE(of_rows(model, 14), of_rows(model, 16));
+  EXPECT_EQ(best(14), 0U);
+  EXPECT_EQ(best(15), 0U);
 }
 
 TEST(DraftValue, AGuessThatCostsMuchIsWorthItForTheNextThatCostsNothing) {
@@ -141,7 +207,7 @@ TEST(DraftValue, AGuessThatCostsMuchIsWorthItForTheNextThatCostsNothing) {
 }
 
 // Of many numbers of rows that were timed on a busy machine one was lucky.
-TEST(CostModel, MoreRowsNeverTakeLess) {
+TEST(CostModel, FewerRowsNeverTakeMore) {
   CostModel model;
   for (int i = 0; i < 200; ++i) {
     const uint64_t rows = 32 + static_cast<uint64_t>(i) % 4;
@@ -153,7 +219,7 @@ TEST(CostModel, MoreRowsNeverTakeLess) {
   decodes.add(100, 32);
   StepLoad lucky;
   lucky.add(100, 34);
-  EXPECT_GE(model.predict_few(lucky), model.predict_few(decodes));
+  EXPECT_GE(model.predict_rows(lucky), model.predict_rows(decodes));
   DraftValue value(model, decodes, 32);
   value.add(101, 250);
   value.add(101, 250);

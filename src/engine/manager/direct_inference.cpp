@@ -151,6 +151,7 @@ void DirectInference::forward(std::span<const TokenId> tokens, uint32_t logit_ro
   }
   StepLoad load;
   load.add(start, rows);
+  load.unsampled = rows - logit_rows;
   cost_.observe(load, clock_->now() - started);
 }
 
