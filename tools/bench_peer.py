@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures skein beside llama.cpp: the same file, threads and prompts, in one run, round by round in alternating order.
 
-  tools/bench_peer.py /path/to/llama-server [--loadgen GENERATOR] [--out FOLDER]
+  tools/bench_peer.py /path/to/llama-server [--loadgen GENERATOR] [--out FOLDER] [--peer-options "..."]
+  tools/bench_peer.py /path/to/llama-server --kind quote --peer-options "--spec-type ngram-simple" [--skein-options "..."]
   tools/bench_peer.py --batched-bench /path/to/llama-batched-bench [--prefill 512] [--context 4096]
   both: [--model M] [--threads N] [--concurrency 1,8,32] [--rounds 5] [--prompt-tokens 128] [--max-tokens 128]
         [--precision default|high]
@@ -10,6 +11,9 @@ Over HTTP both servers are up all the time, but the one that is not measured is 
 No prompt is sent twice. `skein bench serve` drives both with its built-in prompts; or GENERATOR does, a program that takes
 --url, --concurrency, --requests, --prompt-tokens, --token-ids, --max-tokens and --seed and prints a JSON object. FOLDER gets
 skein.json and llama-server.json, which `skein bench compare` reads, and peer.svg.
+
+--kind sends the chats of one kind of `skein bench --speculation` (chat, edit, quote) once a round. Both servers are new in
+every round, and have answered two other requests, so that neither can guess an answer from the same one before.
 
 In process, `skein bench` and llama-batched-bench each compute a batch of prompts and then decode it. --prefill adds a row
 for one prompt of that length, --context one for decoding behind prompts of that length, 8 at once.
@@ -26,7 +30,7 @@ import sys
 
 from peer_batched import compare_in_process
 from peer_common import ROOT
-from peer_servers import compare_servers
+from peer_servers import KINDS, compare_servers
 
 
 def parse_arguments():
@@ -45,11 +49,16 @@ def parse_arguments():
     parser.add_argument("--context", type=int, default=0, help="in process: length of 8 prompts at once; 0: no such row")
     parser.add_argument("--loadgen", help="over HTTP: generator that drives both servers")
     parser.add_argument("--prompts", type=int, default=20, help="over HTTP: built-in prompts at every level, at least")
+    parser.add_argument("--kind", choices=KINDS, help="over HTTP: chats of this kind instead of the built-in prompts")
+    parser.add_argument("--skein-options", default="", help="over HTTP: more options of `skein serve`")
+    parser.add_argument("--peer-options", default="", help="over HTTP: more options of llama-server")
     parser.add_argument("--slot-tokens", type=int, default=1024, help="over HTTP: tokens of a request, prompt and answer")
     parser.add_argument("--out", type=pathlib.Path, help="over HTTP: folder for the JSON files and the plot")
     arguments = parser.parse_args()
     if not arguments.llama_server and not arguments.batched_bench:
         parser.error("neither a llama-server nor --batched-bench is given")
+    if arguments.kind and arguments.loadgen:
+        parser.error("--kind and --loadgen exclude each other")
     return arguments
 
 

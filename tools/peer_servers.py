@@ -1,6 +1,8 @@
 """The HTTP mode of bench_peer.py: `skein serve` beside llama-server, one generator for both."""
+import contextlib
 import json
 import pathlib
+import shlex
 import signal
 import socket
 import subprocess
@@ -12,6 +14,8 @@ import urllib.request
 from peer_common import StealMeter, clean, fail, figures, heading, in_turn, markdown, rounds_of, say
 
 START_S = 300
+KINDS = {"chat": 4, "edit": 3, "quote": 3}  # as many chats as each has
+WARM_UP_TOKENS = 32
 
 
 def free_port():
@@ -72,17 +76,31 @@ def start_servers(arguments, model, slots, scratch):
     yield start("skein", [
         arguments.skein, "serve", "--model", model, "--port", port, "--threads", arguments.threads, "--precision",
         arguments.precision, "--batch-max-batch-size", slots, "--max-context", arguments.slot_tokens, "--state-dir", scratch,
-        "--no-log-requests"], port)
+        "--no-log-requests", *shlex.split(arguments.skein_options)], port)
     port = free_port()
     # Its context is that of all slots together; -np given, each slot has its own part of it.
     yield start("llama-server", [
         arguments.llama_server, "-m", model, "--host", "127.0.0.1", "--port", port, "-t", arguments.threads, "-np", slots,
-        "-c", arguments.slot_tokens * slots], port)
+        "-c", arguments.slot_tokens * slots, *shlex.split(arguments.peer_options)], port)
+
+
+@contextlib.contextmanager
+def running_servers(arguments, model, levels):
+    servers = []
+    with tempfile.TemporaryDirectory(prefix="skein-peer-") as scratch:
+        try:
+            for server in start_servers(arguments, model, max(levels), scratch):
+                servers.append(server)
+            yield servers
+        finally:
+            for server in servers:
+                server.end()
 
 
 def run_bench_serve(arguments, server, level, first_prompt):
     """-> what `skein bench serve` found, in the form of its JSON's results"""
-    line = [arguments.skein, "bench", "serve", "--url", server.url, "--concurrency", level, "--prompts", arguments.prompts,
+    kind = ["--kind", arguments.kind, "--prompts", KINDS[arguments.kind]] if arguments.kind else ["--prompts", arguments.prompts]
+    line = [arguments.skein, "bench", "serve", "--url", server.url, "--concurrency", level, *kind,
             "--max-tokens", arguments.max_tokens, "--first-prompt", first_prompt, "--json"]
     done = subprocess.run([str(word) for word in line], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
@@ -107,6 +125,14 @@ def run_loadgen(arguments, server, level, first_prompt):
             "p50_latency_ms": found["e2e_ms"]["p50"], "p99_latency_ms": found["e2e_ms"]["p99"],
             "ttft_p50_ms": found["ttft_ms"]["p50"], "ttft_p99_ms": found["ttft_ms"]["p99"],
             "itl_p50_ms": found["itl_ms"]["p50"], "itl_p99_ms": found["itl_ms"]["p99"]}
+
+
+def warm_up(arguments, server):
+    server.go_on()
+    subprocess.run([str(word) for word in [
+        arguments.skein, "bench", "serve", "--url", server.url, "--concurrency", 1, "--prompts", 2, "--max-tokens",
+        WARM_UP_TOKENS, "--json"]], stdout=subprocess.DEVNULL, check=True)
+    server.pause()
 
 
 def measure(arguments, server, level, first_prompt):
@@ -152,30 +178,37 @@ def save(folder, name, model, levels, runs):
     return path
 
 
-def measure_rounds(arguments, servers, levels):
-    measured = {server.name: {level: [] for level in levels} for server in servers}
+def measure_rounds(arguments, servers_of_round, levels):
+    measured = {name: {level: [] for level in levels} for name in ("skein", "llama-server")}
     first_prompt = 0
     for number, wanted in rounds_of(arguments.rounds, measured):
-        for level in wanted:
-            for server in in_turn(servers, number):
-                measured[server.name][level].append(measure(arguments, server, level, first_prompt))
-            first_prompt += max(level, arguments.prompts) + level
+        with servers_of_round() as servers:
+            for level in wanted:
+                for server in in_turn(servers, number):
+                    measured[server.name][level].append(measure(arguments, server, level, first_prompt))
+                first_prompt += max(level, arguments.prompts) + level
     return measured
 
 
+@contextlib.contextmanager
+def new_servers(arguments, model, levels):
+    """Of one round: with nothing to remember but what they warmed up with."""
+    with running_servers(arguments, model, levels) as servers:
+        for server in servers:
+            warm_up(arguments, server)
+        yield servers
+
+
 def compare_servers(arguments, model, levels):
-    with tempfile.TemporaryDirectory(prefix="skein-peer-") as scratch:
-        servers = []
-        try:
-            for server in start_servers(arguments, model, max(levels), scratch):
-                servers.append(server)
-            measured = measure_rounds(arguments, servers, levels)
-        finally:
-            for server in servers:
-                server.end()
+    if arguments.kind:
+        measured = measure_rounds(arguments, lambda: new_servers(arguments, model, levels), levels)
+    else:
+        with running_servers(arguments, model, levels) as servers:
+            measured = measure_rounds(arguments, lambda: contextlib.nullcontext(servers), levels)
     runs = [run for by_level in measured.values() for some in by_level.values() for run in some]
     prompts = f"{arguments.prompt_tokens} tokens of prompt, " if arguments.loadgen else ""
-    print(heading(model, arguments.threads, arguments.rounds, f"{prompts}{arguments.max_tokens} tokens each", runs))
+    tokens = f"up to {arguments.max_tokens} tokens of {arguments.kind}" if arguments.kind else f"{arguments.max_tokens} tokens"
+    print(heading(model, arguments.threads, arguments.rounds, f"{prompts}{tokens} each", runs))
     print(f"\n{table(levels, measured)}")
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)

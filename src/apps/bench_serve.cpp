@@ -6,6 +6,7 @@
 #include "apps/terminal.h"
 #include "base/clock.h"
 #include "bench/http_load.h"
+#include "bench/speculation.h"
 
 namespace skein::apps {
 namespace {
@@ -16,6 +17,7 @@ struct BenchServeOptions {
   std::vector<std::string> keys;
   bool chat = false;
   WorkloadFlags workload;
+  std::string kind;  // of bench::speculation_workloads(); empty: `workload` says
   BenchOutput output;
   std::vector<uint32_t> concurrencies = {1, 2, 4, 8, 16, 32};
   double rate = 0;
@@ -59,11 +61,34 @@ struct ServerLoad {
   BenchProgress progress{};
 };
 
+// `count` requests of one kind, over and over.
+Result<std::vector<bench::WorkItem>> items_of_kind(const std::string& kind, uint32_t first,
+                                                   uint32_t count, uint32_t max_tokens) {
+  for (const bench::SpeculationWorkload& workload : bench::speculation_workloads()) {
+    if (workload.name != kind) continue;
+    std::vector<bench::WorkItem> items(count);
+    for (uint32_t i = 0; i < count; ++i) {
+      const bench::SpeculationItem& item = workload.items[(first + i) % workload.items.size()];
+      items[i].text = item.question;
+      items[i].beginning = item.beginning;
+      items[i].temperature = workload.temperature;
+      items[i].ends_by_itself = true;
+      items[i].number = first + i;
+      items[i].max_tokens = max_tokens;
+    }
+    return items;
+  }
+  return invalid_argument("there is no kind of requests '{}'", kind);
+}
+
 // No level sees a prompt that an earlier one sent: the server's cache outlives a level.
 Result<std::vector<bench::WorkItem>> serve_items(const ServerLoad& run, uint32_t first,
                                                  uint32_t count) {
   const WorkloadFlags& flags = run.options.workload;
-  SKEIN_ASSIGN(std::vector<bench::WorkItem> items, work_items(flags, first, count));
+  const std::string& kind = run.options.kind;
+  SKEIN_ASSIGN(std::vector<bench::WorkItem> items,
+               kind.empty() ? work_items(flags, first, count)
+                            : items_of_kind(kind, first, count, flags.max_tokens));
   if (flags.trace.empty() && !run.classes.empty()) {
     for (size_t i = 0; i < items.size(); ++i) {
       items[i].priority = run.classes[i % run.classes.size()];
@@ -99,7 +124,7 @@ CommandResult bench_serve(const BenchServeOptions& options) {
   SKEIN_ASSIGN(run.target.url, bench::parse_url(options.url));
   SKEIN_TRY(read_keys(options.keys, run.target, run.classes));
   run.target.model = options.model;
-  run.target.chat = options.chat;
+  run.target.chat = options.chat || !options.kind.empty();
   if (run.target.model.empty()) {
     SKEIN_ASSIGN(run.target.model, bench::first_model(run.target));
   }
@@ -107,7 +132,7 @@ CommandResult bench_serve(const BenchServeOptions& options) {
   report.version = SKEIN_VERSION;
   report.machine = bench::read_machine();
   report.model.name = run.target.model;
-  report.workload = {.prompts = options.workload.name(),
+  report.workload = {.prompts = options.kind.empty() ? options.workload.name() : options.kind,
                      .requests = options.workload.prompts,
                      .max_tokens = options.workload.max_tokens,
                      .rounds = 1,
@@ -147,6 +172,14 @@ void add_bench_serve(CLI::App& bench, CommandResult& result) {
   command->add_flag("--chat", options->chat, "Chat completions instead of plain ones");
   add_workload_options(*command, options->workload);
   command->get_option("--chat")->excludes("--prompt-tokens");
+  command
+      ->add_option("--kind", options->kind,
+                   "Chats of one kind of `bench --speculation` instead, which end by themselves: "
+                   "chat, edit, quote")
+      ->check(CLI::IsMember({"chat", "edit", "quote"}))
+      ->excludes("--prompt-tokens")
+      ->excludes("--shared-prefix")
+      ->excludes("--trace");
   auto* levels = command
                      ->add_option("--concurrency", options->concurrencies,
                                   "Levels: how many requests are in flight")

@@ -39,13 +39,19 @@ std::string request_text(const HttpTarget& target, const char* method, std::stri
 
 std::string completion_body(const HttpTarget& target, const WorkItem& item) {
   BodyJson body = {{"max_tokens", item.max_tokens},
-                   {"temperature", 0},
-                   {"ignore_eos", true},
+                   {"temperature", item.temperature},
+                   {"ignore_eos", !item.ends_by_itself},
                    {"stream", true},
                    {"stream_options", {{"include_usage", true}}}};
   if (!target.model.empty()) body["model"] = target.model;
+  if (item.temperature > 0) body["seed"] = item.number;
   if (target.chat) {
     body["messages"] = {{{"role", "user"}, {"content", item.text}}};
+    if (!item.beginning.empty()) {
+      body["messages"].push_back({{"role", "assistant"}, {"content", item.beginning}});
+      body["continue_final_message"] = true;
+      body["add_generation_prompt"] = false;
+    }
   } else if (!item.text.empty()) {
     body["prompt"] = item.text;
   } else {

@@ -30,7 +30,11 @@ struct WorkItem {
   std::vector<uint64_t> pieces;
   uint64_t number = 0;  // made-up ids differ where this does
   uint32_t max_tokens = 0;
-  TimeUs arrival_us = 0;  // since the trace began
+  // In a chat: how the answer begins, which goes on from there.
+  std::string beginning;
+  float temperature = 0;
+  bool ends_by_itself = false;  // at a stop token; false: it runs past them to max_tokens
+  TimeUs arrival_us = 0;        // since the trace began
   Priority priority = Priority::NORMAL;
 };
 

@@ -235,6 +235,32 @@ TEST(HttpLoad, AClosedLoopKeepsSoManyInFlight) {
   EXPECT_THAT(server.requests[0], HasSubstr("\"model\":\"m\""));
 }
 
+TEST(HttpLoad, AChatMayBeginItsAnswerAndEndByItself) {
+  TestServer server(three_tokens);
+  server.target.chat = true;
+  WorkItem item;
+  item.text = "Quote: one two three";
+  item.beginning = "one";
+  item.temperature = 0.5F;
+  item.number = 7;
+  item.ends_by_itself = true;
+  item.max_tokens = 3;
+  const SystemClock clock;
+  const std::atomic<bool> cancel{false};
+  const LoadRun run = run_http_load(
+      server.target, {&item, 1}, 1, clock, [](uint64_t) {}, cancel);
+  ASSERT_EQ(server.requests.size(), 1U);
+  const std::string& sent = server.requests[0];
+  EXPECT_THAT(sent, HasSubstr("POST /v1/chat/completions HTTP/1.1"));
+  EXPECT_THAT(sent, HasSubstr(R"("messages":[{"content":"Quote: one two three","role":"user"},)"
+                              R"({"content":"one","role":"assistant"}])"));
+  EXPECT_THAT(sent, HasSubstr(R"("continue_final_message":true)"));
+  EXPECT_THAT(sent, HasSubstr(R"("add_generation_prompt":false)"));
+  EXPECT_THAT(sent, HasSubstr(R"("ignore_eos":false)"));
+  EXPECT_THAT(sent, HasSubstr(R"("temperature":0.5)"));
+  EXPECT_THAT(sent, HasSubstr(R"("seed":7)"));
+}
+
 TEST(HttpLoad, AnOpenLoopSendsAtItsTimes) {
   TestServer server(three_tokens);
   const SystemClock clock;

@@ -25,6 +25,7 @@ print("some words first")
 print(json.dumps({"speed_pp": 10.0, "speed_tg": 2.0}))
 '''
 LLAMA_SERVER = r'''#!/bin/bash
+echo "$*" >> "$(dirname "$0")/calls"
 while [ $# -gt 0 ]; do declare "given_${1//-/}=$2"; shift 2; done
 exec SKEIN serve --model "$given_m" --port "$given_port" --threads "$given_t" --batch-max-batch-size "$given_np" \
   --max-context $((given_c / given_np)) --state-dir "$(dirname "$0")/state"
@@ -106,6 +107,21 @@ class BenchPeerTest(unittest.TestCase):
             # `bench serve` keeps every place busy for as many requests as asked, the other generator for two rounds.
             self.assertEqual([r["num_requests"] for r in saved], [2, 4] if generator else [1, 2])
             self.assertTrue((out / "peer.svg").exists())
+
+    @serving.needs_model
+    def test_chats_of_a_kind_meet_new_servers_in_every_round(self):
+        server = self.script("llama-server", LLAMA_SERVER.replace("SKEIN", str(BINARY)))
+        done = self.bench_peer(server, "--model", serving.MODEL, "--concurrency", "1", "--rounds", "2", "--max-tokens", "6",
+                               "--kind", "quote", "--peer-options", "--spec-type ngram-simple", "--skein-options",
+                               "--speculation ngram", "--out", self.folder / "out")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("up to 6 tokens of quote each", done.stdout)
+        calls = (self.folder / "calls").read_text().splitlines()
+        self.assertGreaterEqual(len(calls), 2)  # a round more for what the host disturbed is possible
+        for call in calls:
+            self.assertTrue(call.endswith("--spec-type ngram-simple"), call)
+        saved = json.loads((self.folder / "out/skein.json").read_text())["results"]
+        self.assertEqual([(run["num_requests"], run["total_tokens"]) for run in saved], [(3, 18)])
 
     def test_nothing_to_measure_is_wrong_usage(self):
         self.assertEqual(self.bench_peer("--rounds", "1").returncode, 2)
