@@ -44,8 +44,9 @@ struct LoadOptions {
   // else.
   std::string sampling_defaults = "auto";
   // Tokens that are guessed and checked several at a time: off, ngram (from the text so far and
-  // earlier answers), or auto (likewise, and by the draft model). It changes no token.
-  std::string speculation = "off";
+  // earlier answers), or auto (likewise, and by the draft model; where it pays). It changes no
+  // token.
+  std::string speculation = "auto";
   std::string draft_model;  // path of a small model with the same vocabulary; empty: none
 };
 

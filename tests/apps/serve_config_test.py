@@ -49,7 +49,7 @@ class ConfigTest(unittest.TestCase):
         for name, value in {"host": '"127.0.0.1"', "port": "8080", "enable_batching": "true", "prefix_cache": "true",
                             "batch_max_batch_size": "0", "batch_block_pool_size": "0", "step_timeout": "60",
                             "aging_rate": "0.1", "max_queue": "1024", "step_tokens": "256", "drain_timeout": "30",
-                            "precision": '"default"', "insecure_open": "false", "share_prefixes": "false"}.items():
+                            "precision": '"default"', "speculation": '"auto"', "insecure_open": "false", "share_prefixes": "false"}.items():
             self.assertEqual(config[name], (value, "default"), name)
 
     def test_flag_goes_before_variable_before_file_before_default(self):
