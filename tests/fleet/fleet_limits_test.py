@@ -185,7 +185,7 @@ def main():
     parser.add_argument("binary")
     parser.add_argument("cases", nargs="*", choices=[*CASES, []])
     parser.add_argument("--full", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if not os.environ.get("SKEIN_TEST_STORE"):
         sys.exit("fleet limits: run it with tests/fleet/with_postgres.sh")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="skein-limits-"))
