@@ -45,8 +45,8 @@ function batchCard(batch, { act, look }) {
 }
 
 function fileRow(file, { act, look, begin }) {
-  return h('tr', null, h('td', null, file.filename, h('br'), h('small', { class: 'muted' }, h('code', null, file.id))), h('td', null, file.purpose), h('td', { class: 'num' }, bytes(file.bytes)), h('td', null, ago(file.created_at * 1000)),
-    h('td', null, file.purpose === 'batch' && h('button', { class: 'tiny', onclick: () => begin(file) }, 'Begin a batch'),
+  return h('tr', null, h('td', { class: 'name' }, file.filename, h('br'), h('small', { class: 'muted' }, h('code', null, file.id))), h('td', null, file.purpose), h('td', { class: 'num' }, bytes(file.bytes)), h('td', { class: 'tight' }, ago(file.created_at * 1000)),
+    h('td', { class: 'tight' }, file.purpose === 'batch' && h('button', { class: 'tiny', onclick: () => begin(file) }, 'Begin a batch'),
       h('button', { class: 'tiny', onclick: () => act(() => download(file.id, file.filename)) }, 'Download'),
       h('button', { class: 'tiny danger', onclick: () => act(async () => { if (await confirmed(`Delete ${file.filename}?`)) { await remove(`/v1/files/${encodeURIComponent(file.id)}`); look(); } }) }, 'Delete')));
 }
@@ -82,7 +82,7 @@ export function open(main) {
       const [jobs, stored] = await Promise.all([getJson('/v1/batches?limit=20'), getJson('/v1/files?limit=50')]);
       const does = { act, look, begin };
       show(batches, jobs.data.length ? jobs.data.map((batch) => batchCard(batch, does)) : h('p', { class: 'note' }, 'No batches yet.'));
-      show(files, stored.data.length ? h('div', { class: 'table' }, h('table', { class: 'wide' }, h('thead', null, h('tr', null, ['File', 'Purpose', 'Size', 'Made', 'Actions'].map((name) => h('th', { scope: 'col' }, name)))), h('tbody', null, stored.data.map((file) => fileRow(file, does)))))
+      show(files, stored.data.length ? h('div', { class: 'table' }, h('table', { class: 'wide' }, h('thead', null, h('tr', null, ['File', 'Purpose', 'Size', 'Made', 'Actions'].map((name) => h('th', { class: name === 'Size' ? 'num' : '', scope: 'col' }, name)))), h('tbody', null, stored.data.map((file) => fileRow(file, does)))))
         : h('p', { class: 'note' }, 'No files yet.'));
     } catch (error) {
       show(trouble, problem(error));

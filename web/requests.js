@@ -24,7 +24,7 @@ function liveRow(request, cancel) {
   const choice = request.choices[0];
   return h('tr', null, h('td', null, shortId(request.id), h('br'), h('small', { class: 'muted' }, request.model)),
     h('td', null, h('span', { class: `pill ${choice?.state === 'running' ? 'hot' : ''}` }, choice?.state ?? 'preparing'), ' ', h('span', { class: 'pill' }, request.class)),
-    h('td', null, choice?.explanation ?? 'The model is loaded, or the prompt is made.'),
+    h('td', null, choice?.explanation.replace(`${choice.state}: `, '') ?? 'The model is loaded, or the prompt is made.'),
     h('td', { class: 'num' }, choice ? `${count(choice.prompt_tokens)} + ${count(choice.generated_tokens)}` : ''),
     h('td', { class: 'num' }, duration(request.age_ms)),
     h('td', null, h('button', { class: 'tiny danger', onclick: () => cancel(request.id) }, 'Cancel')));
@@ -50,10 +50,10 @@ export function open(main) {
       const page = await getJson('/v1/requests?limit=60');
       show(trouble, page.scope === 'totals' && h('p', { class: 'muted' }, 'This server is open to everyone, so requests are not shown.'));
       show(live, page.data.length === 0 ? h('p', { class: 'note' }, 'Nothing runs and nothing waits.')
-        : h('div', { class: 'table' }, h('table', { class: 'wide' }, heads('Request', 'State', 'Why', '#Tokens', '#Age', 'End it'), h('tbody', null, page.data.map((request) => liveRow(request, cancel))))));
+        : h('div', { class: 'table' }, h('table', { class: 'wide' }, heads('Request', 'State', 'Why', '#Tokens in + out', '#Age', 'End it'), h('tbody', null, page.data.map((request) => liveRow(request, cancel))))));
       const longest = Math.max(1, ...page.recent.map((request) => request.total_ms));
       show(ended, page.recent.length === 0 ? h('p', { class: 'note' }, 'Nothing has ended yet.')
-        : h('div', { class: 'table' }, h('table', { class: 'wide' }, heads('Request', 'End', 'Time', '#Tokens', '#Total'), h('tbody', null, page.recent.map((request) => endedRow(request, longest))))));
+        : h('div', { class: 'table' }, h('table', { class: 'wide' }, heads('Request', 'End', 'Time', '#Tokens in + out', '#Total'), h('tbody', null, page.recent.map((request) => endedRow(request, longest))))));
     } catch (error) {
       show(trouble, problem(error));
     }

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Nodes whose store is away.
 
-    tests/fleet/fleet_away_test.py build/skein [partition freeze] [--full]
+    tests/fleet/fleet_away_test.py build/skein [partition freeze gone] [--full]
 
     partition  a node is cut off from PostgreSQL and still asked by clients (needs root: a network namespace)
     freeze     PostgreSQL stands still with its connections open: answers go on
+    gone       PostgreSQL is killed: nodes say so all the while, take keys for --store-grace and nobody after it
 
 Each says its figure; --full is the long form.
 """
 import contextlib
 import http.client
+import json
 import os
 import pathlib
 import subprocess
@@ -178,7 +180,35 @@ def freeze(options, folder):
         f"back within {back_s:.1f} s")
 
 
-CASES = {"partition": partition, "freeze": freeze}
+def gone(options, folder):
+    """Keys count as they were last, for as long as somebody wanted it."""
+    grace_s, gone_s = (10, 20) if options.full else (2, 6)
+    with Postgres().make().start() as postgres, Place(options, postgres.url(), folder) as place:
+        for node in place.nodes:
+            node.command += ["--store-grace", str(grace_s)]
+        place.start()
+        postgres.kill()
+        began, degraded, taken = time.monotonic(), {}, []
+        while (since := time.monotonic() - began) < gone_s:
+            for front in place.fronts:
+                health = json.loads(front.ask("GET", "/health")[2])["status"]
+                if health == "degraded":
+                    degraded.setdefault(front, since)
+                assert health == "degraded" or front not in degraded, f"after {since:.1f} s a node says {health} again"
+                status = front.ask("GET", "/v1/models")[0]
+                assert status in (200, 503), status
+                taken += [since] if status == 200 else []
+            time.sleep(0.05)
+        postgres.start()
+        for front in place.fronts:
+            wait_for("the store", lambda: is_back(front), 30)
+            assert front.ask("GET", "/v1/models")[0] == 200
+        assert len(degraded) == 3 and grace_s <= max(taken) <= grace_s + 3, f"keys were taken for {max(taken):.1f} s of {grace_s}"
+    say(f"gone: PostgreSQL was dead for {gone_s} s: degraded after {max(degraded.values()):.1f} s and from then on, keys were taken for "
+        f"{max(taken):.1f} s of {grace_s}, and then again")
+
+
+CASES = {"partition": partition, "freeze": freeze, "gone": gone}
 
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, "fleet away"))

@@ -105,12 +105,18 @@ def one_run(fleet, rng, count, tokens):
     wait_for("lines to end", lambda: done() >= at[0])
     killed.process.send_signal(signal.SIGKILL)
     killed.process.wait()
-    since = time.monotonic()
-    wait_for("more lines to end", lambda: done() >= at[1])
+    since, taken_over_s = time.monotonic(), None
+
+    def is_taken_over():
+        nonlocal taken_over_s
+        if taken_over_s is None and fleet.endings() >= 1:
+            taken_over_s = time.monotonic() - since
+        return taken_over_s is not None
+
+    wait_for("more lines to end", lambda: (is_taken_over(), done() >= at[1])[1])
     frozen.process.send_signal(signal.SIGSTOP)
     stood = time.monotonic()
-    wait_for("the takeover", lambda: fleet.endings() >= 1, 60)
-    taken_over_s = time.monotonic() - since
+    wait_for("the takeover", is_taken_over, 60)
     wait_for("the end of three leases", lambda: time.monotonic() - stood > 3 * fleet.lease_s)
     frozen.process.send_signal(signal.SIGCONT)
     record = first.wait(batch, {"completed"})

@@ -292,7 +292,7 @@ def main():
     parser.add_argument("cases", nargs="*", default=[])
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--python", default=str(DYNAMO))
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if not pathlib.Path(options.python).exists():
         print(f"fleet dynamo: {options.python} is not there; tools/dynamo_env.sh makes it")
         return 77

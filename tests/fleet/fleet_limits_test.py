@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Keys and their limits on three nodes.
 
-    tests/fleet/with_postgres.sh tests/fleet/fleet_limits_test.py build/skein [requests tokens revoked] [--full]
+    tests/fleet/with_postgres.sh tests/fleet/fleet_limits_test.py build/skein [requests tokens revoked first] [--full]
 
     requests  a key's requests a minute, asked for at three nodes at once: as many as one node would give, to the request
     tokens    likewise tokens, by answers
     revoked   keys that were revoked or rotated are refused everywhere within a second, and within two where no notice comes
+    first     nodes without a key are open; all of them are closed within a second of the first key
 
 Each says its figure; --full is the long form.
 """
@@ -35,10 +36,12 @@ def say(text):
 
 
 class Place:
-    def __init__(self, options, folder):
-        self.binary, self.url = options.binary, schema_of(os.environ["SKEIN_TEST_STORE"], "limits")
-        make_key(options.binary, self.url, "first")
-        model = write_tiny_model(folder / "tiny")
+    def __init__(self, options, folder, schema="limits", key="first"):
+        folder.mkdir(exist_ok=True)
+        self.binary, self.url = options.binary, schema_of(os.environ["SKEIN_TEST_STORE"], schema)
+        if key:
+            make_key(options.binary, self.url, key)
+        model, self.folder = write_tiny_model(folder / "tiny"), folder
         self.nodes = [Node(options.binary, model, folder / name, name, self.url, 5) for name in ("n1", "n2", "n3")]
 
     def start(self):
@@ -157,7 +160,24 @@ def revoked(options, place):
     assert slowest[True] <= 1 and slowest[False] <= 2
 
 
-CASES = {"requests": requests, "tokens": tokens, "revoked": revoked}
+def first(options, place):
+    """E4, of a fleet that had no key."""
+    rounds, slowest = (5 if options.full else 1), 0
+    for turn in range(rounds):
+        opened = Place(options, place.folder / f"open{turn}", f"open{turn}", key=None)
+        try:
+            opened.start()
+            fronts = [Front(node.port) for node in opened.nodes]
+            assert all(front.ask("GET", "/v1/models")[0] == 200 for front in fronts), "a node without keys is not open"
+            make_key(opened.binary, opened.url, "first")
+            slowest = max(slowest, refused_after(fronts))
+        finally:
+            opened.end()
+    say(f"first: {rounds} times three nodes without a key were closed within {slowest:.2f} s of the first one")
+    assert slowest <= 1
+
+
+CASES = {"requests": requests, "tokens": tokens, "revoked": revoked, "first": first}
 
 
 def main():
@@ -165,7 +185,7 @@ def main():
     parser.add_argument("binary")
     parser.add_argument("cases", nargs="*", choices=[*CASES, []])
     parser.add_argument("--full", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if not os.environ.get("SKEIN_TEST_STORE"):
         sys.exit("fleet limits: run it with tests/fleet/with_postgres.sh")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="skein-limits-"))

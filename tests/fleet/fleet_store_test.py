@@ -286,7 +286,7 @@ def run_cases(cases, title):
     parser.add_argument("cases", nargs="*", choices=[*cases, []])
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if binaries() is None:
         print(f"{title}: there is no PostgreSQL; tools/setup.sh fleet installs it")
         return 1 if os.environ.get("SKEIN_REQUIRE") == "all" else 77

@@ -216,7 +216,7 @@ class KeyTest(BrowserTest):
                     page = tab.open()
                     page.get_by_label("API key").fill(key)
                     page.get_by_label("API key").press("Enter")
-                    tab.wait("document.querySelector('.chat select').value !== ''")
+                    tab.wait("document.querySelector('.chat select')?.value")
                     self.assertEqual(page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])").count(key), 0)
                 guest.say("Hello!")
                 guest.wait_for_end(60)

@@ -21,7 +21,7 @@ class PictureTest(BrowserTest):
             for scheme, width, question, seed in (("light", 1280, "Write a Python function that reverses a string", 6), ("dark", 390, "What are three good habits for the morning?", 7)):
                 tab = self.tab(f"http://127.0.0.1:{server.port}", max_tokens=300, seed=seed, color_scheme=scheme, viewport={"width": width, "height": 800})
                 page = tab.open()
-                tab.wait("document.querySelector('.chat select').value !== ''")
+                tab.wait("document.querySelector('.chat select')?.value")
                 tab.say(question)
                 tab.wait_for_end(60)
                 page.mouse.move(0, 0)

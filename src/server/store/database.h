@@ -111,6 +111,10 @@ class Database {
   virtual bool take_touched(std::string_view table) = 0;
   // Whether another process has committed anything since the last call.
   virtual Result<bool> changed_elsewhere() = 0;
+  // Whether the database has said by itself that changed_elsewhere() would say yes, and what can be
+  // read when it may have; -1: it says nothing by itself.
+  virtual bool has_news() { return false; }
+  virtual int news_socket() const { return -1; }
   // Gives back room on the disk that the database can do without.
   virtual void shrink() = 0;
   // The process ends: after that time nothing waits for a server that does not answer. Any thread

@@ -272,6 +272,7 @@ StoreThread::Options Store::thread_options(const StoreOptions& options) {
   };
   thread.make_room = [this](Database& db) { return make_room(db); };
   thread.on_tick = [this](Database& db) { tick(db); };
+  if (is_shared()) thread.on_news = [this](Database& db) { look_elsewhere(db); };
   return thread;
 }
 

@@ -1,8 +1,13 @@
 #include "server/store/store_thread.h"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <exception>
 #include <iterator>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/patience.h"
@@ -28,10 +33,16 @@ void guard(const char* what, const Work& work) {
   }
 }
 
+OwnedFd make_wake() {
+  OwnedFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (fd.get() < 0) throw std::system_error(errno, std::generic_category(), "no event");
+  return fd;
+}
+
 }  // namespace
 
 StoreThread::StoreThread(std::unique_ptr<Database> db, Options options)
-    : options_(std::move(options)), db_(std::move(db)) {
+    : options_(std::move(options)), db_(std::move(db)), wake_(make_wake()) {
   next_tick_ = std::chrono::steady_clock::now();
   thread_ = std::thread([this] { serve(); });
 }
@@ -40,8 +51,8 @@ StoreThread::~StoreThread() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
+    wake();
   }
-  posted_.notify_one();
   thread_.join();
 }
 
@@ -61,7 +72,7 @@ void StoreThread::post(Job job) {
     const size_t waiting = new_reads_.size() + new_writes_.size();
     if (!closing_ && waiting < kMaxJobs) {
       (job.kind <= Kind::kAsk ? new_reads_ : new_writes_).push_back(std::move(job));
-      posted_.notify_one();
+      wake();
       return;
     }
     job.outcome = closing_ ? unavailable("store: it is closed")
@@ -73,7 +84,11 @@ void StoreThread::post(Job job) {
 void StoreThread::hurry() {
   const std::lock_guard lock(mutex_);
   hurried_ = true;
-  posted_.notify_one();
+  wake();
+}
+
+void StoreThread::wake() {
+  if (std::exchange(is_asleep_, false)) (void)::eventfd_write(wake_.get(), 1);
 }
 
 void StoreThread::serve() {
@@ -82,6 +97,7 @@ void StoreThread::serve() {
     run_reads();
     const auto now = std::chrono::steady_clock::now();
     if (!writes_.empty() && now >= window_end_) commit_writes();
+    look_for_news();
     if (now >= next_tick_) tick();
     busy_since_us_ = 0;
   }
@@ -89,15 +105,37 @@ void StoreThread::serve() {
 }
 
 StoreThread::Time StoreThread::wake_time() const {
-  return writes_.empty() ? next_tick_ : std::min(window_end_, next_tick_);
+  Time wake = next_tick_;
+  if (!writes_.empty()) wake = std::min(wake, window_end_);
+  if (has_news_) wake = std::min(wake, next_news_);
+  return wake;
+}
+
+// A new write does not end the wait for the group's window; a read does.
+bool StoreThread::has_work() const {
+  return closing_ || hurried_ || !new_reads_.empty() || (writes_.empty() && !new_writes_.empty());
+}
+
+// Until somebody posts, the database has something to say, or it is time.
+void StoreThread::sleep(std::unique_lock<std::mutex>& lock) {
+  const auto left =
+      std::chrono::ceil<std::chrono::nanoseconds>(wake_time() - std::chrono::steady_clock::now());
+  if (left.count() <= 0) return;
+  is_asleep_ = true;
+  lock.unlock();
+  std::array<pollfd, 2> fds = {{{wake_.get(), POLLIN, 0}, {db_->news_socket(), POLLIN, 0}}};
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+  const timespec patience{seconds.count(), (left - seconds).count()};
+  (void)::ppoll(fds.data(), fds.size(), &patience, nullptr);  // interrupted: it looks once more
+  lock.lock();
+  is_asleep_ = false;
+  eventfd_t count = 0;
+  (void)::eventfd_read(wake_.get(), &count);
 }
 
 bool StoreThread::take_jobs() {
   std::unique_lock lock(mutex_);
-  // A new write does not end the wait for the group's window; a read does.
-  posted_.wait_until(lock, wake_time(), [this] {
-    return closing_ || hurried_ || !new_reads_.empty() || (writes_.empty() && !new_writes_.empty());
-  });
+  if (!has_work()) sleep(lock);
   if (writes_.empty() && !new_writes_.empty()) {
     window_end_ =
         std::chrono::steady_clock::now() + std::chrono::microseconds(options_.group_window_us);
@@ -185,6 +223,18 @@ Status StoreThread::try_group(std::span<Job> group) {
     }
     return {};
   });
+}
+
+// What is heard of between two tellings is told together.
+void StoreThread::look_for_news() {
+  if (!options_.on_news) return;
+  busy_since_us_ = steady_now_us();
+  has_news_ = db_->has_news();
+  const auto now = std::chrono::steady_clock::now();
+  if (!has_news_ || now < next_news_) return;
+  next_news_ = now + std::chrono::microseconds(kNewsEveryUs);
+  has_news_ = false;
+  guard("a look elsewhere", [this] { options_.on_news(*db_); });
 }
 
 void StoreThread::tick() {

@@ -17,7 +17,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <future>
 #include <memory>
@@ -31,6 +30,7 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "server/store/database.h"
+#include "server/store/file_folder.h"
 
 namespace skein {
 
@@ -85,6 +85,8 @@ class StoreThread {
     std::function<void(Database&)> on_tick;
     // After a commit and before the `done`s of its writes.
     std::function<void(Database&)> on_commit;
+    // As on_tick, when the database has news: at once, but at most every kNewsEveryUs.
+    std::function<void(Database&)> on_news = {};
     // Before writes: while it fails, only those that free room are run.
     std::function<Status()> admit_writes = {};
     // A job that takes longer stands still, and what comes meanwhile is refused; 0: it never does.
@@ -93,6 +95,7 @@ class StoreThread {
     std::function<bool(Database&)> make_room = {};
   };
   static constexpr size_t kMaxJobs = 16'384;
+  static constexpr TimeUs kNewsEveryUs = 100 * kUsPerMs;
 
   StoreThread(std::unique_ptr<Database> db, Options options);
   // Finishes what was posted, then ends the thread.
@@ -172,7 +175,10 @@ class StoreThread {
 
   void post(Job job);
   void serve();
-  bool take_jobs();  // false when the store closes and nothing is left
+  bool take_jobs();       // false when the store closes and nothing is left
+  bool has_work() const;  // mutex_
+  void wake();            // mutex_
+  void sleep(std::unique_lock<std::mutex>& lock);
   Time wake_time() const;
   void run_reads();
   void commit_writes();
@@ -181,17 +187,19 @@ class StoreThread {
   static void tell(Job& job);
   Status run_group(std::span<Job> group);
   Status try_group(std::span<Job> group);
+  void look_for_news();
   void tick();
 
   const Options options_;
   std::unique_ptr<Database> db_;
 
   std::mutex mutex_;
-  std::condition_variable posted_;
   std::vector<Job> new_reads_;   // mutex_
   std::vector<Job> new_writes_;  // mutex_
   bool closing_ = false;         // mutex_
   bool hurried_ = false;         // mutex_
+  bool is_asleep_ = false;       // mutex_
+  const OwnedFd wake_;           // readable: the thread is to wake up
 
   std::atomic<TimeUs> busy_since_us_{0};  // 0: it waits for jobs
 
@@ -200,6 +208,8 @@ class StoreThread {
   std::vector<Job> writes_;
   Time window_end_;
   Time next_tick_;
+  Time next_news_;
+  bool has_news_ = false;  // not told yet
 
   std::thread thread_;
 };

@@ -1,6 +1,7 @@
 // Several servers on one store.
 #include <algorithm>
 #include <atomic>
+#include <ctime>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -151,6 +152,46 @@ TEST_F(PostgresTest, ARevokedKeyIsKnownEverywhereWithinASecond) {
   ASSERT_TRUE(testing::sql(*two, "UNLISTEN *").ok());  // as through a pool of connections
   ASSERT_TRUE(revoke("b").ok());
   EXPECT_TRUE(within(2s, [&] { return active == 0; }));
+}
+
+// Ticks play no part in it: the first is over before the news, and the next is an hour away.
+TEST_F(PostgresTest, NewsAreToldAtOnceAndManyTogether) {
+  const auto tables = node("n0");
+  const auto other = database();
+  const auto change = [&] { EXPECT_TRUE(other->exec("NOTIFY skein, 'keys'").ok()); };
+  std::atomic<int> told{0};
+  StoreThread::Options options;
+  options.tick_us = 3600 * kUsPerSecond;
+  options.on_news = [&told](Database& db) {
+    const auto changed = db.changed_elsewhere();
+    if (changed.ok() && *changed) ++told;
+  };
+  StoreThread thread(database(), options);
+  EXPECT_TRUE(within(30s, [&] { return told == 1; })) << "who has just come knows nothing";
+  change();
+  EXPECT_TRUE(within(30s, [&] { return told == 2; })) << "while it sleeps";
+  const auto one = thread.read_and_wait<int64_t>([&](Database& db) {
+    change();
+    std::this_thread::sleep_for(200ms);
+    return db.integer("SELECT CAST(pg_backend_pid() AS BIGINT)");
+  });
+  EXPECT_TRUE(within(30s, [&] { return told == 3; })) << "what came with an answer";
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 40; ++i) {
+    change();
+    std::this_thread::sleep_for(10ms);
+  }
+  std::this_thread::sleep_for(200ms);
+  const std::chrono::microseconds every{StoreThread::kNewsEveryUs};
+  EXPECT_GT(told, 3);
+  EXPECT_LE(told - 3, (std::chrono::steady_clock::now() - began) / every + 1);
+
+  // A line that broke can be read without end, and has nothing to say.
+  ASSERT_TRUE(one.ok()) << one.message();
+  ASSERT_TRUE(other->run("SELECT pg_terminate_backend(CAST($1 AS INTEGER))", {*one}).ok());
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(1s);
+  EXPECT_LT(std::clock() - before, CLOCKS_PER_SEC / 2) << "it never sleeps";
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ Status PostgresDatabase::connect() {
   connection_.reset(PQconnectdbParams(keys.data(), values.data(), 1));
   next_try_ = steady_clock::now() + kTryAgainAfter;
   changed_elsewhere_ = true;
-  if (PQstatus(connection_.get()) != CONNECTION_OK) {
+  if (!is_connected()) {
     return unavailable("store: {}", trimmed(PQerrorMessage(connection_.get())));
   }
   PQsetNoticeProcessor(
@@ -200,9 +200,13 @@ Status PostgresDatabase::connect() {
   return is_fine(set.get()) ? Status{} : failure(set.get());
 }
 
+bool PostgresDatabase::is_connected() const {
+  return PQstatus(connection_.get()) == CONNECTION_OK;
+}
+
 Status PostgresDatabase::ready() {
   if (is_inside_ && !in_transaction()) return unavailable("store: PostgreSQL went away");
-  if (PQstatus(connection_.get()) == CONNECTION_OK) return {};
+  if (is_connected()) return {};
   const auto now = steady_clock::now();
   if (now < next_try_ || now + kConnectWithin > finish_by_.load()) {
     return unavailable("store: PostgreSQL is away");
@@ -271,7 +275,7 @@ Status PostgresDatabase::exec(const std::string& sql) {
     return internal_error("store: a transaction with a fault in it was committed");
   }
   Status failed = failure(done.get());
-  if (sql == "COMMIT" && PQstatus(connection_.get()) != CONNECTION_OK) is_in_doubt_ = true;
+  if (sql == "COMMIT" && !is_connected()) is_in_doubt_ = true;
   return failed;
 }
 
@@ -336,8 +340,17 @@ Result<int64_t> PostgresDatabase::version_of_changes() {
   return integer("SELECT n FROM changes");
 }
 
+bool PostgresDatabase::has_news() {
+  read_notices();
+  return changed_elsewhere_ && is_connected();
+}
+
+int PostgresDatabase::news_socket() const {
+  return is_connected() ? PQsocket(connection_.get()) : -1;
+}
+
 Result<bool> PostgresDatabase::changed_elsewhere() {
-  if (steady_clock::now() >= next_poll_) {
+  if (!is_connected() || steady_clock::now() >= next_poll_) {
     next_poll_ = steady_clock::now() + kPollEvery;
     SKEIN_ASSIGN(const int64_t changes, version_of_changes());
     if (std::exchange(seen_changes_, changes) != changes) changed_elsewhere_ = true;

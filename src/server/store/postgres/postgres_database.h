@@ -54,6 +54,8 @@ class PostgresDatabase final : public Database {
   bool take_touched(std::string_view table) override;
   // Of watched tables, since PostgreSQL tells of no others.
   Result<bool> changed_elsewhere() override;
+  bool has_news() override;
+  int news_socket() const override;
   void shrink() override {}
   void finish_by(std::chrono::steady_clock::time_point when) override { finish_by_ = when; }
 
@@ -81,6 +83,7 @@ class PostgresDatabase final : public Database {
   Answer answer(int sent);
   bool wait_for(short events, std::chrono::steady_clock::time_point began) const;
   Result<std::string> prepare(std::string_view sql, std::span<const SqlValue> values);
+  bool is_connected() const;
   void read_notices();
   Result<int64_t> version_of_changes();
 
