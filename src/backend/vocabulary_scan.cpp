@@ -6,12 +6,13 @@
 
 namespace skein {
 
-VocabularyScan::Argmax VocabularyScan::argmax(std::span<const float> values) const {
+VocabularyScan::Argmax VocabularyScan::argmax(LogitRow row) const {
   const FlushDenormals flush;
+  const auto [values, allowed] = row;
   Argmax best;
-  best.value = kernels_->largest(values.data(), values.size(), &best.all_finite);
-  best.index = kernels_->find(values.data(), values.size(), best.value);
-  if (best.index == values.size()) {  // all of them NaN
+  best.value = kernels_->largest(values.data(), values.size(), allowed, &best.all_finite);
+  best.index = kernels_->find(values.data(), values.size(), allowed, best.value);
+  if (best.index == values.size()) {  // all of them NaN, or none counts
     best.index = 0;
   } else {
     best.value = values[best.index];  // a subnormal that was compared as zero comes back whole
@@ -19,17 +20,17 @@ VocabularyScan::Argmax VocabularyScan::argmax(std::span<const float> values) con
   return best;
 }
 
-float VocabularyScan::sum_exp(std::span<const float> values, float max, float factor) const {
+float VocabularyScan::sum_exp(LogitRow row, float max, float factor) const {
   const FlushDenormals flush;
-  return kernels_->sum_exp(values.data(), values.size(), max, factor);
+  return kernels_->sum_exp(row.values.data(), row.values.size(), row.allowed, max, factor);
 }
 
-size_t VocabularyScan::collect_above(std::span<const float> values, float threshold,
-                                     std::span<TokenId> ids, std::span<float> out) const {
+size_t VocabularyScan::collect_above(LogitRow row, float threshold, std::span<TokenId> ids,
+                                     std::span<float> out) const {
   SKEIN_CHECK(ids.size() == out.size(), "room for {} ids and {} values", ids.size(), out.size());
   const FlushDenormals flush;
-  return kernels_->collect(values.data(), values.size(), threshold, ids.data(), out.data(),
-                           ids.size());
+  return kernels_->collect(row.values.data(), row.values.size(), row.allowed, threshold, ids.data(),
+                           out.data(), ids.size());
 }
 
 void VocabularyScan::exp(std::span<const float> in, std::span<float> out) const {

@@ -3,6 +3,7 @@
 // may call any of them.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,6 +16,25 @@ namespace cpu {
 struct KernelTable;
 }
 
+// The logits of a row and which of its tokens count, as views: what does not count may be anything.
+struct LogitRow {
+  template <std::convertible_to<std::span<const float>> Logits>
+  LogitRow(const Logits& logits, const uint64_t* counting = nullptr)  // NOLINT: all count: implicit
+      : values(logits), allowed(counting) {}
+
+  std::span<const float> values;
+  // A bit for each token that counts, in words of 64, none past the last; nullptr: all of them do.
+  const uint64_t* allowed;
+
+  bool allows(size_t token) const {
+    return allowed == nullptr || (allowed[token / 64] >> (token % 64) & 1) != 0;
+  }
+  // `first` is a multiple of 64.
+  LogitRow part(size_t first, size_t count) const {
+    return {values.subspan(first, count), allowed == nullptr ? nullptr : allowed + first / 64};
+  }
+};
+
 class VocabularyScan {
  public:
   // Kernels that this machine can run.
@@ -26,16 +46,16 @@ class VocabularyScan {
     float value = 0;  // its value; -inf likewise
     bool all_finite = true;  // no NaN and no +inf; -inf is allowed, it is how tokens are ruled out
   };
-  Argmax argmax(std::span<const float> values) const;
+  Argmax argmax(LogitRow row) const;
 
-  // The sum of exp((x - max) * factor), as arithmetic.h orders it. For a softmax at temperature t:
-  // max from argmax(), factor = 1 / t.
-  float sum_exp(std::span<const float> values, float max, float factor) const;
+  // The sum of exp((x - max) * factor), as arithmetic.h orders it, of what does not count as 0. For
+  // a softmax at temperature t: max from argmax(), factor = 1 / t.
+  float sum_exp(LogitRow row, float max, float factor) const;
 
   // Everything that is not below the threshold, by ascending id. `ids` and `values` have the same
   // size and take what fits; the result counts all, so more than their size means that some are
   // missing.
-  size_t collect_above(std::span<const float> values, float threshold, std::span<TokenId> ids,
+  size_t collect_above(LogitRow row, float threshold, std::span<TokenId> ids,
                        std::span<float> out) const;
 
   // out = exp(in); may work in place.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "backend/arithmetic.h"
@@ -102,6 +103,68 @@ TEST_P(Scan, CollectsWhatIsNotBelow) {
   EXPECT_EQ(all, want.size());
   EXPECT_EQ(two_ids[1], want[1]);
   EXPECT_EQ(two_ids[2], -1);
+}
+
+// A row of which some tokens count, and the same row with -inf for the others. Those hold what no
+// scan may look at.
+struct Masked {
+  Masked(size_t count, uint64_t seed)
+      : plain(logits(count, seed)), values(plain), words((count + 63) / 64) {
+    for (size_t word = 0; word < words.size(); ++word) {
+      const uint64_t random = random_at(seed, word);
+      const uint64_t kinds[] = {0, ~uint64_t{0}, random, uint64_t{1} << random % 64,
+                                random << 16 & 0xffff0000};
+      words[word] = kinds[random_at(seed + 1, word) % 5];
+    }
+    if (count % 64 != 0) words.back() &= (uint64_t{1} << count % 64) - 1;
+    for (size_t i = 0; i < count; ++i) {
+      if (row().allows(i)) continue;
+      plain[i] = -kInf;
+      values[i] = i % 2 == 0 ? kNan : kInf;
+    }
+  }
+  LogitRow row() const { return {values, words.data()}; }
+
+  std::vector<float> plain, values;
+  std::vector<uint64_t> words;
+};
+
+TEST_P(Scan, LooksAtWhatCountsAlone) {
+  for (const size_t count : {1, 15, 64, 65, 100, 1024, 1003, 5000}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const Masked masked(count, seed);
+      const auto want = scan.argmax(masked.plain), got = scan.argmax(masked.row());
+      ASSERT_TRUE(got.all_finite) << count << " " << seed;
+      ASSERT_EQ(got.value, want.value) << count << " " << seed;
+      if (want.value == -kInf) {
+        ASSERT_EQ(got.index, 0U);
+        continue;
+      }
+      ASSERT_EQ(got.index, want.index) << count << " " << seed;
+      ASSERT_TRUE(same_bits(scan.sum_exp(masked.row(), want.value, 1.25F),
+                            scan.sum_exp(masked.plain, want.value, 1.25F)))
+          << count << " " << seed;
+      std::vector<TokenId> ids(count), wanted_ids(count);
+      std::vector<float> found(count), wanted(count);
+      const size_t listed = scan.collect_above(masked.row(), 2.0F, ids, found);
+      ASSERT_EQ(listed, scan.collect_above(masked.plain, 2.0F, wanted_ids, wanted));
+      ASSERT_EQ(ids, wanted_ids) << count << " " << seed;
+      ASSERT_EQ(found, wanted) << count << " " << seed;
+    }
+  }
+}
+
+TEST_P(Scan, WhatCountsMayNotBeFinite) {
+  std::vector<float> values = logits(130, 1);
+  const uint64_t words[] = {0, uint64_t{1} << 20 | 1, 1};
+  for (const size_t at : {64, 84, 128}) {
+    for (const float bad : {kInf, kNan}) {
+      const float before = std::exchange(values[at], bad);
+      EXPECT_FALSE(scan.argmax(LogitRow(values, words)).all_finite) << at;
+      values[at] = before;
+    }
+  }
+  EXPECT_TRUE(scan.argmax(LogitRow(values, words)).all_finite);
 }
 
 TEST_P(Scan, ExpIsTheDefinition) {

@@ -11,7 +11,7 @@ import tempfile
 
 MOST_PERCENT = 0.1
 FORMS = re.compile(r"skein::(grammar|dialog)::|skein::(FormPlace|FormCache|FormMeter|Form\b|SlowDraws|LiveForms)|"
-                   r"RequestSampler::(draw_in_form|draw_within_work|draw_at|draw_unmasked|apply_mask|mask_at|draw_beside)|copy_allowed")
+                   r"RequestSampler::(draw_in_form|draw_within_work|draw_at|draw_unmasked|allowed_by|mask_at|draw_beside)")
 
 
 def count(binary, model):

@@ -101,12 +101,15 @@ struct KernelTable {
                   float* out);
   void (*finish_logits)(float* x, size_t count, float scale, float softcap);
 
-  // Over a vocabulary (vocabulary_scan.h).
-  float (*largest)(const float* x, size_t count, bool* all_finite);  // NaNs aside
-  size_t (*find)(const float* x, size_t count, float value);         // the first; count: none
-  float (*sum_exp)(const float* x, size_t count, float max, float factor);
-  size_t (*collect)(const float* x, size_t count, float threshold, int32_t* ids, float* values,
-                    size_t capacity);
+  // Over a vocabulary (vocabulary_scan.h), of those tokens that `mask` has a bit for, none past
+  // `count`; nullptr: all.
+  float (*largest)(const float* x, size_t count, const uint64_t* mask,
+                   bool* all_finite);  // NaNs aside
+  size_t (*find)(const float* x, size_t count, const uint64_t* mask,
+                 float value);  // the first; count: none
+  float (*sum_exp)(const float* x, size_t count, const uint64_t* mask, float max, float factor);
+  size_t (*collect)(const float* x, size_t count, const uint64_t* mask, float threshold,
+                    int32_t* ids, float* values, size_t capacity);
   void (*exp)(const float* x, size_t count, float* out);
 };
 

@@ -106,6 +106,10 @@ struct VecAvx2 {
     };
     return {inside(low), inside(high)};
   }
+  static M lanes(uint32_t bits) {
+    const I all = where_bits(bits, -1);
+    return {_mm256_castsi256_ps(all.low), _mm256_castsi256_ps(all.high)};
+  }
   static F select(M mask, F yes, F no) {
     return {_mm256_blendv_ps(no.low, yes.low, mask.low),
             _mm256_blendv_ps(no.high, yes.high, mask.high)};

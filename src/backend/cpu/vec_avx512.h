@@ -68,6 +68,7 @@ struct VecAvx512 {
   static M between(size_t begin, size_t end) {
     return static_cast<M>(first(end > 16 ? 16 : end) & ~first(begin > 16 ? 16 : begin));
   }
+  static M lanes(uint32_t bits) { return static_cast<M>(bits); }
   static F select(M mask, F yes, F no) { return _mm512_mask_blend_ps(mask, no, yes); }
   static uint32_t bits(M mask) { return mask; }
 

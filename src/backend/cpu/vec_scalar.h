@@ -139,6 +139,8 @@ struct VecScalar {
   static M between(size_t begin, size_t end) {
     return each_bit([&](size_t l) { return l >= begin && l < end; });
   }
+  // Those whose bit is set.
+  static M lanes(uint32_t bits) { return bits; }
   static F select(M mask, F yes, F no) {
     return each([&](size_t l) { return (mask >> l & 1) != 0 ? yes.lane[l] : no.lane[l]; });
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/arithmetic.h"
 #include "base/check.h"
 #include "base/rng.h"
 
@@ -16,9 +17,10 @@ using drawing::share_of, drawing::weight_of;
 
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr float kHighest = std::numeric_limits<float>::max();
+static_assert(kPartTokens % 64 == 0, "a part has whole words of a mask");
 
-std::span<const float> part_of(std::span<const float> row, size_t first) {
-  return row.subspan(first, std::min(kPartTokens, row.size() - first));
+LogitRow part_of(LogitRow row, size_t first) {
+  return row.part(first, std::min(kPartTokens, row.values.size() - first));
 }
 
 }  // namespace
@@ -31,9 +33,8 @@ void CandidateSet::prepare(size_t vocab) {
   values_.resize(kPartTokens);
 }
 
-TokenId CandidateSet::draw(std::span<const float> row, const Argmax& peak,
-                           const SamplingParams& params, const VocabularyScan& scan,
-                           uint64_t random) {
+TokenId CandidateSet::draw(LogitRow row, const Argmax& peak, const SamplingParams& params,
+                           const VocabularyScan& scan, uint64_t random) {
   if (params.typical_p == 1 && params.top_k == 0 && params.top_p == 1 && params.min_p == 0) {
     set_scale(peak, params.temperature);
     return draw_unfiltered(row, scan, random);
@@ -47,11 +48,11 @@ TokenId CandidateSet::draw(std::span<const float> row, const Argmax& peak,
   SKEIN_CHECK(false, "{} candidates weigh less than their sum", listed_.size());
 }
 
-std::span<const Candidate> CandidateSet::filter(std::span<const float> row, const Argmax& peak,
+std::span<const Candidate> CandidateSet::filter(LogitRow row, const Argmax& peak,
                                                 const SamplingParams& params,
                                                 const VocabularyScan& scan) {
   set_scale(peak, params.temperature);
-  const uint32_t top_k = params.top_k < row.size() ? params.top_k : 0;
+  const uint32_t top_k = params.top_k < row.values.size() ? params.top_k : 0;
   const bool typical = params.typical_p < 1;
   if (typical) {
     list_above(row, threshold_of(kWeightless), scan);
@@ -70,7 +71,7 @@ std::span<const Candidate> CandidateSet::filter(std::span<const float> row, cons
   return listed_;
 }
 
-std::span<const Candidate> CandidateSet::largest(std::span<const float> row, uint32_t count,
+std::span<const Candidate> CandidateSet::largest(LogitRow row, uint32_t count,
                                                  const VocabularyScan& scan) {
   list_top(row, count, kLowest, scan);
   std::sort(listed_.begin(), listed_.end(), [](const Candidate& a, const Candidate& b) {
@@ -86,14 +87,16 @@ void CandidateSet::set_scale(const Argmax& peak, float temperature) {
 }
 
 // Finds the part first, by the sums of a scan, then the token in it.
-TokenId CandidateSet::draw_unfiltered(std::span<const float> row, const VocabularyScan& scan,
-                                      uint64_t random) {
+TokenId CandidateSet::draw_unfiltered(LogitRow row, const VocabularyScan& scan, uint64_t random) {
   uint64_t target = high_half(random, weigh_parts(row, scan));
   size_t part = 0;
   while (target >= part_weights_[part]) target -= part_weights_[part++];
   const size_t first = part * kPartTokens;
-  const std::span<float> values = std::span(values_).first(part_of(row, first).size());
-  for (size_t i = 0; i < values.size(); ++i) values[i] = scaled(row[first + i]);
+  const LogitRow drawn = part_of(row, first);
+  const std::span<float> values = std::span(values_).first(drawn.values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = drawn.allows(i) ? scaled(drawn.values[i]) : -arithmetic::kInfinity;
+  }
   scan.exp(values, values);
   size_t last = 0;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -106,10 +109,10 @@ TokenId CandidateSet::draw_unfiltered(std::span<const float> row, const Vocabula
 }
 
 // The sum over all of them.
-uint64_t CandidateSet::weigh_parts(std::span<const float> row, const VocabularyScan& scan) {
+uint64_t CandidateSet::weigh_parts(LogitRow row, const VocabularyScan& scan) {
   part_weights_.clear();
   uint64_t whole = 0;
-  for (size_t first = 0; first < row.size(); first += kPartTokens) {
+  for (size_t first = 0; first < row.values.size(); first += kPartTokens) {
     part_weights_.push_back(
         weight_of(scan.sum_exp(part_of(row, first), max_, inverse_temperature_)));
     whole += part_weights_.back();
@@ -117,18 +120,16 @@ uint64_t CandidateSet::weigh_parts(std::span<const float> row, const VocabularyS
   return whole;
 }
 
-void CandidateSet::append(std::span<const float> row, size_t first, float threshold,
-                          const VocabularyScan& scan) {
+void CandidateSet::append(LogitRow row, size_t first, float threshold, const VocabularyScan& scan) {
   const size_t hits = scan.collect_above(part_of(row, first), threshold, hits_, values_);
   for (size_t i = 0; i < hits; ++i) {
     listed_.push_back({static_cast<TokenId>(first) + hits_[i], values_[i], 0});
   }
 }
 
-void CandidateSet::list_above(std::span<const float> row, float threshold,
-                              const VocabularyScan& scan) {
+void CandidateSet::list_above(LogitRow row, float threshold, const VocabularyScan& scan) {
   listed_.clear();
-  for (size_t first = 0; first < row.size(); first += kPartTokens) {
+  for (size_t first = 0; first < row.values.size(); first += kPartTokens) {
     append(row, first, threshold, scan);
   }
   exponentiate(scan);
@@ -136,11 +137,11 @@ void CandidateSet::list_above(std::span<const float> row, float threshold,
 
 // The threshold rises to the worst of the best `count` so far whenever enough have come together. A
 // later token of the same logit has a higher id, so it is right to leave it out.
-void CandidateSet::list_top(std::span<const float> row, uint32_t count, float threshold,
+void CandidateSet::list_top(LogitRow row, uint32_t count, float threshold,
                             const VocabularyScan& scan) {
   listed_.clear();
   const size_t enough = count + std::max<size_t>(count, kPartTokens / 2);
-  for (size_t first = 0; first < row.size(); first += kPartTokens) {
+  for (size_t first = 0; first < row.values.size(); first += kPartTokens) {
     append(row, first, threshold, scan);
     if (listed_.size() < enough) continue;
     keep_top(count);
@@ -154,7 +155,7 @@ void CandidateSet::list_top(std::span<const float> row, uint32_t count, float th
 
 // Lowers the threshold until what is listed reaches the share: the likeliest that do are among it
 // then. In the end everything is listed, and the sum is theirs instead of the scan's.
-void CandidateSet::list_share(std::span<const float> row, float share, const VocabularyScan& scan) {
+void CandidateSet::list_share(LogitRow row, float share, const VocabularyScan& scan) {
   whole_ = weigh_parts(row, scan);
   for (const int exponent : {kFirstStep, kSecondStep, kLastStep}) {
     list_above(row, threshold_of(exponent), scan);

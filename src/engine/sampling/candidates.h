@@ -33,18 +33,17 @@ class CandidateSet {
 
   // The token that 64 random bits draw from what the filters of `params` leave of a row whose
   // largest logit, a finite one, is `peak`. temperature > 0.
-  TokenId draw(std::span<const float> row, const Argmax& peak, const SamplingParams& params,
+  TokenId draw(LogitRow row, const Argmax& peak, const SamplingParams& params,
                const VocabularyScan& scan, uint64_t random);
 
   // The candidates that draw() draws from: typical_p, top_k, top_p and min_p apply in this order,
   // each to what the one before left. Among equal logits the lower id counts as the likelier. In
   // the order of ids; never empty.
-  std::span<const Candidate> filter(std::span<const float> row, const Argmax& peak,
-                                    const SamplingParams& params, const VocabularyScan& scan);
+  std::span<const Candidate> filter(LogitRow row, const Argmax& peak, const SamplingParams& params,
+                                    const VocabularyScan& scan);
 
   // The `count` largest logits of a row above -inf: likeliest first.
-  std::span<const Candidate> largest(std::span<const float> row, uint32_t count,
-                                     const VocabularyScan& scan);
+  std::span<const Candidate> largest(LogitRow row, uint32_t count, const VocabularyScan& scan);
 
  private:
   // Filters order candidates by this: the larger key first, then the lower id.
@@ -61,14 +60,12 @@ class CandidateSet {
   void rank_by_logit();
 
   void set_scale(const Argmax& peak, float temperature);
-  TokenId draw_unfiltered(std::span<const float> row, const VocabularyScan& scan, uint64_t random);
-  uint64_t weigh_parts(std::span<const float> row, const VocabularyScan& scan);
-  void list_above(std::span<const float> row, float threshold, const VocabularyScan& scan);
-  void list_top(std::span<const float> row, uint32_t count, float threshold,
-                const VocabularyScan& scan);
-  void list_share(std::span<const float> row, float share, const VocabularyScan& scan);
-  void append(std::span<const float> row, size_t first, float threshold,
-              const VocabularyScan& scan);
+  TokenId draw_unfiltered(LogitRow row, const VocabularyScan& scan, uint64_t random);
+  uint64_t weigh_parts(LogitRow row, const VocabularyScan& scan);
+  void list_above(LogitRow row, float threshold, const VocabularyScan& scan);
+  void list_top(LogitRow row, uint32_t count, float threshold, const VocabularyScan& scan);
+  void list_share(LogitRow row, float share, const VocabularyScan& scan);
+  void append(LogitRow row, size_t first, float threshold, const VocabularyScan& scan);
   void exponentiate(const VocabularyScan& scan);
   uint64_t listed_weight() const;
 

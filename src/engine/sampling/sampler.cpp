@@ -1,6 +1,5 @@
 #include "engine/sampling/sampler.h"
 
-#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <limits>
@@ -23,40 +22,17 @@ Status too_much_work() {
                       grammar::kMaxMaskWork);
 }
 
-Status not_finite(std::span<const float> row) {
-  const auto bad = std::find_if(row.begin(), row.end(), [](float x) { return !(x <= FLT_MAX); });
-  return internal_error("the logit of token {} is {}", bad - row.begin(), *bad);
+Status not_finite(LogitRow row) {
+  size_t bad = 0;
+  while (!row.allows(bad) || row.values[bad] <= FLT_MAX) ++bad;
+  return internal_error("the logit of token {} is {}", bad, row.values[bad]);
 }
 
 // The largest logit of a row that has no NaN and no +inf.
-Result<Argmax> checked_argmax(std::span<const float> row, const VocabularyScan& scan) {
+Result<Argmax> checked_argmax(LogitRow row, const VocabularyScan& scan) {
   const Argmax peak = scan.argmax(row);
   if (!peak.all_finite) return not_finite(row);
   return peak;
-}
-
-// Those of `row` that the mask allows, and -inf. Words that are nearly full or nearly empty, which
-// are most, are copied or filled and then mended.
-void copy_allowed(std::span<const float> row, const grammar::TokenMask& mask,
-                  std::vector<float>& out) {
-  out.resize(row.size());
-  for (size_t first = 0; first < row.size(); first += 64) {
-    const size_t count = std::min<size_t>(64, row.size() - first);
-    const uint64_t word = mask.words()[first / 64];
-    if (std::popcount(word) > 32) {
-      std::copy_n(row.data() + first, count, out.data() + first);
-      const uint64_t present = count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
-      for (uint64_t rest = ~word & present; rest != 0; rest &= rest - 1) {
-        out[first + static_cast<size_t>(std::countr_zero(rest))] = kOut;
-      }
-    } else {
-      std::fill_n(out.data() + first, count, kOut);
-      for (uint64_t rest = word; rest != 0; rest &= rest - 1) {
-        const size_t at = first + static_cast<size_t>(std::countr_zero(rest));
-        out[at] = row[at];
-      }
-    }
-  }
 }
 
 }  // namespace
@@ -152,7 +128,7 @@ Result<SampledToken> RequestSampler::sample_now(std::span<const float> logits, u
   return out;
 }
 
-TokenId RequestSampler::draw(std::span<const float> row, const Argmax& peak, uint32_t position,
+TokenId RequestSampler::draw(LogitRow row, const Argmax& peak, uint32_t position,
                              SamplerScratch& scratch) const {
   if (params_.temperature == 0) return static_cast<TokenId>(peak.index);
   return scratch.candidates_.draw(row, peak, params_, scratch.scan_, draw_at(position).random);
@@ -230,7 +206,8 @@ Status RequestSampler::draw_in_place(FormPlace& place, std::span<const float> ro
   }
   if (out.token == kNoToken) {
     if (!make_mask()) return too_much_work();
-    SKEIN_ASSIGN(const Argmax peak, apply_mask(*mask, stops, row, scratch));
+    const LogitRow allowed(row, allowed_by(*mask, stops, scratch));
+    SKEIN_ASSIGN(const Argmax peak, checked_argmax(allowed, scratch.scan_));
     if (peak.value == kOut) {
       if (!place.may_end()) {
         return invalid_argument(
@@ -240,7 +217,7 @@ Status RequestSampler::draw_in_place(FormPlace& place, std::span<const float> ro
       out.stop = true;  // without a token
       return {};
     }
-    out.token = draw(row, peak, position, scratch);
+    out.token = draw(allowed, peak, position, scratch);
   }
   out.stop = is_stop(out.token);
   if (out.stop) return {};
@@ -271,23 +248,20 @@ TokenId RequestSampler::draw_unmasked(const FormPlace& place, std::span<const fl
   return (is_stop(token) ? stops : place.allows(token)) ? token : kNoToken;
 }
 
-// The largest logit of what the form allows, which becomes `row`.
-Result<Argmax> RequestSampler::apply_mask(const grammar::TokenMask& mask, bool stops,
-                                          std::span<const float>& row,
-                                          SamplerScratch& scratch) const {
-  copy_allowed(row, mask, scratch.masked_);
+// The mask with the stop tokens, if they count: in the scratch.
+const uint64_t* RequestSampler::allowed_by(const grammar::TokenMask& mask, bool stops,
+                                           SamplerScratch& scratch) const {
+  scratch.allowed_ = mask;
   if (!params_.ignore_eos) {
     for (const TokenId id : params_.stop_ids) {
-      const auto at = static_cast<size_t>(id);
       if (stops) {
-        scratch.masked_[at] = row[at];
+        scratch.allowed_.set(id);
       } else {
-        scratch.masked_[at] = kOut;
+        scratch.allowed_.clear(id);
       }
     }
   }
-  row = scratch.masked_;
-  return checked_argmax(row, scratch.scan_);
+  return scratch.allowed_.words().data();
 }
 
 // `log_sum` is what a logit has to lose to become a log-probability.

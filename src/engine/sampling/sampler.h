@@ -82,8 +82,8 @@ class SamplerScratch {
   VocabularyScan scan_;
   uint64_t form_work_;
   grammar::SharedWork* more_work_;
-  std::vector<float> row_;     // the logits after edits
-  std::vector<float> masked_;  // those of them that the form allows
+  std::vector<float> row_;         // the logits after edits
+  grammar::TokenMask allowed_{0};  // the tokens that the form allows
   CandidateSet candidates_;
 };
 
@@ -170,10 +170,9 @@ class RequestSampler {
                        SamplerScratch& scratch, SampledToken& out) const;
   TokenId draw_unmasked(const FormPlace& place, std::span<const float> row, uint32_t position,
                         bool stops, SamplerScratch& scratch) const;
-  Result<Argmax> apply_mask(const grammar::TokenMask& mask, bool stops, std::span<const float>& row,
-                            SamplerScratch& scratch) const;
-  TokenId draw(std::span<const float> row, const Argmax& peak, uint32_t position,
-               SamplerScratch& scratch) const;
+  const uint64_t* allowed_by(const grammar::TokenMask& mask, bool stops,
+                             SamplerScratch& scratch) const;
+  TokenId draw(LogitRow row, const Argmax& peak, uint32_t position, SamplerScratch& scratch) const;
   bool holds_off_stops(uint32_t position) const;
   bool leaves_as_is(uint32_t position, std::span<const TokenId> ahead) const;
   std::span<const float> edited(std::span<const float> logits, uint32_t position,

@@ -129,6 +129,41 @@ TEST(Candidates, DoNotDependOnTheInstructionSet) {
   }
 }
 
+// What a mask leaves out might as well not be there: the same weights and draws as with -inf.
+TEST(Candidates, OfAMaskedRowAreThoseItAllows) {
+  Rng rng(6);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<float> row = random_row(rng, rng.between(1, 5'000));
+    std::vector<uint64_t> allowed((row.size() + 63) / 64);
+    const uint64_t one_of = i % 3 == 0 ? 500 : i % 3 == 1 ? 10 : 2;
+    row[rng.below(row.size())] = 1;  // one at least that can be drawn
+    for (size_t t = 0; t < row.size(); ++t) {
+      if (row[t] == 1 || rng.below(one_of) == 0) allowed[t / 64] |= uint64_t{1} << t % 64;
+    }
+    const std::vector<float> whole = row;
+    const LogitRow masked(whole, allowed.data());
+    for (size_t t = 0; t < row.size(); ++t) row[t] = masked.allows(t) ? row[t] : kOut;
+    SamplingParams params = random_params(rng);
+    if (i % 4 == 0) params = {};
+    const uint64_t random = rng.next();
+    for (const VocabularyScan& scan : testing::scans()) {
+      CandidateSet set, want_set;
+      set.prepare(row.size());
+      want_set.prepare(row.size());
+      const auto want = want_set.filter(row, scan.argmax(row), params, scan);
+      const auto listed = set.filter(masked, scan.argmax(masked), params, scan);
+      ASSERT_EQ(listed.size(), want.size()) << i;
+      for (size_t j = 0; j < want.size(); ++j) {
+        ASSERT_EQ(listed[j].token, want[j].token) << i;
+        ASSERT_EQ(listed[j].weight, want[j].weight) << i;
+      }
+      ASSERT_EQ(set.draw(masked, scan.argmax(masked), params, scan, random),
+                want_set.draw(row, scan.argmax(row), params, scan, random))
+          << i;
+    }
+  }
+}
+
 TEST(Candidates, AmongEqualsTheLowerIdsStay) {
   const std::vector<float> row(5'000, 2.5F);
   SamplingParams params;
