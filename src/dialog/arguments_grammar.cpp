@@ -9,6 +9,7 @@
 #include "grammar/lark.h"
 #include "grammar/regex_parser.h"
 #include "grammar/schema_formats.h"
+#include "text/json_text.h"
 
 namespace skein::dialog {
 namespace {
@@ -277,7 +278,7 @@ void ArgumentsGrammar::write_key(const std::string& key, bool behind, Symbols& o
 uint32_t ArgumentsGrammar::write_value(const Tool& tool, const Pair& pair) {
   const OrderedJson& property = *pair.schema;
   const auto type = property.is_object() ? property.find("type") : property.end();
-  const bool string = type != property.end() && *type == "string";
+  const bool string = type != property.end() && says(*type, "string");
   Symbols symbols;
   const bool raw = string && (tagged() || !calls_.quote.empty());
   if (tagged()) {

@@ -5,6 +5,7 @@
 
 #include "dialog/arguments_reader.h"
 #include "dialog/json_scanner.h"
+#include "text/json_text.h"
 
 namespace skein::dialog {
 namespace {
@@ -272,7 +273,7 @@ ToolTypes::ToolTypes(const std::vector<Tool>& tools, bool with_types) {
     for (const auto& [key, property] : properties->items()) {
       const auto type = property.is_object() ? property.find("type") : property.end();
       if (type == property.end() || !type->is_string()) continue;
-      types[key] = *type == "string" ? ValueType::kString : ValueType::kOther;
+      types[key] = says(*type, "string") ? ValueType::kString : ValueType::kOther;
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "dialog/call_body.h"
 #include "dialog/call_writer.h"
+#include "text/json_text.h"
 #include "text/unused_word.h"
 
 namespace skein::dialog {
@@ -121,7 +122,7 @@ class HistoryWriter {
     move_thought(message);
     const auto calls = message.find("tool_calls");
     if (calls != message.end() && calls->is_array() && !calls->empty()) {
-      const bool says_something = !message["content"].empty() && message["content"] != "";
+      const bool says_something = !message["content"].empty() && !says(message["content"], "");
       if ((habits_.null_content && says_something) || !convert_calls(*calls)) {
         write_calls_as_text(message);
       } else if (habits_.null_content) {
@@ -252,7 +253,7 @@ bool is_plain(const OrderedJson& messages, const OrderedJson& tools) {
           key == "thinking" || (key == "content" && !value.is_string())) {
         return false;
       }
-      if (key == "role" && (value == "tool" || (value == "system" && !first))) return false;
+      if (key == "role" && (says(value, "tool") || (says(value, "system") && !first))) return false;
     }
     first = false;
   }

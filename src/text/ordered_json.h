@@ -4,7 +4,6 @@
 // the process ends. Here the vectors of values wait for memory instead (base/patience.h).
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,17 +45,6 @@ struct std::allocator<skein::OrderedJson> {
 };
 
 namespace skein {
-
-// nlohmann compares with a text by making a value of it, in a function that must not throw: without
-// memory the process would end. These are preferred, and need none.
-template <std::same_as<OrderedJson> J>
-bool operator==(const J& value, const char* text) {
-  return value.is_string() && value.template get_ref<const std::string&>() == text;
-}
-template <std::same_as<OrderedJson> J>
-bool operator!=(const J& value, const char* text) {
-  return !(value == text);
-}
 
 inline constexpr size_t kMaxJsonLevels = 128;
 inline constexpr size_t kMaxJsonValues = 1 << 20;

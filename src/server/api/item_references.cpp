@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/api/responses_request.h"
+#include "text/json_text.h"
 
 namespace skein::api {
 namespace {
@@ -31,9 +32,8 @@ const std::string* referred_id(const json::Value& item) {
   const auto type = item.find("type");
   const auto id = item.find("id");
   if (id == item.end() || !id->is_string()) return nullptr;
-  const bool is_reference = type == item.end() || type->is_null()
-                                ? !item.contains("role")
-                                : type->is_string() && *type == "item_reference";
+  const bool is_reference = type == item.end() || type->is_null() ? !item.contains("role")
+                                                                  : says(*type, "item_reference");
   return is_reference ? id->get_ptr<const std::string*>() : nullptr;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "server/api/responses_request.h"
+#include "text/json_text.h"
 
 namespace skein::api {
 namespace {
@@ -19,14 +20,14 @@ std::string_view id_prefix(std::string_view type) {
 // A text as the one part that it stands for.
 void show_content(json::Value& item) {
   json::Value& content = item["content"];
-  const bool is_answer = item["role"] == "assistant";
+  const bool is_answer = says(item["role"], "assistant");
   if (content.is_string()) {
     json::Value part = {{"type", is_answer ? "output_text" : "input_text"},
                         {"text", std::move(content)}};
     content = json::Value::array({std::move(part)});
   }
   for (json::Value& part : content) {
-    if (part.is_object() && part["type"] == "output_text" && !part.contains("annotations")) {
+    if (part.is_object() && says(part["type"], "output_text") && !part.contains("annotations")) {
       part["annotations"] = json::Value::array();
     }
   }
