@@ -6,14 +6,14 @@ namespace {
 
 class SingleRows : public AttentionOps {
  protected:
-  // With and without what masks and turns.
-  void compare(const Shape4& shape) {
+  // With and without what masks and turns; one row sees `longest` tokens and itself.
+  void compare(const Shape4& shape, uint32_t longest = 145) {
     constexpr uint32_t kRows = 60, kBlocks = 700;
     const Caches caches = filled_caches(KvType::kBf16, kBlocks, shape);
     Shuffled blocks(kBlocks, rng_);
     std::vector<Sequence> sequences;
     for (uint32_t i = 0; i < kRows; ++i) {
-      const uint32_t context = i < 4 ? 254 + i : i * 29 % 520;
+      const uint32_t context = i < 4 ? 254 + i : i == 5 ? longest : i * 29 % 520;
       sequences.push_back({i, 1, context, i % 7 != 0, blocks.take(context + 1)});
     }
     const size_t kv_width = shape.kv_heads * shape.head_dim, width = kv_width * shape.shared;
@@ -21,13 +21,14 @@ class SingleRows : public AttentionOps {
     const OwnedRows v = OwnedRows::random(kRows, kv_width, rng_);
     const OwnedRows q = OwnedRows::random(kRows, width, rng_, 3);
     const OwnedRows angles = OwnedRows::random(kRows, 16, rng_);
+    const std::vector<float> sinks = random_floats(width / shape.head_dim, rng_);
     for (const uint32_t window : {0U, 100U, 256U}) {
       std::vector<std::vector<float>> results[2];
       for (TestBackend* const b : {&backend_, &reference_}) {
         b->clear();
         AttentionParams params = params_for(shape);
         params.window = window;
-        if (window == 100) params.sinks = b->up(sinks_);
+        if (window == 100) params.sinks = b->up(sinks);
         if (window == 256) params.softcap = 5;
         // One right after the other, as a decoder has them.
         const auto up = [&](const OwnedRows& x) {
@@ -63,6 +64,13 @@ TEST_P(SingleRows, OfUsualHeads) {
 TEST_P(SingleRows, OfOtherHeads) {
   for (const Shape4& shape : {Shape4{120, 2, 2}, {60, 2, 2}, {80, 2, 2}, {24, 2, 1}})
     compare(shape);
+}
+
+// More heads of rows than a device has processors, and rows of many spans.
+TEST_P(SingleRows, OfManyHeads) {
+  for (const Shape4& shape : {Shape4{64, 3, 4}, {128, 3, 8}, {256, 3, 2}, {128, 4, 1}}) {
+    compare(shape, 1'800);
+  }
 }
 
 // On hosts they are as all others.

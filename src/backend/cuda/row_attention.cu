@@ -1,35 +1,321 @@
-// All of attention, in one kernel, for rows that are sequences of their own: a block of threads
-// takes the heads of a row that share one of the cache. It makes them out of the product whose
-// outputs they are, and goes through the spans in order. The row's own key and value reach the
-// multiplication without memory, so all that is copied is there before the kernel before has ended.
-#include "backend/cuda/heads.cuh"
-#include "backend/cuda/span_merge.cuh"
+// All of attention, in one kernel, for rows that are sequences of their own (whole_rows.cuh). A
+// block of threads goes through the spans of a row in order, for the heads that share one of the
+// cache: a thread copies, and warps score a block of keys each, then sum some dimensions each.
+// Tokens are the rows of a product and queries its columns, of which there are 8.
 #include "backend/cuda/span_ring.cuh"
+#include "backend/cuda/whole_rows.cuh"
 
 namespace skein::cuda {
 namespace {
 
-// What the 8 warps share beside the ring.
-template <class S>
-struct RowShared {
-  SpanSoftmax softmax;
-  float angles[S::kStride];
-  alignas(8) uint16_t token[2][S::kStride];  // the row's own key and value
-  uint32_t largest_of_row;
+constexpr uint32_t kColumns = 8;  // queries, and zeros beside them
+constexpr uint32_t kSpanBlocks = kSpan / kBlockTokens, kSpanGroups = kSpan / kGroup;
+constexpr uint32_t kFragmentBytes = kWarp * 8;  // weights of 16 tokens, as a product takes them
+
+// Dimensions of a head, warps that multiply, slots of the ring, and blocks of threads that share a
+// processor: few rows leave each one all of its memory.
+template <uint32_t kDimOf, uint32_t kWarpsOf, uint32_t kSlotsOf, uint32_t kShareOf>
+struct RowShape {
+  static constexpr uint32_t kDim = kDimOf, kReaders = kWarpsOf, kSlots = kSlotsOf,
+                            kShare = kShareOf;
+  static constexpr uint32_t kMultipliers = kReaders * kWarp;   // threads
+  static constexpr uint32_t kBlocks = kSpanBlocks / kReaders;  // of keys, for a warp
+  static constexpr uint32_t kSteps = kDim / kGroup, kTiles = kSteps / kReaders;
+  static_assert(kTiles > 0 && kSteps % kReaders == 0);
+  static constexpr uint32_t kSlotBytes = kBlockTokens * kDim * sizeof(uint16_t);
+  static constexpr uint32_t kQueryStride = kDim + 8;
+  static constexpr uint32_t kQueryBytes = kColumns * kQueryStride * sizeof(uint16_t);
+  // Of weights and, before there are any, of the numbers of heads.
+  static constexpr uint32_t kWeightBytes =
+      std::max<uint32_t>(kSpanGroups * kFragmentBytes, (kColumns + 2) * kDim * sizeof(float));
+  static constexpr uint32_t kRingBytes = kSlots * kSlotBytes;
+  static constexpr uint32_t kSharedBytes = kRingBytes + kQueryBytes + kWeightBytes + 2 * kSlots * 8;
 };
 
-// Those of a block of threads.
-__device__ inline Queries queries_of(const SpanParams& p) {
-  const uint32_t row = blockIdx.x / p.cache.heads, head = blockIdx.x - row * p.cache.heads;
-  return {row,
-          1,
-          head * p.group,
-          p.group,
-          RowOfQuery{0},
-          p.step.positions[row],
-          p.step.blocks + p.step.first_blocks[row],
-          head};
+template <bool kFew, class Fn>
+auto with_row_shape(uint32_t dim, const Fn& fn) {
+  if (dim == 64) return fn(RowShape < 64, 4, kFew ? 40 : 10, kFew ? 1 : 4 > ());
+  if (dim == 128) return fn(RowShape < 128, kFew ? 8 : 4, kFew ? 24 : 5, kFew ? 1 : 4 > ());
+  return fn(RowShape < 256, kFew ? 8 : 4, kFew ? 12 : 5, kFew ? 1 : 2 > ());
 }
+
+// What the warps share beside the ring.
+template <class S>
+struct RowShared {
+  float largest[S::kReaders][kColumns], sums[kColumns];  // of a span
+  float angles[S::kDim];
+  alignas(8) uint16_t token[2][S::kDim];  // the row's own key and value
+};
+
+// The tokens that a row sees, and the blocks of them in a span.
+struct RowTokens {
+  uint32_t seen, position;
+
+  __device__ RowTokens(const SpanParams& p, const Queries& own)
+      : seen(first_seen(own.position, p.attention.window)), position(own.position) {}
+  __device__ bool has(uint32_t token) const { return token - seen <= position - seen; }
+  __device__ bool has_all(uint32_t block) const {
+    return block * kBlockTokens >= seen && block * kBlockTokens + kBlockTokens - 1 <= position;
+  }
+};
+
+// A warp's way through the ring: it waits for every slot and gives each back, so that it always
+// knows the round.
+template <class S>
+struct Reader {
+  const SpanRing<S>& ring;
+  uint32_t lane;
+  SlotPlace<S::kSlots> place;
+
+  __device__ uint32_t take() const {
+    wait(ring.full + place.slot * 8, place.parity);
+    return ring.slots + place.slot * S::kSlotBytes;
+  }
+  __device__ void give_back() {
+    __syncwarp();
+    if (lane == 0) arrive(ring.empty + place.slot * 8);
+    place = place.after(1);
+  }
+};
+
+// Where a thread's row of a matrix of 16 rows of `bytes` each begins, whose pieces of 16 bytes have
+// changed places within a row by `turn`; piece i of all rows is at that ^ 16 * i.
+__device__ inline uint32_t rows_of_matrix(uint32_t matrix, uint32_t bytes, uint32_t turn,
+                                          uint32_t lane) {
+  return matrix + lane % 16 * bytes + ((lane / 16 ^ turn) * 16);
+}
+
+// An 8 x 8 matrix of pairs, as products leave it, the other way round, as they take it.
+__device__ inline uint32_t transposed(uint32_t pairs) {
+  uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(pairs));
+  return out;
+}
+
+// A warp's part of one span after the other.
+template <class S>
+class RowWarp {
+ public:
+  __device__ RowWarp(const SpanParams& p, const Queries& own, const SpanRing<S>& ring,
+                     RowShared<S>& shared)
+      : p_(p),
+        tokens_(p, own),
+        ring_(ring),
+        shared_(shared),
+        own_block_(p.step.writes[own.first_row] != 0 ? own.position / kBlockTokens : UINT32_MAX),
+        weights_(shared_address(ring.weights) + lane_ * 8),
+        reader_{ring, lane_, {}} {
+    const uint32_t rows = shared_address(ring.queries) + lane_ % 8 * (2 * S::kQueryStride);
+#pragma unroll
+    for (uint32_t i = 0; i < S::kSteps; i += 2) {
+      load_matrices(rows + (lane_ / 8 + 2 * i) * 16, queries_[i]);
+    }
+  }
+
+  // Spans come in order.
+  __device__ void add(uint32_t span, const SpanBlocks& blocks, bool is_first) {
+    float scores[2 * S::kBlocks][4] = {}, largest[2], sums[S::kTiles][4] = {};
+    const uint32_t first = span * kSpanBlocks;
+    for (uint32_t block = blocks.begin; block < blocks.end; ++block) {
+      const uint32_t keys = reader_.take();
+#pragma unroll
+      for (uint32_t i = 0; i < S::kBlocks; ++i) {
+        if (block - first == warp_ + i * S::kReaders) {
+          score(block, keys, scores[2 * i], scores[2 * i + 1]);
+        }
+      }
+      reader_.give_back();
+    }
+    const auto for_own_blocks = [&](const auto& fn) {
+#pragma unroll
+      for (uint32_t i = 0; i < S::kBlocks; ++i) {
+        const uint32_t block = first + warp_ + i * S::kReaders;
+        if (block >= blocks.begin && block < blocks.end) {
+          fn(block, scores[2 * i], scores[2 * i + 1]);
+        }
+      }
+    };
+    largest[0] = largest[1] = -arithmetic::kInfinity;
+    for_own_blocks([&](uint32_t block, float(&even)[4], float(&odd)[4]) {
+      finish_scores(block, even, odd, largest);
+    });
+    largest_of_all(largest);
+    for_own_blocks([&](uint32_t block, float(&even)[4], float(&odd)[4]) {
+      const uint32_t to = weights_ + (block - first) * (2 * kFragmentBytes);
+      weigh(even, largest, to);
+      weigh(odd, largest, to + kFragmentBytes);
+    });
+    sync_block<S::kMultipliers>();
+    sum_weights(blocks.begin - first, blocks.end - first);
+    for (uint32_t block = blocks.begin; block < blocks.end; ++block) {
+      const uint32_t values = reader_.take();
+      sum_values(block, values, weights_ + (block - first) * (2 * kFragmentBytes), sums);
+      reader_.give_back();
+    }
+    sync_block<S::kMultipliers>();  // nobody reads weights, and their sums are there
+#pragma unroll
+    for (uint32_t j = 0; j < 2; ++j) {
+      softmax_[j].add(is_first, largest[j], shared_.sums[lane_ % 4 * 2 + j]);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 4 * S::kTiles; ++i) {
+      float& value = values_[i / 4][i % 4];
+      value = softmax_[i % 2].sum(is_first, value, sums[i / 4][i % 4]);
+    }
+  }
+
+  // The largest magnitude of what a thread has written.
+  __device__ uint32_t write(const Queries& own) {
+    uint32_t largest = 0;
+#pragma unroll
+    for (uint32_t j = 0; j < 2; ++j) {
+      const uint32_t query = lane_ % 4 * 2 + j;
+      if (query >= own.heads) break;
+      softmax_[j].end(p_.attention.sinks, own.first_head + query);
+      float* const out = row_at(p_.out, own.first_row) + (own.first_head + query) * S::kDim +
+                         warp_ * S::kTiles * kGroup + lane_ / 4;
+#pragma unroll
+      for (uint32_t i = 0; i < 2 * S::kTiles; ++i) {
+        const float x = softmax_[j].result(values_[i / 2][i % 2 * 2 + j]);
+        out[i * 8] = x;
+        largest = max(largest, arithmetic::bits_of_float(x) & 0x7fffffffU);
+      }
+    }
+    return largest;
+  }
+
+ private:
+  // Scores of the 32 tokens whose keys are in a slot: of tokens lane / 4 and + 8 of each 16,
+  // queries lane % 4 * 2 and + 1.
+  __device__ void score(uint32_t block, uint32_t keys, float (&even)[4], float (&odd)[4]) const {
+    constexpr uint32_t kRowBytes = S::kDim * sizeof(uint16_t);
+    if (block == own_block_) {
+      put_token(keys, shared_.token[0], 0, S::kDim,
+                [&](uint32_t d) { return key_index(S::kDim, tokens_.position % kBlockTokens, d); });
+    }
+    const uint32_t at = rows_of_matrix(keys, kRowBytes, lane_ % 8, lane_);
+#pragma unroll
+    for (uint32_t k = 0; k < S::kSteps; ++k) {
+      uint32_t a[4], b[4];
+      load_matrices(at ^ (32 * k), a);
+      load_matrices((at ^ (32 * k)) + kGroup * kRowBytes, b);
+      add_products(even, a, queries_[k][0], queries_[k][1]);
+      add_products(odd, b, queries_[k][0], queries_[k][1]);
+    }
+  }
+  // What is not seen has no weight.
+  __device__ void finish_scores(uint32_t block, float (&even)[4], float (&odd)[4],
+                                float (&largest)[2]) const {
+    const auto score = [&](uint32_t j) -> float& { return j < 4 ? even[j] : odd[j - 4]; };
+#pragma unroll
+    for (uint32_t j = 0; j < 8; ++j) score(j) = score(j) * p_.attention.scale;
+    if (p_.attention.softcap != 0) {
+      for (uint32_t j = 0; j < 8; ++j) score(j) = capped(score(j), p_.attention.softcap);
+    }
+    if (!tokens_.has_all(block)) {
+#pragma unroll
+      for (uint32_t j = 0; j < 8; ++j) {
+        const uint32_t token = block * kBlockTokens + j / 2 * 8 + lane_ / 4;
+        score(j) = tokens_.has(token) ? score(j) : -arithmetic::kInfinity;
+      }
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < 8; ++j) largest[j % 2] = arithmetic::larger(largest[j % 2], score(j));
+  }
+  __device__ void largest_of_all(float (&largest)[2]) {
+#pragma unroll
+    for (uint32_t j = 0; j < 6; ++j) {
+      float& own = largest[j % 2];
+      own = arithmetic::larger(own, __shfl_xor_sync(0xffffffffU, own, 4U << j / 2));
+    }
+    const auto at = [&](uint32_t warp) {
+      return reinterpret_cast<float2*>(&shared_.largest[warp][lane_ % 4 * 2]);
+    };
+    if (lane_ < 4) *at(warp_) = {largest[0], largest[1]};
+    sync_block<S::kMultipliers>();
+    largest[0] = largest[1] = -arithmetic::kInfinity;
+#pragma unroll
+    for (uint32_t w = 0; w < S::kReaders; ++w) {
+      const float2 other = *at(w);
+      largest[0] = arithmetic::larger(largest[0], other.x);
+      largest[1] = arithmetic::larger(largest[1], other.y);
+    }
+  }
+  // Scores of 16 tokens become weights, as products with values take them.
+  __device__ static void weigh(const float (&scores)[4], const float (&largest)[2], uint32_t to) {
+    uint32_t pairs[2];
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      pairs[half] = transposed(rounded_pair(arithmetic::exp(scores[2 * half] - largest[0]),
+                                            arithmetic::exp(scores[2 * half + 1] - largest[1])));
+    }
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(pairs[0]), "r"(pairs[1])
+                 : "memory");
+  }
+  // Two queries a warp, by 16 threads each, over blocks [begin, end) of the span.
+  __device__ void sum_weights(uint32_t begin, uint32_t end) {
+#pragma unroll
+    for (uint32_t query = 2 * warp_ + lane_ / kLaneThreads; query < kColumns;
+         query += 2 * S::kReaders) {
+      if (query - lane_ / kLaneThreads >= p_.group) break;  // a whole warp
+      const uint32_t token = lane_ % kLaneThreads;
+      const uint16_t* at =
+          ring_.weights + (query * 4 + token % 8 / 2) * 4 + token / 8 * 2 + token % 2;
+      at += begin * kFragmentBytes;
+      float sum = 0;
+#pragma unroll 4
+      for (uint32_t i = 2 * begin; i < 2 * end; ++i, at += kFragmentBytes / 2) {
+        sum = sum + arithmetic::float_of_bf16(*at);
+      }
+      sum = sum_of_lanes(sum);
+      if (token == 0) shared_.sums[query] = sum;
+    }
+  }
+  // The 32 tokens whose values are in a slot, in a warp's dimensions; what is not seen is zero.
+  __device__ void sum_values(uint32_t block, uint32_t values, uint32_t weights,
+                             float (&sums)[S::kTiles][4]) const {
+    constexpr uint32_t kRowBytes = kBlockTokens * sizeof(uint16_t);
+    constexpr uint32_t kOwn = S::kTiles * kGroup;
+    if (block == own_block_) {
+      put_token(values, shared_.token[1], warp_ * kOwn, warp_ * kOwn + kOwn,
+                [&](uint32_t d) { return value_index(tokens_.position % kBlockTokens, d); });
+    }
+    const uint32_t at =
+        rows_of_matrix(values, kRowBytes, lane_ % 8 / 2, lane_) + warp_ * kOwn * kRowBytes;
+    const bool hides = !tokens_.has_all(block);
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t token = block * kBlockTokens + half * kGroup + lane_ % 4 * 2;
+      uint32_t b0, b1;
+      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                   : "=r"(b0), "=r"(b1)
+                   : "r"(weights + half * kFragmentBytes)
+                   : "memory");
+#pragma unroll
+      for (uint32_t tile = 0; tile < S::kTiles; ++tile) {
+        uint32_t a[4];
+        load_matrices((at ^ (32 * half)) + tile * kGroup * kRowBytes, a);
+        for (uint32_t i = 0; i < 4 && hides; ++i) {
+          if (!tokens_.has(token + i / 2 * 8)) a[i] &= 0xffff0000U;
+          if (!tokens_.has(token + i / 2 * 8 + 1)) a[i] &= 0x0000ffffU;
+        }
+        add_products(sums[tile], a, b0, b1);
+      }
+    }
+  }
+
+  const SpanParams& p_;
+  const RowTokens tokens_;
+  const SpanRing<S>& ring_;
+  RowShared<S>& shared_;
+  const uint32_t warp_ = threadIdx.x / kWarp, lane_ = threadIdx.x % kWarp;
+  const uint32_t own_block_;  // the one with the row's own token, where that is stored
+  const uint32_t weights_;    // a thread's in the first fragment
+  Reader<S> reader_;
+  uint32_t queries_[S::kSteps][2];
+  float values_[S::kTiles][4];
+  RunningSoftmax softmax_[2];  // of queries lane % 4 * 2 and + 1
+};
 
 // fn(span) of each that a row sees, in order.
 template <class Fn>
@@ -41,260 +327,86 @@ __device__ void for_each_span(const SpanParams& p, const Queries& own, const Fn&
   }
 }
 
-// The heads of a row: its queries, then its key and its value, which are two more.
-struct RowHeads {
-  const SpanParams& p;
-  const Queries& own;
-
-  __device__ uint32_t count() const { return own.heads + 2; }
-  __device__ uint32_t kind(uint32_t head) const {
-    return head < own.heads ? 0 : head - own.heads + 1;
-  }
-  __device__ uint32_t column(uint32_t head) const {
-    return (head < own.heads ? own.first_head + head : own.kv_head) * p.cache.head_dim;
-  }
-};
-
-// What make_heads will read that is there before the product is.
-__device__ inline void fetch_for_heads(const SpanParams& p, const Queries& own) {
-  const RowHeads heads{p, own};
-  for (uint32_t i = threadIdx.x * 8; i < heads.count() * p.cache.head_dim; i += kThreads * 8) {
-    const uint32_t head = i / p.cache.head_dim, d = i - head * p.cache.head_dim;
-    fetch_scales(p.heads.sums, p.heads.first_outputs[heads.kind(head)] + heads.column(head) + d);
-  }
-}
-
-// Four numbers of a head, from d on, turned; `head` is all of it, in shared memory.
-__device__ inline Outputs<4> turned(const DeviceHeads& heads, const float* head,
-                                    const float* angles, uint32_t d) {
-  Outputs<4> out = *reinterpret_cast<const Outputs<4>*>(head + d);
-  const uint32_t half = heads.angles.width / 2;
-#pragma unroll
-  for (uint32_t i = 0; i < 4; ++i) {
-    if (d + i >= 2 * half) break;
-    const bool halves = heads.layout == RopeLayout::kHalves;
-    const bool is_second = halves ? d + i >= half : i % 2 == 1;
-    const uint32_t j = halves ? d + i - (is_second ? half : 0) : (d + i) / 2;
-    const uint32_t other = halves ? (is_second ? d + i - half : d + i + half) : (d + i) ^ 1;
-    const float product = head[other] * angles[half + j];
-    out.at[i] = arithmetic::fma(out.at[i], angles[j], is_second ? product : -product);
-  }
-  return out;
-}
-
-// Heads out of their product, turned, rounded, and stored where they belong; four numbers a thread.
 template <class S>
-__device__ void make_heads(const SpanParams& p, const Queries& own, const SpanRing<S>& ring,
-                           RowShared<S>& shared) {
-  const uint32_t dim = S::kExact ? S::kStride : p.cache.head_dim, fours = dim / 4;
-  const uint32_t row = own.first_row;
-  const RowHeads heads{p, own};
-  const DeviceHeads& from = p.heads;
-  float* const made = reinterpret_cast<float*>(ring.weights);  // of which there are none yet
-  const bool has_angle = threadIdx.x < from.angles.width;
-  const float angle = has_angle ? row_at(from.angles, row)[threadIdx.x] : 0.0F;
-  const RowSlot place(p.step, row);
-  for (uint32_t i = threadIdx.x; i < heads.count() * fours; i += kThreads) {
-    const uint32_t head = i / fours, kind = heads.kind(head);
-    const uint32_t column = heads.column(head) + (i - head * fours) * 4;
-    *reinterpret_cast<Outputs<4>*>(made + 4 * i) =
-        from.sums.planes == nullptr
-            ? load_outputs<4>(row_at(from.rows[kind], row) + column)
-            : product_at<4>(from.sums, row, from.first_outputs[kind] + column);
-  }
-  if (has_angle) shared.angles[threadIdx.x] = angle;
-  sync_multipliers();
-  for (uint32_t i = threadIdx.x; i < heads.count() * fours; i += kThreads) {
-    const uint32_t head = i / fours, d = (i - head * fours) * 4, kind = heads.kind(head);
-    const Outputs<4> x = kind == 2 ? *reinterpret_cast<const Outputs<4>*>(made + 4 * i)
-                                   : turned(from, made + head * dim, shared.angles, d);
-    *reinterpret_cast<Outputs<4>*>(row_at(from.rows[kind], row) + heads.column(head) + d) = x;
-    uint16_t rounded[4];
-    for (uint32_t k = 0; k < 4; ++k) rounded[k] = arithmetic::round_to_bf16(x.at[k]);
-    uint16_t* const to = kind == 0 ? ring.queries + head * S::kQueryStride : shared.token[kind - 1];
-    *reinterpret_cast<uint2*>(to + d) = {pair_of(rounded[0], rounded[1]),
-                                         pair_of(rounded[2], rounded[3])};
-    if (kind == 0 || !place.writes) continue;
-    const Half<KvType::kBf16> half =
-        kind == 1 ? keys_of<KvType::kBf16>(p.cache, place.block, own.kv_head)
-                  : values_of<KvType::kBf16>(p.cache, place.block, own.kv_head);
-    auto* const cells = reinterpret_cast<uint16_t*>(half.data);
-    for (uint32_t k = 0; k < 4; ++k) {
-      cells[kind == 1 ? key_index(p.cache.stride, place.slot, d + k)
-                      : value_index(place.slot, d + k)] = rounded[k];
-    }
-  }
-  sync_multipliers();
-}
-
-// A part of the row's own key or value into the slot of its block, by the warp that is about to
-// read it: dimensions [begin, end).
-template <class Index>
-__device__ void put_token(uint32_t slot, const uint16_t* token, uint32_t begin, uint32_t end,
-                          const Index& index) {
-  for (uint32_t d = begin + threadIdx.x % kWarp; d < end; d += kWarp) {
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(slot + 2 * index(d)), "h"(token[d]) : "memory");
-  }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the slot is filled anew
-  __syncwarp();
-}
-
-// What all spans gave queries lane / 4 and + 8, in a thread's dimensions.
-template <class S>
-struct WholeRow {
-  float values[S::kTiles][4];
-  RunningSoftmax softmax[2];
-
-  __device__ void add(bool is_first, const SpanSoftmax& of_span, uint32_t lane,
-                      const float (&sums)[S::kTiles][4]) {
-    for (uint32_t i = 0; i < 2; ++i) {
-      softmax[i].add(is_first, of_span.largest[lane / 4 + i * 8], of_span.sums[lane / 4 + i * 8]);
-    }
-#pragma unroll
-    for (uint32_t j = 0; j < 4 * S::kTiles; ++j) {
-      float& value = values[j / 4][j % 4];
-      value = softmax[j / 2 % 2].sum(is_first, value, sums[j / 4][j % 4]);
-    }
-  }
-  // The largest of a thread's magnitudes.
-  __device__ uint32_t write(const SpanParams& p, const Queries& own, uint32_t warp, uint32_t lane) {
-    uint32_t largest = 0;
-    for (uint32_t i = 0; i < 2; ++i) {
-      const uint32_t query = lane / 4 + i * 8;
-      if (query >= own.heads) break;
-      softmax[i].end(p.attention.sinks, own.first_head + query);
-      float* const out = row_at(p.out, own.first_row) + (own.first_head + query) * p.cache.head_dim;
-#pragma unroll
-      for (uint32_t tile = 0; tile < S::kTiles; ++tile) {
-        const uint32_t d = (warp + tile * kWarps) * 8 + lane % 4 * 2;
-        if (d >= p.cache.head_dim) break;
-        const float2 pair{softmax[i].result(values[tile][2 * i]),
-                          softmax[i].result(values[tile][2 * i + 1])};
-        *reinterpret_cast<float2*>(out + d) = pair;
-        largest = max(largest, arithmetic::bits_of_float(pair.x) & 0x7fffffffU);
-        largest = max(largest, arithmetic::bits_of_float(pair.y) & 0x7fffffffU);
-      }
-    }
-    return largest;
-  }
-};
-
-// Who is the last with its heads of a row makes tiles of it.
-template <class S>
-__device__ void make_tiles_of_row(const SpanParams& p, uint32_t row, uint32_t largest,
-                                  RowShared<S>& shared) {
-  uint32_t* const done = p.marks + 2 * row;
-  largest = __reduce_max_sync(0xffffffffU, largest);
-  if (threadIdx.x % kWarp == 0) atomicMax(done + 1, largest);
-  sync_multipliers();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    const bool is_last = atomicAdd(done, 1) + 1 == p.cache.heads;
-    __threadfence();
-    shared.largest_of_row = is_last ? __ldcg(done + 1) : UINT32_MAX;
-    if (is_last) done[0] = done[1] = 0;
-  }
-  sync_multipliers();
-  if (shared.largest_of_row == UINT32_MAX) return;
-  const int32_t exponent = arithmetic::f16_exponent(shared.largest_of_row);
-  const float scale = arithmetic::power_of_two(exponent);
-  if (threadIdx.x == 0) p.tiles.scales[row] = arithmetic::power_of_two(-exponent);
-#pragma unroll 4
-  for (uint32_t k = 4 * threadIdx.x; k < p.tiles.input_blocks * kTileInputs; k += 4 * kThreads) {
-    float4 x{};
-    if (k < p.out.width) x = __ldcg(reinterpret_cast<const float4*>(row_at(p.out, row) + k));
-    std::byte* const block =
-        p.tiles.data + size_t{k / kTileInputs} * p.tiles.rows * (2 * kTileInputs);
-    *reinterpret_cast<uint2*>(block + offset_in_tile(row, k % kTileInputs)) = {
-        pair_of(f16_of(x.x * scale), f16_of(x.y * scale)),
-        pair_of(f16_of(x.z * scale), f16_of(x.w * scale))};
-  }
-}
-
-template <class S>
-__device__ void attend_unit(const SpanParams& p, const Queries& own, const SpanRing<S>& ring,
-                            RowShared<S>& shared) {
-  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, dim = p.cache.head_dim;
-  make_heads(p, own, ring, shared);
-  // The block with the row's own token, where that is stored.
-  const uint32_t slot = own.position % kBlockTokens;
-  const uint32_t own_block =
-      p.step.writes[own.first_row] != 0 ? own.position / kBlockTokens : UINT32_MAX;
-  const auto see_key = [&](uint32_t block, uint32_t from) {
-    if (block != own_block) return;
-    put_token(from, shared.token[0], 0, dim,
-              [&](uint32_t d) { return key_index(p.cache.stride, slot, d); });
-  };
-  const auto see_value = [&](uint32_t block, uint32_t from) {
-    for (uint32_t d = warp * 8; block == own_block && d < dim; d += kWarps * 8) {
-      put_token(from, shared.token[1], d, min(d + 8, dim),
-                [&](uint32_t at) { return value_index(slot, at); });
-    }
-  };
-  SlotPlace<S::kSlots> place;
-  WholeRow<S> whole;
-  bool is_first = true;
-  for_each_span(p, own, [&](uint32_t span) {
-    float sums[S::kTiles][4] = {};
-    sum_span<S>(p, own, span, ring, place, see_key, see_value, shared.softmax, sums);
-    whole.add(is_first, shared.softmax, lane, sums);
-    is_first = false;
-  });
-  const uint32_t largest = whole.write(p, own, warp, lane);
-  if (p.tiles.data != nullptr) make_tiles_of_row(p, own.first_row, largest, shared);
-}
-
-template <class S>
-__global__ void __launch_bounds__(kThreads + kWarp, S::kShare)
+__global__ void __launch_bounds__(S::kMultipliers + kWarp, S::kShare)
     attend_whole_rows(const __grid_constant__ SpanParams p) {
   extern __shared__ __align__(1024) std::byte ring_memory[];
   __shared__ RowShared<S> shared;
   const SpanRing<S> ring(ring_memory);
-  // Zeros where there is neither query nor dimension.
+  // Zeros where there is no query.
   auto* const words = reinterpret_cast<uint32_t*>(ring.queries);
-  for (uint32_t i = threadIdx.x; i < S::kQueryBytes / 4; i += kThreads + kWarp) words[i] = 0;
+  for (uint32_t i = threadIdx.x; i < S::kQueryBytes / 4; i += blockDim.x) words[i] = 0;
   ring.set_up();
   let_next_kernel_begin();
   const Queries own = queries_of(p);
-  if (threadIdx.x >= kThreads) {
+  if (threadIdx.x >= S::kMultipliers) {
     SlotPlace<S::kSlots> place;
-    if (threadIdx.x > kThreads) return;
+    if (threadIdx.x > S::kMultipliers) return;
     for_each_span(p, own,
                   [&](uint32_t span) { copy_span<S>(p, own, span, ring, place, [](uint32_t) {}); });
     return;
   }
-  if (p.heads.sums.planes != nullptr) fetch_for_heads(p, own);
+  fetch_for_heads<S::kMultipliers>(p, own);
   wait_for_kernel_before();
-  attend_unit<S>(p, own, ring, shared);
+  // There are no weights yet.
+  make_heads<S::kMultipliers>(p, own, S::kDim,
+                              {ring.queries,
+                               S::kQueryStride,
+                               {shared.token[0], shared.token[1]},
+                               shared.angles,
+                               reinterpret_cast<float*>(ring.weights)});
+  RowWarp<S> warp(p, own, ring, shared);
+  bool is_first = true;
+  for_each_span(p, own, [&](uint32_t span) {
+    warp.add(span, SpanBlocks(p, own, span), is_first);
+    is_first = false;
+  });
+  const uint32_t largest = warp.write(own);
+  if (p.tiles.data != nullptr) make_tiles_of_row<S::kMultipliers>(p, own.first_row, largest);
+}
+
+template <bool kFew>
+cudaError_t set_up_rows() {
+  cudaError_t error = cudaSuccess;
+  for (const uint32_t dim : {64, 128, 256}) {
+    const cudaError_t own = with_row_shape<kFew>(dim, [](auto shape) {
+      using S = decltype(shape);
+      return cudaFuncSetAttribute(attend_whole_rows<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  S::kSharedBytes);
+    });
+    if (error == cudaSuccess) error = own;
+  }
+  return error;
+}
+
+template <bool kFew>
+void launch_rows(const SpanParams& params, cudaStream_t stream) {
+  with_row_shape<kFew>(params.cache.head_dim, [&](auto shape) {
+    using S = decltype(shape);
+    launch_overlapped(attend_whole_rows<S>, params.out.rows * params.cache.heads,
+                      S::kMultipliers + kWarp, S::kSharedBytes, stream, params);
+  });
 }
 
 }  // namespace
 
 cudaError_t set_up_whole_rows() {
-  return set_up_shapes<true>([](auto shape) {
-    using S = decltype(shape);
-    return cudaFuncSetAttribute(attend_whole_rows<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                S::kSharedBytes);
-  });
+  const cudaError_t error = set_up_rows<true>();
+  return error == cudaSuccess ? set_up_rows<false>() : error;
 }
 
-// More units than processors are faster span by span, where more is under way at once.
 bool can_attend_whole_rows(const AttentionWork& work) {
-  constexpr uint32_t kMostSpans = 4;  // they are one after the other
-  const uint32_t group = work.attention.heads / work.cache.heads;
-  if (work.out.rows * work.cache.heads > work.batch.processors) return false;
-  const size_t heads_bytes = size_t{group + 2} * work.cache.head_dim * sizeof(float);
-  return is_streamed(work.cache) && work.batch.spans <= kMostSpans && group <= kQueries &&
-         heads_bytes <= kWeightBytes && is_aligned(work.out) &&
-         work.heads.in_fours(work.cache.head_dim);
+  constexpr uint32_t kMostSpans = 4;  // of few rows: they are one after the other
+  const uint32_t dim = work.cache.head_dim, group = work.attention.heads / work.cache.heads;
+  const bool is_usual = dim == work.cache.stride && (dim == 64 || dim == 128 || dim == 256);
+  const bool are_many = work.out.rows * work.cache.heads > work.batch.processors;
+  return is_usual && is_streamed(work.cache) && group <= kColumns && is_aligned(work.out) &&
+         work.heads.in_fours(dim) && (are_many || work.batch.spans <= kMostSpans);
 }
 
-void attend_whole_rows(const SpanParams& params, cudaStream_t stream) {
-  with_shape<true>(params.cache, [&](auto shape) {
-    using S = decltype(shape);
-    launch_overlapped(attend_whole_rows<S>, params.out.rows * params.cache.heads, kThreads + kWarp,
-                      S::kSharedBytes, stream, params);
-  });
+void attend_whole_rows(const SpanParams& params, uint32_t processors, cudaStream_t stream) {
+  params.out.rows* params.cache.heads > processors ? launch_rows<false>(params, stream)
+                                                   : launch_rows<true>(params, stream);
 }
 
 }  // namespace skein::cuda

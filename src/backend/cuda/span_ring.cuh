@@ -8,12 +8,12 @@
 namespace skein::cuda {
 
 // kTiles of 8 dimensions for each of the 8 warps, kSlots of a ring, kShare blocks of threads on a
-// processor. kExact: heads have so many dimensions, not less. kSingle: every row is a sequence of
-// its own.
-template <uint32_t kTilesOf, uint32_t kSlotsOf, uint32_t kShareOf, bool kExactOf, bool kSingleOf>
+// processor. kExact: heads have so many dimensions, not less.
+template <uint32_t kTilesOf, uint32_t kSlotsOf, uint32_t kShareOf, bool kExactOf>
 struct StreamShape {
   static constexpr uint32_t kTiles = kTilesOf, kSlots = kSlotsOf, kShare = kShareOf;
-  static constexpr bool kExact = kExactOf, kSingle = kSingleOf;
+  static constexpr bool kExact = kExactOf;
+  static constexpr uint32_t kReaders = kWarps, kWeightBytes = cuda::kWeightBytes;
   // Keys of a span take a slot each: warps wait for their own alone, and could not tell the round
   // of a slot that was used twice.
   static_assert(kSlots >= kWarps);
@@ -25,29 +25,25 @@ struct StreamShape {
   static constexpr uint32_t kSharedBytes = kRingBytes + kQueryBytes + kWeightBytes + 2 * kSlots * 8;
 };
 
-// fn(shape) of the one for a cache whose heads have kMostStride dimensions at most. Single rows are
-// so few that one block of threads has all of a processor's memory.
-inline constexpr uint32_t kMostStride = 256;
-template <bool kSingle, class Fn>
+// fn(shape) of the one for a cache whose heads have kMostStride dimensions at most.
+template <class Fn>
 auto with_shape(const DeviceKv& cache, const Fn& fn) {
-  constexpr uint32_t kSlots = kSingle ? 24 : 12, kShare = kSingle ? 1 : 2;
   const uint32_t exact = cache.head_dim == cache.stride ? cache.stride : 0;
-  if (exact == 64)
-    return fn(StreamShape < 1, kSingle ? 40 : 15, kSingle ? 1 : 3, true, kSingle > ());
-  if (exact == 128) return fn(StreamShape<2, kSlots, kShare, true, kSingle>());
-  if (exact == 256) return fn(StreamShape<4, 8, 1, true, kSingle>());
-  if (cache.stride <= 128) return fn(StreamShape<2, kSlots, kShare, false, kSingle>());
-  return fn(StreamShape<4, 8, 1, false, kSingle>());
+  if (exact == 64) return fn(StreamShape<1, 15, 3, true>());
+  if (exact == 128) return fn(StreamShape<2, 12, 2, true>());
+  if (exact == 256) return fn(StreamShape<4, 8, 1, true>());
+  if (cache.stride <= 128) return fn(StreamShape<2, 12, 2, false>());
+  return fn(StreamShape<4, 8, 1, false>());
 }
 
 // Of every shape there is.
-template <bool kSingle, class Fn>
+template <class Fn>
 cudaError_t set_up_shapes(const Fn& fn) {
   cudaError_t error = cudaSuccess;
   for (const uint32_t stride : {64, 128, 256, 16, 144}) {
     DeviceKv cache;
     cache.head_dim = cache.stride = stride;
-    const cudaError_t own = with_shape<kSingle>(cache, fn);
+    const cudaError_t own = with_shape(cache, fn);
     if (error == cudaSuccess) error = own;
   }
   return error;
@@ -61,7 +57,7 @@ struct SpanRing {
 
   __device__ explicit SpanRing(std::byte* memory)
       : slots(shared_address(memory)),
-        full(slots + S::kRingBytes + S::kQueryBytes + kWeightBytes),
+        full(slots + S::kRingBytes + S::kQueryBytes + S::kWeightBytes),
         empty(full + S::kSlots * 8),
         queries(reinterpret_cast<uint16_t*>(memory + S::kRingBytes)),
         weights(queries + S::kQueryBytes / sizeof(uint16_t)) {}
@@ -71,7 +67,7 @@ struct SpanRing {
     if (threadIdx.x == 0) {
       for (uint32_t i = 0; i < S::kSlots; ++i) {
         init_barrier(full + i * 8, 1);
-        init_barrier(empty + i * 8, kWarps);
+        init_barrier(empty + i * 8, S::kReaders);
       }
       fence_barriers();
     }
@@ -194,7 +190,7 @@ struct ValueFragments {
   __device__ void add(const ValueRows<S>& rows, const SpanValues& values, uint32_t number,
                       float (&sums)[S::kTiles][4]) const {
     const uint32_t token = values.first + number * kBlockTokens;
-    const bool all_see = S::kSingle || values.all_see(token, kBlockTokens);
+    const bool all_see = values.all_see(token, kBlockTokens);
 #pragma unroll
     for (uint32_t i = 0; i < 2 * S::kTiles; ++i) {
       const uint32_t half = i / S::kTiles, tile = i % S::kTiles;
@@ -215,12 +211,10 @@ struct SpanSoftmax {
 };
 
 // The weighted values of a span, by the 8 warps; queries are in the ring's. `place` is that of the
-// first slot, and then that of the next span's. see_key and see_value(block, slot), before a warp
-// reads them.
-template <class S, class SeeKey, class SeeValue>
+// first slot, and then that of the next span's.
+template <class S>
 __device__ void sum_span(const SpanParams& p, const Queries& own, uint32_t span,
-                         const SpanRing<S>& ring, SlotPlace<S::kSlots>& place,
-                         const SeeKey& see_key, const SeeValue& see_value, SpanSoftmax& softmax,
+                         const SpanRing<S>& ring, SlotPlace<S::kSlots>& place, SpanSoftmax& softmax,
                          float (&sums)[S::kTiles][4]) {
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const uint32_t first = span * kSpan, first_block = first / kBlockTokens;
@@ -235,7 +229,6 @@ __device__ void sum_span(const SpanParams& p, const Queries& own, uint32_t span,
   if (is_seen) {
     const auto own_place = place.after(block - blocks.begin);
     const uint32_t keys = wait_for(own_place);
-    see_key(block, keys);
     score_slot<S>(p, keys, ring.queries, lane, scores);
     __syncwarp();
     if (lane < kWarps) arrive(ring.empty + own_place.slot * 8);  // for all warps
@@ -249,7 +242,6 @@ __device__ void sum_span(const SpanParams& p, const Queries& own, uint32_t span,
 #pragma unroll 1
   for (uint32_t b = blocks.begin; b < blocks.end; ++b) {
     const uint32_t from = wait_for(place);
-    see_value(b, from);
     ValueFragments<S> fragments;
     fragments.load(rows, values, b - first_block, from);
     fragments.add(rows, values, b - first_block, sums);

@@ -12,6 +12,7 @@ namespace skein::cuda {
 
 inline constexpr uint32_t kSpan = arithmetic::kSpanTokens;
 inline constexpr uint32_t kQueries = 16, kWarps = 8, kGroup = 16;
+inline constexpr uint32_t kMostStride = 256;          // dimensions that is_streamed takes
 inline constexpr uint32_t kWeightStride = kSpan + 8;  // so that rows lie in different banks
 inline constexpr uint32_t kWeightBytes = kQueries * kWeightStride * sizeof(uint16_t);
 static_assert(kWarps * kWarp == kThreads && kWarps * kBlockTokens == kSpan);
@@ -371,6 +372,6 @@ cudaError_t set_up_streams();
 void attend_streamed(const SpanParams& params, dim3 all, const SpanBatch& batch,
                      cudaStream_t stream);
 cudaError_t set_up_whole_rows();
-void attend_whole_rows(const SpanParams& params, cudaStream_t stream);
+void attend_whole_rows(const SpanParams& params, uint32_t processors, cudaStream_t stream);
 
 }  // namespace skein::cuda

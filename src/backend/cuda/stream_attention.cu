@@ -74,7 +74,6 @@ __global__ void __launch_bounds__(kThreads + kWarp, S::kShare)
   }
   wait_for_kernel_before();
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const auto see = [](uint32_t, uint32_t) {};
   SlotPlace<S::kSlots> place;
   Items items(p, all);
   SpanItem item;
@@ -82,7 +81,7 @@ __global__ void __launch_bounds__(kThreads + kWarp, S::kShare)
     float sums[S::kTiles][4] = {};
     load_queries(p, own, ring.queries, S::kQueryStride);
     sync_multipliers();
-    sum_span<S>(p, own, p.first_span + item.span, ring, place, see, see, softmax, sums);
+    sum_span<S>(p, own, p.first_span + item.span, ring, place, softmax, sums);
     write_softmax(p, own, item.span, softmax.largest, softmax.sums);
     const ValuePlaces places(p, own, item.span, lane);
 #pragma unroll
@@ -93,7 +92,7 @@ __global__ void __launch_bounds__(kThreads + kWarp, S::kShare)
 }  // namespace
 
 cudaError_t set_up_streams() {
-  return set_up_shapes<false>([](auto shape) {
+  return set_up_shapes([](auto shape) {
     using S = decltype(shape);
     return cudaFuncSetAttribute(attend_in_ring<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 S::kSharedBytes);
@@ -108,7 +107,7 @@ void attend_streamed(const SpanParams& params, dim3 all, const SpanBatch& batch,
                      cudaStream_t stream) {
   all.x = groups_of(all.x, params.rows_of_unit);
   const uint32_t items = all.x * all.y * all.z;
-  with_shape<false>(params.cache, [&](auto shape) {
+  with_shape(params.cache, [&](auto shape) {
     using S = decltype(shape);
     const uint32_t blocks =
         batch.processors == 0 ? items : std::min(items, batch.processors * S::kShare);

@@ -4,8 +4,7 @@
 //
 // Keys lie as [token][dimension], values as [dimension][token], so that the pairs that a thread
 // gives to mma are side by side in memory.
-#include "backend/cuda/span_merge.cuh"
-#include "backend/cuda/spans.cuh"
+#include "backend/cuda/whole_rows.cuh"
 
 namespace skein::cuda {
 namespace {
@@ -198,7 +197,7 @@ std::optional<MergeParams> attend_on_tensor_cores(const AttentionWork& work, con
                           tiles,
                           marks};
     if (batch.is_whole) {
-      attend_whole_rows(span, stream);
+      attend_whole_rows(span, batch.processors, stream);
       return std::nullopt;
     }
     const dim3 grid(out.rows, cache.heads * parts, count);
