@@ -7,7 +7,11 @@ namespace {
 // Few rows: as many blocks of threads as there are segments and 64 outputs. Two blocks of inputs a
 // stage where segments have an even number of them.
 template <uint32_t kTokens, uint32_t kBlocks>
-using Stream = Shape<Numbers, kTokens, 1, kBlocks, (kTokens > 16 ? 2 : 4), false>;
+using Stream = Shape<Numbers, kTokens, (kTokens > 32 ? 2 : 1), kBlocks,
+                     (kTokens > 32   ? 1
+                      : kTokens > 16 ? 2
+                                     : 4),
+                     false>;
 // Many rows.
 template <uint32_t kBlocks>
 using Tile = Shape<Numbers, 128, 2, kBlocks, 1, true>;

@@ -20,8 +20,12 @@ struct RowShape {
                             kShare = kShareOf;
   static constexpr uint32_t kMultipliers = kReaders * kWarp;   // threads
   static constexpr uint32_t kBlocks = kSpanBlocks / kReaders;  // of keys, for a warp
-  static constexpr uint32_t kSteps = kDim / kGroup, kTiles = kSteps / kReaders;
-  static_assert(kTiles > 0 && kSteps % kReaders == 0);
+  // Of 16 dimensions each; warps that have none of them only score.
+  static constexpr uint32_t kSteps = kDim / kGroup;
+  static constexpr uint32_t kTiles = kSteps < kReaders ? 1 : kSteps / kReaders;
+  static_assert(kSteps < kReaders || kSteps % kReaders == 0);
+  // Whether keys of a span take a slot each: then a warp waits for its own alone.
+  static constexpr bool kHasAllKeys = kSlots >= kSpanBlocks;
   static constexpr uint32_t kSlotBytes = kBlockTokens * kDim * sizeof(uint16_t);
   static constexpr uint32_t kQueryStride = kDim + 8;
   static constexpr uint32_t kQueryBytes = kColumns * kQueryStride * sizeof(uint16_t);
@@ -59,22 +63,28 @@ struct RowTokens {
   }
 };
 
-// A warp's way through the ring: it waits for every slot and gives each back, so that it always
-// knows the round.
+// A warp's place in the ring. It waits for every slot and gives each back, so that it always knows
+// the round; or for one of those that all warps share out among them, each of which gives its own
+// back for all.
 template <class S>
 struct Reader {
-  const SpanRing<S>& ring;
+  uint32_t slots, full, empty;  // addresses
   uint32_t lane;
   SlotPlace<S::kSlots> place;
 
+  __device__ Reader after(uint32_t by) const { return {slots, full, empty, lane, place.after(by)}; }
   __device__ uint32_t take() const {
-    wait(ring.full + place.slot * 8, place.parity);
-    return ring.slots + place.slot * S::kSlotBytes;
+    wait(full + place.slot * 8, place.parity);
+    return slots + place.slot * S::kSlotBytes;
   }
   __device__ void give_back() {
     __syncwarp();
-    if (lane == 0) arrive(ring.empty + place.slot * 8);
+    if (lane == 0) arrive(empty + place.slot * 8);
     place = place.after(1);
+  }
+  __device__ void give_back_for_all() const {
+    __syncwarp();
+    if (lane < S::kReaders) arrive(empty + place.slot * 8);
   }
 };
 
@@ -104,7 +114,7 @@ class RowWarp {
         shared_(shared),
         own_block_(p.step.writes[own.first_row] != 0 ? own.position / kBlockTokens : UINT32_MAX),
         weights_(shared_address(ring.weights) + lane_ * 8),
-        reader_{ring, lane_, {}} {
+        reader_{ring.slots, ring.full, ring.empty, lane_, {}} {
     const uint32_t rows = shared_address(ring.queries) + lane_ % 8 * (2 * S::kQueryStride);
 #pragma unroll
     for (uint32_t i = 0; i < S::kSteps; i += 2) {
@@ -116,16 +126,6 @@ class RowWarp {
   __device__ void add(uint32_t span, const SpanBlocks& blocks, bool is_first) {
     float scores[2 * S::kBlocks][4] = {}, largest[2], sums[S::kTiles][4] = {};
     const uint32_t first = span * kSpanBlocks;
-    for (uint32_t block = blocks.begin; block < blocks.end; ++block) {
-      const uint32_t keys = reader_.take();
-#pragma unroll
-      for (uint32_t i = 0; i < S::kBlocks; ++i) {
-        if (block - first == warp_ + i * S::kReaders) {
-          score(block, keys, scores[2 * i], scores[2 * i + 1]);
-        }
-      }
-      reader_.give_back();
-    }
     const auto for_own_blocks = [&](const auto& fn) {
 #pragma unroll
       for (uint32_t i = 0; i < S::kBlocks; ++i) {
@@ -135,6 +135,24 @@ class RowWarp {
         }
       }
     };
+    if constexpr (S::kHasAllKeys) {
+      for_own_blocks([&](uint32_t block, float(&even)[4], float(&odd)[4]) {
+        const auto own = reader_.after(block - blocks.begin);
+        score(block, own.take(), even, odd);
+        own.give_back_for_all();
+      });
+      reader_ = reader_.after(blocks.count());
+    } else {
+      for (uint32_t block = blocks.begin; block < blocks.end; ++block) {
+        const uint32_t keys = reader_.take();
+#pragma unroll
+        for (uint32_t i = 0; i < S::kBlocks; ++i) {
+          if (block - first != warp_ + i * S::kReaders) continue;
+          score(block, keys, scores[2 * i], scores[2 * i + 1]);
+        }
+        reader_.give_back();
+      }
+    }
     largest[0] = largest[1] = -arithmetic::kInfinity;
     for_own_blocks([&](uint32_t block, float(&even)[4], float(&odd)[4]) {
       finish_scores(block, even, odd, largest);
@@ -149,7 +167,9 @@ class RowWarp {
     sum_weights(blocks.begin - first, blocks.end - first);
     for (uint32_t block = blocks.begin; block < blocks.end; ++block) {
       const uint32_t values = reader_.take();
-      sum_values(block, values, weights_ + (block - first) * (2 * kFragmentBytes), sums);
+      if (sums_values()) {
+        sum_values(block, values, weights_ + (block - first) * (2 * kFragmentBytes), sums);
+      }
       reader_.give_back();
     }
     sync_block<S::kMultipliers>();  // nobody reads weights, and their sums are there
@@ -170,7 +190,7 @@ class RowWarp {
 #pragma unroll
     for (uint32_t j = 0; j < 2; ++j) {
       const uint32_t query = lane_ % 4 * 2 + j;
-      if (query >= own.heads) break;
+      if (query >= own.heads || !sums_values()) break;
       softmax_[j].end(p_.attention.sinks, own.first_head + query);
       float* const out = row_at(p_.out, own.first_row) + (own.first_head + query) * S::kDim +
                          warp_ * S::kTiles * kGroup + lane_ / 4;
@@ -185,6 +205,9 @@ class RowWarp {
   }
 
  private:
+  __device__ bool sums_values() const {
+    return S::kSteps >= S::kReaders || warp_ < S::kSteps;
+  }
   // Scores of the 32 tokens whose keys are in a slot: of tokens lane / 4 and + 8 of each 16,
   // queries lane % 4 * 2 and + 1.
   __device__ void score(uint32_t block, uint32_t keys, float (&even)[4], float (&odd)[4]) const {
