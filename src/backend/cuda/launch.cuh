@@ -31,6 +31,18 @@ __host__ __device__ constexpr uint32_t groups_of(uint32_t count, uint32_t each) 
   return (count + each - 1) / each;
 }
 
+// Shared memory of a processor, and what a block of threads takes of it beside its own.
+inline constexpr uint32_t kProcessorBytes = 233472, kBlockOverhead = 1024;
+
+// Where `blocks` blocks of threads, of which `share` fit on a processor, are fewer than could run
+// at once: so much shared memory that no more fit than each processor has to take. Otherwise those
+// that begin while another kernel still runs gather on the processors that are free first, and
+// others have none.
+inline uint32_t spread_bytes(uint32_t blocks, uint32_t share, uint32_t processors) {
+  const uint32_t each = groups_of(blocks, processors);
+  return each >= share ? 0 : kProcessorBytes / (each + 1) + 1 - kBlockOverhead;
+}
+
 // A kernel that may begin before the one before it in the stream has ended (hopper.cuh); every
 // `cluster` blocks of threads that follow each other are one.
 template <class... Params, class... Values>

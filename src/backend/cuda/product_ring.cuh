@@ -38,7 +38,6 @@ struct Shape {
   static constexpr uint32_t kMostTileBytes = !kHasCodes           ? kTileBytes
                                              : Codes::kTiles == 4 ? 2304
                                                                   : 512 * Codes::kBits + 2048;
-  static constexpr uint32_t kProcessorBytes = 233472, kBlockOverhead = 1024;
   static constexpr uint32_t kRoom =
       (kProcessorBytes / kShare - kBlockOverhead) / 1024 * 1024 - 1024;
 
@@ -53,7 +52,6 @@ struct Shape {
     const uint32_t count = kRoom / stage_bytes(tile_bytes);
     return count < kMost ? count : kMost;
   }
-  static constexpr uint32_t kMostSharedBytes = kRoom + 512;  // with the barriers
   // Not more than it takes: the next kernel would miss it.
   __host__ __device__ static constexpr uint32_t shared_bytes(uint32_t tile_bytes) {
     return stages(tile_bytes) * (stage_bytes(tile_bytes) + 16);

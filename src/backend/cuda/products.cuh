@@ -213,7 +213,18 @@ __global__ void __launch_bounds__(S::kThreadsOfBlock, S::kShare)
 template <class S>
 cudaError_t set_shared_bytes() {
   return cudaFuncSetAttribute(multiply_tiles<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              S::kMostSharedBytes);
+                              kProcessorBytes - kBlockOverhead);
+}
+
+// Pieces of work that a processor of the busiest has, of 64 outputs each.
+template <class S>
+uint32_t most_pieces(const ProductParams& params, uint32_t processors) {
+  const uint32_t items = groups_of(params.matrix.row_blocks(), S::kGroups) * params.token_tiles *
+                         (S::kAdds ? 1 : params.matrix.segments);
+  const uint32_t at_once = processors * S::kShare;
+  const uint32_t blocks =
+      items <= at_once ? groups_of(items, processors) : groups_of(items, at_once) * S::kShare;
+  return blocks * S::kGroups;
 }
 
 template <class S>
@@ -222,13 +233,28 @@ void launch(const ParamsOf<S>& params, uint32_t processors, cudaStream_t stream)
   const uint32_t items = row_tiles * params.token_tiles * (S::kAdds ? 1 : params.matrix.segments);
   const uint32_t blocks = std::min(items, processors * S::kShare);
   const uint32_t tile_bytes = S::kHasCodes ? params.matrix.format.tile_bytes() : kTileBytes;
-  const uint32_t shared_bytes = S::shared_bytes(tile_bytes);
+  const uint32_t shared_bytes =
+      std::max(S::shared_bytes(tile_bytes), spread_bytes(blocks, S::kShare, processors));
   // What experts multiply is not known before.
   if (S::kExperts) {
     multiply_tiles<S><<<blocks, S::kThreadsOfBlock, shared_bytes, stream>>>(params);
   } else {
     launch_overlapped(multiply_tiles<S>, blocks, S::kThreadsOfBlock, shared_bytes, stream, params);
   }
+}
+
+// By the shape that leaves the busiest processor the least, the first of them among equals.
+template <class First, class... Others>
+void launch_best(const ProductParams& params, uint32_t processors, cudaStream_t stream) {
+  uint32_t least = most_pieces<First>(params, processors);
+  auto best = launch<First>;
+  const auto compare = [&](uint32_t pieces, auto* other) {
+    if (pieces >= least) return;
+    least = pieces;
+    best = other;
+  };
+  (compare(most_pieces<Others>(params, processors), launch<Others>), ...);
+  best(params, processors, stream);
 }
 
 // What PackedProducts::set_up does, of shapes.

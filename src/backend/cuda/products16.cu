@@ -7,11 +7,10 @@ namespace {
 // Few rows: as many blocks of threads as there are segments and 64 outputs. Two blocks of inputs a
 // stage where segments have an even number of them.
 template <uint32_t kTokens, uint32_t kBlocks>
-using Stream = Shape<Numbers, kTokens, (kTokens > 32 ? 2 : 1), kBlocks,
-                     (kTokens > 32   ? 1
-                      : kTokens > 16 ? 2
-                                     : 4),
-                     false>;
+using Stream = Shape<Numbers, kTokens, 1, kBlocks, (kTokens > 16 ? 2 : 4), false>;
+// Of more of them a block of threads multiplies several times 64 outputs.
+template <uint32_t kGroups, uint32_t kBlocks>
+using WideStream = Shape<Numbers, 64, kGroups, kBlocks, 1, false>;
 // Many rows.
 template <uint32_t kBlocks>
 using Tile = Shape<Numbers, 128, 2, kBlocks, 1, true>;
@@ -24,7 +23,9 @@ void multiply_of(ProductParams params, uint32_t processors, cudaStream_t stream)
   if (params.rows <= 8) return launch<Stream<8, kBlocks>>(params, processors, stream);
   if (params.rows <= 16) return launch<Stream<16, kBlocks>>(params, processors, stream);
   if (params.rows <= 32) return launch<Stream<32, kBlocks>>(params, processors, stream);
-  if (params.rows <= 64) return launch<Stream<64, kBlocks>>(params, processors, stream);
+  if (params.rows <= 64) {
+    return launch_best<WideStream<2, kBlocks>, WideStream<3, kBlocks>>(params, processors, stream);
+  }
   params.token_tiles = groups_of(params.rows, 128);
   launch<Tile<kBlocks>>(params, processors, stream);
 }
@@ -58,8 +59,8 @@ void multiply_numbers_of_experts(const ExpertParams& params, uint32_t tile_rows,
 template <uint32_t kBlocks>
 cudaError_t set_up_of() {
   return set_up_shapes<Stream<8, kBlocks>, Stream<16, kBlocks>, Stream<32, kBlocks>,
-                       Stream<64, kBlocks>, Tile<kBlocks>, WideTile, ExpertTile<8, kBlocks>,
-                       ExpertTile<64, kBlocks>>();
+                       WideStream<2, kBlocks>, WideStream<3, kBlocks>, Tile<kBlocks>, WideTile,
+                       ExpertTile<8, kBlocks>, ExpertTile<64, kBlocks>>();
 }
 
 cudaError_t set_up() {

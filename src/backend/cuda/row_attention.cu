@@ -36,6 +36,9 @@ struct RowShape {
   static constexpr uint32_t kSharedBytes = kRingBytes + kQueryBytes + kWeightBytes + 2 * kSlots * 8;
 };
 
+// What is left of a processor's beside RowShared.
+constexpr uint32_t kMostDynamicBytes = kProcessorBytes - kBlockOverhead - 4096;
+
 template <bool kFew, class Fn>
 auto with_row_shape(uint32_t dim, const Fn& fn) {
   if (dim == 64) return fn(RowShape < 64, 4, kFew ? 40 : 10, kFew ? 1 : 4 > ());
@@ -395,7 +398,7 @@ cudaError_t set_up_rows() {
     const cudaError_t own = with_row_shape<kFew>(dim, [](auto shape) {
       using S = decltype(shape);
       return cudaFuncSetAttribute(attend_whole_rows<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  S::kSharedBytes);
+                                  kMostDynamicBytes);
     });
     if (error == cudaSuccess) error = own;
   }
@@ -403,11 +406,13 @@ cudaError_t set_up_rows() {
 }
 
 template <bool kFew>
-void launch_rows(const SpanParams& params, cudaStream_t stream) {
+void launch_rows(const SpanParams& params, uint32_t processors, cudaStream_t stream) {
   with_row_shape<kFew>(params.cache.head_dim, [&](auto shape) {
     using S = decltype(shape);
-    launch_overlapped(attend_whole_rows<S>, params.out.rows * params.cache.heads,
-                      S::kMultipliers + kWarp, S::kSharedBytes, stream, params);
+    const uint32_t blocks = params.out.rows * params.cache.heads;
+    launch_overlapped(attend_whole_rows<S>, blocks, S::kMultipliers + kWarp,
+                      std::max(S::kSharedBytes, spread_bytes(blocks, S::kShare, processors)),
+                      stream, params);
   });
 }
 
@@ -428,8 +433,8 @@ bool can_attend_whole_rows(const AttentionWork& work) {
 }
 
 void attend_whole_rows(const SpanParams& params, uint32_t processors, cudaStream_t stream) {
-  params.out.rows* params.cache.heads > processors ? launch_rows<false>(params, stream)
-                                                   : launch_rows<true>(params, stream);
+  params.out.rows* params.cache.heads > processors ? launch_rows<false>(params, processors, stream)
+                                                   : launch_rows<true>(params, processors, stream);
 }
 
 }  // namespace skein::cuda
