@@ -137,13 +137,22 @@ NormParams Decoder::norm_params(Floats weight, Floats bias) const {
   return {.kind = spec_.norm, .epsilon = spec_.norm_epsilon, .weight = weight, .bias = bias};
 }
 
+// Whether logits are wanted of every row, in order, as in a step that reads no prompt.
+bool Decoder::wants_all_logits(const StepInput& input, const Step& step) {
+  if (input.logit_rows.size() != input.tokens.size() || step.logits != step.rows) return false;
+  uint32_t row = 0;
+  return std::all_of(input.logit_rows.begin(), input.logit_rows.end(),
+                     [&](uint32_t logit_row) { return logit_row == row++; });
+}
+
 Rows Decoder::forward(const StepInput& input, KvCache& cache) {
   const Step step = backend_.begin(input.tokens, input.sequences, input.logit_rows, input.before);
   check(input, cache);
   // Other ops, another key.
   SKEIN_CHECK(!spec_.encoder || input.logit_rows.empty(), "logits of an encoder");
-  const uint64_t key = cache.id() * 2 + (input.wants_hidden ? 1 : 0);
-  backend_.run(step, key, [&] { pass(step, input.wants_hidden, cache); });
+  const Wanted wanted{.hidden = input.wants_hidden, .all_logits = wants_all_logits(input, step)};
+  const uint64_t key = cache.id() * 4 + (wanted.all_logits ? 2 : 0) + (wanted.hidden ? 1 : 0);
+  backend_.run(step, key, [&] { pass(step, wanted, cache); });
   return workspace_->logits.first(input.logit_rows.size());
 }
 
@@ -165,7 +174,7 @@ void Decoder::embed(const Step& step) {
   backend_.norm(stream, norm_params(norm.weight, norm.bias), stream);
 }
 
-void Decoder::pass(const Step& step, bool wants_hidden, KvCache& cache) {
+void Decoder::pass(const Step& step, const Wanted& wanted, KvCache& cache) {
   Workspace& w = *workspace_;
   delta_is_pending_ = false;  // a step that failed may have left one
   const Rows stream = w.stream.first(step.rows);
@@ -178,15 +187,14 @@ void Decoder::pass(const Step& step, bool wants_hidden, KvCache& cache) {
     feed_forward(i, step.rows);
   }
   if (spec_.encoder) return;  // the stream is what is wanted
-  add_pending_delta(step.rows);
   const NormParams norm = norm_params(weights_->final_norm.weight, weights_->final_norm.bias);
   // A row's norm depends on that row alone, so these are the rows that the logits are made of.
-  if (wants_hidden) backend_.norm(stream, norm, w.normed.first(step.rows));
-  const Rows last = w.gathered.first(step.logits);
+  if (wanted.hidden) {
+    add_pending_delta(step.rows);
+    backend_.norm(stream, norm, w.normed.first(step.rows));
+  }
   const Rows logits = w.logits.first(step.logits);
-  backend_.gather(stream, step, last);
-  LinearInput in(last);
-  in.norm = &norm;
+  LinearInput in = wanted.all_logits ? stream_input(step.rows, &norm) : gathered_input(step, norm);
   backend_.linear(in, *weights_->head, nullptr, logits);
   backend_.finish_logits(logits, spec_.logit_scale, spec_.logit_softcap);
 }
@@ -219,6 +227,16 @@ LinearInput Decoder::stream_input(size_t rows, const NormParams* norm) {
   in.delta_scale = spec_.residual_scale;
   in.norm = norm;
   delta_is_pending_ = false;
+  return in;
+}
+
+// The rows of the stream whose logits are wanted.
+LinearInput Decoder::gathered_input(const Step& step, const NormParams& norm) {
+  add_pending_delta(step.rows);
+  const Rows gathered = workspace_->gathered.first(step.logits);
+  backend_.gather(workspace_->stream.first(step.rows), step, gathered);
+  LinearInput in(gathered);
+  in.norm = &norm;
   return in;
 }
 

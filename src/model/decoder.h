@@ -104,7 +104,12 @@ class Decoder {
 
   void check(const StepInput& input, const KvCache& cache) const;
   void embed(const Step& step);
-  void pass(const Step& step, bool wants_hidden, KvCache& cache);
+  // What a step is computed for: hidden rows, and the logits of all of its rows rather than some.
+  struct Wanted {
+    bool hidden = false, all_logits = false;
+  };
+  static bool wants_all_logits(const StepInput& input, const Step& step);
+  void pass(const Step& step, const Wanted& wanted, KvCache& cache);
   void attention(uint32_t layer, const Step& step, KvCache& cache);
   void feed_forward(uint32_t layer, size_t rows);
   void dense(const LayerWeights& weights, const LinearInput& in, Rows out);
@@ -112,6 +117,7 @@ class Decoder {
   void add_to_stream(Rows delta, Floats norm_weight, Floats norm_bias);
   void add_pending_delta(size_t rows);
   LinearInput stream_input(size_t rows, const NormParams* norm);
+  LinearInput gathered_input(const Step& step, const NormParams& norm);
   NormParams norm_params(Floats weight, Floats bias) const;
 
   Backend& backend_;

@@ -31,12 +31,13 @@ Step DeviceStep::begin(std::span<const TokenId> tokens, std::span<const Sequence
   for (const Sequence& sequence : sequences) blocks += sequence.blocks.size();
   const size_t rows = tokens.size(), words = kAddressWords + 6 * rows + logit_rows.size() + blocks;
   check(cudaEventSynchronize(copied_), "a step before");
-  auto* const record = reinterpret_cast<uint32_t*>(pinned_.take(words * sizeof(uint32_t)));
+  const size_t room = (words + 3) / 4 * 4;
+  auto* const record = reinterpret_cast<uint32_t*>(pinned_.take(room * sizeof(uint32_t)));
   pack(before, record);
   awaits_ = before != nullptr;
-  auto* const to = reinterpret_cast<uint32_t*>(device_.take(words));
-  check(cudaMemcpyAsync(to, record, words * sizeof(uint32_t), cudaMemcpyHostToDevice, stream),
-        "upload of a step");
+  auto* const to = reinterpret_cast<uint32_t*>(device_.take(room));
+  take_up(record, to, words, stream);
+  check(cudaPeekAtLastError(), "upload of a step");
   check(cudaEventRecord(copied_, stream), "upload of a step");
   const uint32_t* const device = to + kAddressWords;
   view_ = {reinterpret_cast<const DevicePeak* const*>(to),

@@ -91,8 +91,8 @@ void CudaDrawQueue::find(Rows rows, std::span<const Draw> draws) {
   if (std::any_of(draws.begin(), draws.end(), [](const Draw& d) { return d.temperature != 0; })) {
     std::byte* const up = search.draws.take(rows_ * sizeof(Draw));
     std::memcpy(up, draws.data(), draws.size_bytes());
-    check(cudaMemcpyAsync(draws_, up, draws.size_bytes(), cudaMemcpyHostToDevice, stream_),
-          "draws");
+    take_up(reinterpret_cast<const uint32_t*>(up), reinterpret_cast<uint32_t*>(draws_),
+            draws.size_bytes() / sizeof(uint32_t), stream_);
     draw_from_rows(where, draws_, draw_scratch_, peaks_, copies, stream_);
     check(cudaPeekAtLastError(), "draws");
   }

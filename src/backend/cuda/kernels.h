@@ -109,6 +109,10 @@ struct ExpertTable {
   uint32_t count = 0;
 };
 
+// A few words from page-locked memory of the host, by a kernel: the engine that copies takes twice
+// as long to begin. There is room for a multiple of four on either side.
+void take_up(const uint32_t* from, uint32_t* to, size_t words, cudaStream_t stream);
+
 void embed(const DeviceMatrix& table, const StepView& step, float scale, DeviceRows out,
            cudaStream_t stream);
 void norm(DeviceRows x, const DeviceNorm& params, DeviceRows out, cudaStream_t stream);

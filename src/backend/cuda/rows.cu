@@ -39,6 +39,13 @@ __device__ void norm_part(const float* x, uint32_t width, const DeviceNorm& para
 
 }  // namespace
 
+void take_up(const uint32_t* from, uint32_t* to, size_t words, cudaStream_t stream) {
+  const auto* const pieces = reinterpret_cast<const uint4*>(from);
+  auto* const taken = reinterpret_cast<uint4*>(to);
+  launch_elements(1, static_cast<uint32_t>((words + 3) / 4), stream,
+                  [=] __device__(uint32_t, uint32_t i) { taken[i] = pieces[i]; });
+}
+
 void embed(const DeviceMatrix& table, const StepView& step, float scale, DeviceRows out,
            cudaStream_t stream) {
   launch_elements(out.rows, out.width, stream, [=] __device__(uint32_t row, uint32_t k) {
