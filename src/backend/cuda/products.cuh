@@ -233,8 +233,12 @@ void launch(const ParamsOf<S>& params, uint32_t processors, cudaStream_t stream)
   const uint32_t items = row_tiles * params.token_tiles * (S::kAdds ? 1 : params.matrix.segments);
   const uint32_t blocks = std::min(items, processors * S::kShare);
   const uint32_t tile_bytes = S::kHasCodes ? params.matrix.format.tile_bytes() : kTileBytes;
-  const uint32_t shared_bytes =
-      std::max(S::shared_bytes(tile_bytes), spread_bytes(blocks, S::kShare, processors));
+  // Where few rows' weights all come at once it does not matter which processors they come to.
+  const uint32_t stages =
+      groups_of(S::kAdds ? params.matrix.input_blocks() : params.matrix.segment_blocks, S::kBlocks);
+  const bool come_at_once = S::kTokens <= 16 && stages <= S::stages(tile_bytes);
+  const uint32_t spread = come_at_once ? 0 : spread_bytes(blocks, S::kShare, processors);
+  const uint32_t shared_bytes = std::max(S::shared_bytes(tile_bytes), spread);
   // What experts multiply is not known before.
   if (S::kExperts) {
     multiply_tiles<S><<<blocks, S::kThreadsOfBlock, shared_bytes, stream>>>(params);

@@ -13,17 +13,15 @@ constexpr uint32_t kSpanBlocks = kSpan / kBlockTokens, kSpanGroups = kSpan / kGr
 constexpr uint32_t kFragmentBytes = kWarp * 8;  // weights of 16 tokens, as a product takes them
 
 // Dimensions of a head, warps that multiply, slots of the ring, and blocks of threads that share a
-// processor: few rows leave each one all of its memory.
+// processor: of few rows there is one, and the product behind them has begun beside it.
 template <uint32_t kDimOf, uint32_t kWarpsOf, uint32_t kSlotsOf, uint32_t kShareOf>
 struct RowShape {
   static constexpr uint32_t kDim = kDimOf, kReaders = kWarpsOf, kSlots = kSlotsOf,
                             kShare = kShareOf;
   static constexpr uint32_t kMultipliers = kReaders * kWarp;   // threads
   static constexpr uint32_t kBlocks = kSpanBlocks / kReaders;  // of keys, for a warp
-  // Of 16 dimensions each; warps that have none of them only score.
-  static constexpr uint32_t kSteps = kDim / kGroup;
-  static constexpr uint32_t kTiles = kSteps < kReaders ? 1 : kSteps / kReaders;
-  static_assert(kSteps < kReaders || kSteps % kReaders == 0);
+  static constexpr uint32_t kSteps = kDim / kGroup, kTiles = kSteps / kReaders;  // for a warp
+  static_assert(kTiles > 0 && kSteps % kReaders == 0);
   // Whether keys of a span take a slot each: then a warp waits for its own alone.
   static constexpr bool kHasAllKeys = kSlots >= kSpanBlocks;
   static constexpr uint32_t kSlotBytes = kBlockTokens * kDim * sizeof(uint16_t);
@@ -41,9 +39,15 @@ constexpr uint32_t kMostDynamicBytes = kProcessorBytes - kBlockOverhead - 4096;
 
 template <bool kFew, class Fn>
 auto with_row_shape(uint32_t dim, const Fn& fn) {
-  if (dim == 64) return fn(RowShape < 64, 4, kFew ? 40 : 10, kFew ? 1 : 4 > ());
-  if (dim == 128) return fn(RowShape < 128, kFew ? 8 : 4, kFew ? 24 : 5, kFew ? 1 : 4 > ());
-  return fn(RowShape < 256, kFew ? 8 : 4, kFew ? 12 : 5, kFew ? 1 : 2 > ());
+  if constexpr (kFew) {
+    if (dim == 64) return fn(RowShape<64, 4, 40, 1>());
+    if (dim == 128) return fn(RowShape<128, 8, 12, 1>());
+    return fn(RowShape<256, 8, 12, 1>());
+  } else {
+    if (dim == 64) return fn(RowShape<64, 4, 10, 4>());
+    if (dim == 128) return fn(RowShape<128, 4, 5, 4>());
+    return fn(RowShape<256, 4, 5, 2>());
+  }
 }
 
 // What the warps share beside the ring.
@@ -170,9 +174,7 @@ class RowWarp {
     sum_weights(blocks.begin - first, blocks.end - first);
     for (uint32_t block = blocks.begin; block < blocks.end; ++block) {
       const uint32_t values = reader_.take();
-      if (sums_values()) {
-        sum_values(block, values, weights_ + (block - first) * (2 * kFragmentBytes), sums);
-      }
+      sum_values(block, values, weights_ + (block - first) * (2 * kFragmentBytes), sums);
       reader_.give_back();
     }
     sync_block<S::kMultipliers>();  // nobody reads weights, and their sums are there
@@ -193,7 +195,7 @@ class RowWarp {
 #pragma unroll
     for (uint32_t j = 0; j < 2; ++j) {
       const uint32_t query = lane_ % 4 * 2 + j;
-      if (query >= own.heads || !sums_values()) break;
+      if (query >= own.heads) break;
       softmax_[j].end(p_.attention.sinks, own.first_head + query);
       float* const out = row_at(p_.out, own.first_row) + (own.first_head + query) * S::kDim +
                          warp_ * S::kTiles * kGroup + lane_ / 4;
