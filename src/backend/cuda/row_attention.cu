@@ -210,9 +210,6 @@ class RowWarp {
   }
 
  private:
-  __device__ bool sums_values() const {
-    return S::kSteps >= S::kReaders || warp_ < S::kSteps;
-  }
   // Scores of the 32 tokens whose keys are in a slot: of tokens lane / 4 and + 8 of each 16,
   // queries lane % 4 * 2 and + 1.
   __device__ void score(uint32_t block, uint32_t keys, float (&even)[4], float (&odd)[4]) const {
