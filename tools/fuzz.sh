@@ -11,7 +11,7 @@ fuzz_one() {
   found="$build/findings/$name/" grown="$build/corpus/$name"
   mkdir -p "$found" "$grown"
   local timeout=1
-  case $name in jinja | chat_template) timeout=20 ;; esac # they run to the server's own limits
+  case $name in jinja | chat_template | *_form) timeout=20 ;; esac # they run to the server's own limits
   "$target" -max_total_time="$seconds" -timeout=$timeout -rss_limit_mb=1024 -malloc_limit_mb=1024 -verbosity=0 \
     -print_final_stats=1 -artifact_prefix="$found" "$grown" "fuzz/corpus/$name" >"$build/$name.log" 2>&1 || true
   echo "fuzz: $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$build/$name.log") inputs," \
