@@ -82,8 +82,9 @@ TEST(AnswerJob, FormsKeepNobodyElseWaiting) {
   auto told = std::make_shared<Told>();
   world.job(bound, std::make_unique<FakeSink>(told))->begin();
   EXPECT_FALSE(world.ask(wanted())->error);
-  EXPECT_FALSE(told->end.try_acquire()) << "it did not wait for the other form";
+  const bool has_ended = told->end.try_acquire();
   compiled.release();
+  ASSERT_FALSE(has_ended) << "it did not wait for the other form";
   told->end.acquire();
   EXPECT_FALSE(told->error) << told->error->message;
 }
