@@ -108,7 +108,7 @@ bool LexerTokens::charge(const Recognizer::LexerStep& step, Recognizer& recogniz
   if (step.lexer != Recognizer::kNone && met_.first(step.lexer)) {
     entry.work += recognizer.lexer_cost(step.lexer);
   }
-  return entry.work <= max_work_ && !recognizer.failed() && !recognizer.hurry().late();
+  return entry.work <= max_work_;
 }
 
 // False: it took more than a mask may.
@@ -121,23 +121,34 @@ bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
   path_.push_back({nodes[0].first_child, nodes[0].first_child + nodes[0].children, lexer});
   while (!path_.empty()) {
     Place& place = path_.back();
-    if (place.next == place.end) {
+    // Most bytes lead nowhere.
+    const Recognizer::KnownSteps steps = recognizer.known_steps(place.lexer);
+    uint32_t index = place.next;
+    while (index != place.end && steps.leads_nowhere(nodes[index].byte)) ++index;
+    entry.work += index - place.next;
+    place.next = index + 1;
+    if (index == place.end) {
       path_.pop_back();
       continue;
     }
-    const uint32_t index = place.next++;
     const TokenTrie::Node& node = nodes[index];
-    const Recognizer::LexerStep step = recognizer.lexer_step(place.lexer, node.byte);
-    if (!charge(step, recognizer, entry)) return false;
-    if (step.lexer == Recognizer::kNone && step.accepted_count == 0) continue;
-    add_node(index, step, recognizer, entry);
-    if (entry.mixed) return true;
+    const Recognizer::LexerStep* known = steps.find(node.byte);
+    const Recognizer::LexerStep step =
+        known != nullptr ? *known : recognizer.lexer_step(place.lexer, node.byte);
+    const bool lost = known == nullptr && (recognizer.failed() || recognizer.hurry().late());
+    if (lost || !charge(step, recognizer, entry)) return false;
+    if (step.accepted_count > 0) {
+      add_node(index, step, recognizer, entry);
+      if (entry.mixed) return true;
+    } else if (step.lexer != Recognizer::kNone && node.token != kNoToken) {
+      entry.tokens.push_back(node.token);
+    }
     if (step.lexer != Recognizer::kNone && node.children > 0) {
-      recognizer.hurry().takes(node.children);
+      if (!recognizer.hurry().takes(node.children)) return false;
       path_.push_back({node.first_child, node.first_child + node.children, step.lexer});
     }
   }
-  return !recognizer.failed() && !recognizer.hurry().late();
+  return entry.work <= max_work_ && !recognizer.failed() && !recognizer.hurry().late();
 }
 
 void LexerTokens::keep(Entry& entry) const {

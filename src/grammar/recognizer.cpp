@@ -85,7 +85,7 @@ void Recognizer::begin() {
   lexers_.clear();
   begun_.clear();
   lexer_transitions_.clear();
-  lexer_steps_.clear();
+  lexer_steps_.assign(1, {kNone, 0, 0, kNoSearch});
   accepted_.clear();
   frames_.clear();
   row_ids_.clear();

@@ -92,9 +92,32 @@ class Recognizer {
     return {frames_.data() + states_[state].frame_from, states_[state].frame_count};
   }
   LexerStep lexer_step(uint32_t lexer, uint8_t byte) {
+    const LexerStep* known = known_steps(lexer).find(byte);
+    return known != nullptr ? *known : compute_lexer_step(lexer, byte);
+  }
+  // The steps of a lexer that have been found by now; until the next one is.
+  class KnownSteps {
+   public:
+    // Nothing goes on and nothing ends, and it takes no searches to know that.
+    bool leads_nowhere(uint8_t byte) const { return of_column_[column_of_[byte]] == kNowhere; }
+    const LexerStep* find(uint8_t byte) const {
+      const uint32_t known = of_column_[column_of_[byte]];
+      return known != 0 ? steps_ + (known - 1) : nullptr;
+    }
+
+   private:
+    friend class Recognizer;
+    static constexpr uint32_t kNowhere = 1;
+    KnownSteps(const uint32_t* of_column, const uint8_t* column_of, const LexerStep* steps)
+        : of_column_(of_column), column_of_(column_of), steps_(steps) {}
+    const uint32_t* of_column_;
+    const uint8_t* column_of_;
+    const LexerStep* steps_;
+  };
+  KnownSteps known_steps(uint32_t lexer) const {
     const Lexer& from = lexers_[lexer];
-    const uint32_t known = lexer_transitions_[from.transitions + column_of_[from.fine][byte]];
-    return known != 0 ? lexer_steps_[known - 1] : compute_lexer_step(lexer, byte);
+    return {&lexer_transitions_[from.transitions], column_of_[from.fine].data(),
+            lexer_steps_.data()};
   }
   // `frame` as one frame for each terminal that has begun in it.
   void split(Frame frame, std::vector<Frame>& out);
@@ -264,8 +287,8 @@ class Recognizer {
   std::vector<Item> items_;
   std::vector<Lexer> lexers_;
   std::vector<Begun> begun_;
-  std::vector<uint32_t> lexer_transitions_;  // index in lexer_steps_ + 1
-  std::vector<LexerStep> lexer_steps_;
+  std::vector<uint32_t> lexer_transitions_;              // index in lexer_steps_ + 1
+  std::vector<LexerStep> lexer_steps_;                   // the first is KnownSteps::kNowhere
   std::vector<std::pair<uint32_t, uint32_t>> accepted_;  // terminal, seen
   std::vector<State> states_;
   std::vector<Frame> frames_;

@@ -95,9 +95,12 @@ Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byt
   const auto accepted_count = static_cast<uint32_t>(accepted_.size()) - accepted_from;
   const LexerStep step{intern_lexer(begun_room_), accepted_from, accepted_count,
                        regex().searches().end(outer)};
-  lexer_steps_.push_back(step);
+  const bool leads_nowhere =
+      step.lexer == kNone && accepted_count == 0 && step.searches == kNoSearch;
+  if (!leads_nowhere) lexer_steps_.push_back(step);
   const Lexer& from = lexers_[lexer];
-  const auto known = static_cast<uint32_t>(lexer_steps_.size());
+  const uint32_t known =
+      leads_nowhere ? KnownSteps::kNowhere : static_cast<uint32_t>(lexer_steps_.size());
   for (uint32_t column = 0; column < columns(from.fine); ++column) {
     if (!alike.has(byte_of_[from.fine][column])) continue;
     lexer_transitions_[from.transitions + column] = known;

@@ -38,6 +38,7 @@ struct ServerContext {
   Delivery& delivery;
   ByteBudget& memory;        // for what all requests hold
   http::Workers& workers;    // the threads that endpoints run on
+  http::Workers& forms;      // threads for requests with forms, whose compilation keeps nobody else
   http::Workers& scrapes;    // one thread for pages of metrics, which wait for nobody's text work
   std::atomic<bool>& ready;  // the models named at the start are loaded
   std::atomic<bool>& draining;  // no new work is taken

@@ -49,7 +49,8 @@ Status add_traces(ServerSettings& settings) {
 }
 
 constexpr std::chrono::milliseconds kLookAgain{5};
-constexpr size_t kMaxScrapes = 64;  // that wait; beyond: 503
+constexpr std::chrono::milliseconds kLastForm{500};  // twice what one can take
+constexpr size_t kMaxScrapes = 64;                   // that wait; beyond: 503
 
 }  // namespace
 
@@ -78,12 +79,14 @@ class Server::Impl {
                  .delivery = delivery_,
                  .memory = memory_,
                  .workers = workers_,
+                 .forms = forms_,
                  .scrapes = scrapes_,
                  .ready = ready_,
                  .draining = draining_,
                  .started_at_s = store_->unix_time_s(),
                  .leaving = &leaving_},
         workers_(settings_.workers, clock),
+        forms_(settings_.workers, clock),
         scrapes_({.threads = 1, .queue_limit = kMaxScrapes}, clock),
         router_(context_, OriginGuard(guard_options(settings_)),
                 OriginGuard(probe_guard_options(settings_))),
@@ -137,9 +140,9 @@ class Server::Impl {
     const auto left = std::max(until - steady_clock::now(), steady_clock::duration::zero());
     // What still runs there has had its time; routers take it to another node.
     if (grpc_) grpc_->stop(std::chrono::milliseconds(0));
-    if (!http_.stop(std::chrono::duration_cast<std::chrono::milliseconds>(left))) {
-      return Stopped::kLeftBehind;
-    }
+    forms_.drop();
+    const bool cut = http_.stop(std::chrono::duration_cast<std::chrono::milliseconds>(left));
+    if (!cut || !forms_.join(kLastForm)) return Stopped::kLeftBehind;
     return whole ? Stopped::kWhole : Stopped::kCutOff;
   }
 
@@ -159,6 +162,7 @@ class Server::Impl {
   // Their threads use the context until they are joined.
   Delivery delivery_;
   http::Workers workers_;
+  http::Workers forms_;
   http::Workers scrapes_;
   LiveFeed feed_;
   Router router_;

@@ -244,6 +244,11 @@ FormResult<FormCache::Compiled> FormCache::make(const MakeRules& make_rules) con
   if (!grammar.ok()) return grammar.error();
   out.form->grammar = std::move(grammar).value();
   out.form->strips_leading_space = tokenizer_.strips_leading_space();
+  // Most of what a mask takes is found out with the first one. Here nobody else's steps wait for
+  // it; else the first token of its request would be drawn beside them, and those of several
+  // requests that wait for the same mask would come back in one step. One that takes too much
+  // fails with the token that asks for it.
+  (void)grammar::Matcher(out.form->grammar, out.form->strips_leading_space).mask();
   return out;
 }
 

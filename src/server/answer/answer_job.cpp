@@ -43,6 +43,15 @@ void AnswerJob::open(std::function<void()> hung_up) {
                });
 }
 
+// What make_shape() may have to compile.
+bool AnswerJob::has_form() const {
+  if (wanted_.form) return true;
+  const auto* chat = std::get_if<api::ChatRequest>(&request_);
+  if (chat == nullptr) return false;
+  const bool calls = !chat->tools.empty() && chat->tool_choice != api::ToolChoice::kNone;
+  return calls || chat->reasoning_budget;
+}
+
 std::optional<api::Error> AnswerJob::start() {
   const ServedModel& served = **lease_;
   auto prompts = make_prompts(context_, served, request_, kind_.prompt_field);

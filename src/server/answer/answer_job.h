@@ -45,6 +45,7 @@ class AnswerJob final : public Job {
 
   const std::string& wanted_model() const override { return wanted_.model; }
   std::optional<TimeUs> timeout_us() const override { return wanted_.timeout_us; }
+  bool has_form() const override;
   void open(std::function<void()> hung_up) override;
   std::optional<api::Error> start() override;
   bool send_error(const api::Error& error) override;

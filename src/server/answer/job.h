@@ -52,6 +52,8 @@ class Job : public Deliverable, public LiveRequest, public std::enable_shared_fr
       FinishedRequest about);
 
   virtual const std::string& wanted_model() const = 0;  // empty: the first
+  // It may have to be compiled, which takes long.
+  virtual bool has_form() const { return false; }
   virtual std::optional<TimeUs> timeout_us() const = 0;
   // Hands `hung_up` to the sink.
   virtual void open(std::function<void()> hung_up) = 0;
@@ -67,8 +69,8 @@ class Job : public Deliverable, public LiveRequest, public std::enable_shared_fr
   virtual void cancel_running() = 0;
   virtual void describe(RequestExplanation& explanation, std::vector<Running>& running) const = 0;
 
-  // Runs it on a worker; fails where none takes it.
-  void on_worker(std::function<void()> run);
+  // Runs it on one of `workers`; fails where none takes it.
+  void on_worker(http::Workers& workers, std::function<void()> run);
   // For the engine's streams, which hold this by it: there is something for advance().
   std::function<void()> news();
   // A request of this job for the engine; what is sampled or pooled is for others to say.

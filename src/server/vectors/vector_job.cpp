@@ -91,7 +91,7 @@ void VectorJob::advance() {
     return;
   }
   submitted_ = false;  // nothing more is to come
-  on_worker([this] { write(); });
+  on_worker(context_.workers, [this] { write(); });
 }
 
 std::optional<api::Error> VectorJob::take_ended() {

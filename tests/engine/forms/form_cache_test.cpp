@@ -32,6 +32,14 @@ TEST_F(FormTest, TheSameFormIsCompiledOnce) {
   EXPECT_GT(cache_.bytes(), 0U);
 }
 
+// Who is in a hurry can have it for nothing: the first token is drawn in a step.
+TEST_F(FormTest, TheFirstMaskIsMadeWithTheForm) {
+  FormPlace place(form(schema_form(R"({"type":"array","items":{"type":"string"}})")));
+  const grammar::HurriedQuestions hurried(place.grammar(), 0);
+  EXPECT_NE(place.mask(), nullptr);
+  EXPECT_FALSE(hurried.late());
+}
+
 // Those who ask while it is being compiled wait for it.
 TEST_F(FormTest, EqualFormsAtOneTimeAreCompiledOnce) {
   ASSERT_TRUE(cache_.prepare().ok());

@@ -69,6 +69,26 @@ TEST(AnswerJob, WhatFindsItsModelLoadedNeedsNoOtherWorker) {
   EXPECT_THAT(world.ask(wanted())->body, HasSubstr("Hello"));
 }
 
+// Compiling takes long: who has nothing to compile does not wait for it.
+TEST(AnswerJob, FormsKeepNobodyElseWaiting) {
+  AnswerWorld world;
+  world.load();
+  std::binary_semaphore compiled{0};
+  ASSERT_TRUE(world.forms.post(
+      Priority::NORMAL, [&] { compiled.acquire(); }, [] {}));
+  api::AnswerOptions bound = wanted();
+  bound.form =
+      api::AskedForm{{.kind = FormSpec::Kind::kRegex, .text = "[A-Za-z]*"}, "guided_regex"};
+  auto told = std::make_shared<Told>();
+  world.job(bound, std::make_unique<FakeSink>(told))->begin();
+  EXPECT_FALSE(world.ask(wanted())->error);
+  const bool has_ended = told->end.try_acquire();
+  compiled.release();
+  ASSERT_FALSE(has_ended) << "it did not wait for the other form";
+  told->end.acquire();
+  EXPECT_FALSE(told->error) << told->error->message;
+}
+
 TEST(AnswerJob, AFullPoolOfWorkersIsNoDrainAndADrainIsNoFullPool) {
   AnswerWorld world({.queue_limit = 0});
   world.load();

@@ -125,7 +125,8 @@ class AnswerWorld {
  public:
   explicit AnswerWorld(WorldOptions options = {})
       : memory(options.memory_bytes),
-        workers({.threads = 1, .queue_limit = options.queue_limit}, clock) {
+        workers({.threads = 1, .queue_limit = options.queue_limit}, clock),
+        forms({.threads = 1, .queue_limit = options.queue_limit}, clock) {
     StoreOptions store;
     store.state_dir = folder_ / "state";
     auto opened = Store::open(store);
@@ -157,6 +158,7 @@ class AnswerWorld {
                                                                .delivery = delivery,
                                                                .memory = memory,
                                                                .workers = workers,
+                                                               .forms = forms,
                                                                .scrapes = workers,
                                                                .ready = ready_,
                                                                .draining = draining});
@@ -234,6 +236,7 @@ class AnswerWorld {
   std::unique_ptr<ServerContext> context;
   Delivery delivery;  // the threads end first
   http::Workers workers;
+  http::Workers forms;
 };
 
 }  // namespace skein::testing
