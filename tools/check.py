@@ -217,6 +217,12 @@ def check_mutants():
     run("ctest", "--preset", "release", "-j", JOBS, "-R", r"^mutant\.")
 
 
+def check_cuda():
+    """The GPU's part compiles and links, where nvcc is; `make test` has no time for it where there is no GPU (tools/gpu_check.sh runs it)."""
+    run("cmake", "--preset", "release", "-DSKEIN_TESTS=ON", "-DSKEIN_CUDA=AUTO")
+    run("cmake", "--build", "--preset", "release", "-j", JOBS)
+
+
 def check_bare():
     run("tools/bare_debian.sh")
 
@@ -252,6 +258,7 @@ PARTS = {
     "tsan-servers": lambda: sanitized_servers("tsan", TSAN_SERVERS),
     "adding": check_adding,
     "mutants": check_mutants,
+    "cuda": check_cuda,
     "faults": check_faults,
     "console": check_console,
     "fleet": check_fleet,
