@@ -23,11 +23,11 @@ JOBS = os.environ.get("JOBS") or str(os.cpu_count())
 FUZZ_INPUTS = 3000  # to each target: its corpus, and what libFuzzer makes of it
 FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
-              "server/server_live_test", "server/server_responses_test", "server/server_vectors_test", "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
+              "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
               "server/auth/auth_test", "grammar/grammar_test", "dialog/dialog_test", "generate/generate_test", "engine/form_test", "server/server_grpc_test"]
 ASAN_FLEET = ["fleet/postgres_test"]
 TSAN_TESTS = ["base/threads_test", "engine/engine_test", "engine/form_test", "server/http_server_test", "server/metrics_test",
-              "server/server_endpoints_test", "server/server_live_test", "server/server_vectors_test", "server/answer/server_answer_test",
+              "server/server_endpoints_test", "server/answer/server_answer_test",
               "server/batch/server_batch_test", "server/store/store_test"]
 # Whole servers with the tiny model, by the class or test of a module; what holds memory or time to a figure is not for sanitizers.
 ASAN_SERVERS = ["serve_answers_test", "serve_forms_test.AskingTest", "serve_hostile_test", "serve_run_test.StartTest",
@@ -177,8 +177,11 @@ def build_tsan():
 
 
 def sanitized_tests(preset, tests, on_postgres=()):
-    in_parallel([[f"build/{preset}/tests/{test}", "--gtest_brief=1"] for test in tests]
-                + [["tests/fleet/with_postgres.sh", f"build/{preset}/tests/{test}", "--gtest_brief=1"] for test in on_postgres], env=SANITIZERS)
+    """A binary's tests are shared out to as many processes as there are cores, the larger binaries' first."""
+    binaries = sorted((f"build/{preset}/tests/{test}" for test in tests), key=lambda path: -(ROOT / path).stat().st_size)
+    shards = [["env", f"GTEST_TOTAL_SHARDS={JOBS}", f"GTEST_SHARD_INDEX={i}"] for i in range(int(JOBS))]
+    in_parallel([["tests/fleet/with_postgres.sh", f"build/{preset}/tests/{test}"] for test in on_postgres]
+                + [[*shard, binary] for binary in binaries for shard in shards], env={**SANITIZERS, "GTEST_BRIEF": "1"})
 
 
 def sanitized_servers(preset, names, scripts=()):
