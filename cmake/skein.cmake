@@ -133,7 +133,7 @@ function(skein_test name)
   if(ARG_HARDWARE)
     set(filter TEST_FILTER "-${ARG_HARDWARE}")
     add_test(NAME ${name}.hardware COMMAND ${CMAKE_SOURCE_DIR}/tests/hardware.sh $<TARGET_FILE:${name}> "${ARG_HARDWARE}")
-    set_tests_properties(${name}.hardware PROPERTIES LABELS "hardware;${ARG_LABELS}" SKIP_RETURN_CODE 77)
+    set_tests_properties(${name}.hardware PROPERTIES LABELS "hardware;${ARG_LABELS}" SKIP_RETURN_CODE 77 COST 30) # many tests in a row
   endif()
   if(NOT ARG_HARDWARE STREQUAL "*")
     gtest_discover_tests(${name} NO_PRETTY_VALUES ${filter} PROPERTIES ${properties} DISCOVERY_TIMEOUT 60)
