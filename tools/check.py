@@ -23,11 +23,11 @@ JOBS = os.environ.get("JOBS") or str(os.cpu_count())
 FUZZ_INPUTS = 3000  # to each target: its corpus, and what libFuzzer makes of it
 FAULT_POINTS = 100  # of the 2,000 of `make faults`
 ASAN_TESTS = ["server/http_server_test", "server/server_api_test", "server/server_endpoints_test", "server/metrics_test",
-              "server/server_live_test", "server/server_responses_test", "server/server_vectors_test", "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
+              "server/answer/server_answer_test", "server/batch/server_batch_test", "server/store/store_test",
               "server/auth/auth_test", "grammar/grammar_test", "dialog/dialog_test", "generate/generate_test", "engine/form_test", "server/server_grpc_test"]
 ASAN_FLEET = ["fleet/postgres_test"]
 TSAN_TESTS = ["base/threads_test", "engine/engine_test", "engine/form_test", "server/http_server_test", "server/metrics_test",
-              "server/server_endpoints_test", "server/server_live_test", "server/server_vectors_test", "server/answer/server_answer_test",
+              "server/server_endpoints_test", "server/answer/server_answer_test",
               "server/batch/server_batch_test", "server/store/store_test"]
 # Whole servers with the tiny model, by the class or test of a module; what holds memory or time to a figure is not for sanitizers.
 ASAN_SERVERS = ["serve_answers_test", "serve_forms_test.AskingTest", "serve_hostile_test", "serve_run_test.StartTest",
@@ -39,8 +39,9 @@ SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=0",
               "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
 
 
-# The analyzer takes a minute for a source of the server; `make lint` has it.
-QUICK_CHECKS = "-clang-analyzer-*,-bugprone-suspicious-include"
+# Units include sources on purpose. The analyzer takes as long as all other checks together: `make lint` alone has it.
+UNIT_CHECKS = "-bugprone-suspicious-include"
+QUICK_CHECKS = f"-clang-analyzer-*,{UNIT_CHECKS}"
 TIDY_BATCH = 8
 
 
@@ -115,37 +116,47 @@ def changed_sources(base):
     return {path for path in changed if path.endswith(".cpp")}
 
 
-def tidy_units(commands, changed):
-    """-> entries of a compile database in which sources of a library are compiled TIDY_BATCH at a time, as the release does it:
+def tidy_units(commands, chosen, folder):
+    """-> entries of a compile database in which sources of a target are compiled TIDY_BATCH at a time, as the release does it:
     most of the time goes into the headers of others, which are read once then."""
     groups = {}
     for entry in commands:
         path = Path(entry["file"]).resolve()
-        if path.is_relative_to(ROOT) and str(path.relative_to(ROOT)) in changed:
+        if path.is_relative_to(ROOT) and str(path.relative_to(ROOT)) in chosen:
+            target = re.search(r" -o (\S+?\.dir)/", entry["command"])[1]
             flags = re.sub(r" -o \S+ -c \S+$| --param=\S+", "", entry["command"])  # the latter is GCC's alone
-            groups.setdefault((flags, path.parts[len(ROOT.parts) + 1]), []).append(path)
+            groups.setdefault((target, flags), []).append(path)
     units = []
-    for (flags, _), paths in sorted(groups.items()):
+    for (_, flags), paths in sorted(groups.items()):
         for first in range(0, len(paths), TIDY_BATCH):
-            unit = ROOT / f"build/tidy/units/unit_{len(units)}.cpp"
+            unit = folder / f"unit_{len(units)}.cpp"
             unit.write_text("".join(f'#include "{path}"\n' for path in sorted(paths)[first:first + TIDY_BATCH]))
-            units.append({"directory": str(ROOT / "build/tidy"), "file": str(unit), "command": f"{flags} -c {unit}"})
+            units.append({"directory": str(folder.parent), "file": str(unit), "command": f"{flags} -c {unit}"})
     return units
 
 
-def check_tidy():
+def clang_tidy(tree, chosen, checks, *options):
     """Headers are looked at through the sources that include them (HeaderFilterRegex of .clang-tidy)."""
-    shutil.rmtree(ROOT / "build/tidy", ignore_errors=True)
-    run("cmake", "--preset", "dev", "-B", "build/tidy", "-DSKEIN_TESTS=OFF", "-DSKEIN_FLEET=ON")
-    run("cmake", "--build", "build/tidy", "--target", "skein_generated")
-    folder = ROOT / "build/tidy/units"
+    tree = ROOT / "build" / tree
+    shutil.rmtree(tree, ignore_errors=True)
+    run("cmake", "--preset", "dev", "-B", tree, "-DSKEIN_FLEET=ON", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", *options)
+    run("cmake", "--build", tree, "--target", "skein_generated")
+    folder = tree / "units"
     folder.mkdir()
-    changed = changed_sources(base_commit())
-    units = tidy_units(json.loads((ROOT / "build/tidy/compile_commands.json").read_text()), changed)
+    units = tidy_units(json.loads((tree / "compile_commands.json").read_text()), chosen, folder)
     (folder / "compile_commands.json").write_text(json.dumps(units))
-    print(f"{len(changed)} sources changed, {len(units)} units")
-    in_parallel([["clang-tidy", "--quiet", f"--checks={QUICK_CHECKS}", "--header-filter=/src/", "-p", folder, unit["file"]]
-                 for unit in units])
+    print(f"{len(chosen)} sources, {len(units)} units")
+    in_parallel([["clang-tidy", "--quiet", f"--checks={checks}", "--header-filter=/src/", "-p", folder, unit["file"]] for unit in units])
+
+
+def check_tidy():
+    clang_tidy("tidy", changed_sources(base_commit()), QUICK_CHECKS, "-DSKEIN_TESTS=OFF")
+
+
+def check_lint():
+    """Every check over every source, or over those of the folders that FOLDERS names."""
+    folders = os.environ.get("FOLDERS", "").split() or ["src", "tests", "fuzz", "microbench"]
+    clang_tidy("lint", set(sources(*(f"{folder}/*.cpp" for folder in folders))), UNIT_CHECKS, "-DSKEIN_TESTS=ON")
 
 
 def build(preset, targets, *options):
@@ -166,8 +177,11 @@ def build_tsan():
 
 
 def sanitized_tests(preset, tests, on_postgres=()):
-    in_parallel([[f"build/{preset}/tests/{test}", "--gtest_brief=1"] for test in tests]
-                + [["tests/fleet/with_postgres.sh", f"build/{preset}/tests/{test}", "--gtest_brief=1"] for test in on_postgres], env=SANITIZERS)
+    """A binary's tests are shared out to as many processes as there are cores, the larger binaries' first."""
+    binaries = sorted((f"build/{preset}/tests/{test}" for test in tests), key=lambda path: -(ROOT / path).stat().st_size)
+    shards = [["env", f"GTEST_TOTAL_SHARDS={JOBS}", f"GTEST_SHARD_INDEX={i}"] for i in range(int(JOBS))]
+    in_parallel([["tests/fleet/with_postgres.sh", f"build/{preset}/tests/{test}"] for test in on_postgres]
+                + [[*shard, binary] for binary in binaries for shard in shards], env={**SANITIZERS, "GTEST_BRIEF": "1"})
 
 
 def sanitized_servers(preset, names, scripts=()):
@@ -206,6 +220,12 @@ def check_mutants():
     run("ctest", "--preset", "release", "-j", JOBS, "-R", r"^mutant\.")
 
 
+def check_cuda():
+    """The GPU's part compiles and links, where nvcc is; `make test` has no time for it where there is no GPU (tools/gpu_check.sh runs it)."""
+    run("cmake", "--preset", "release", "-DSKEIN_TESTS=ON", "-DSKEIN_CUDA=AUTO")
+    run("cmake", "--build", "--preset", "release", "-j", JOBS)
+
+
 def check_bare():
     run("tools/bare_debian.sh")
 
@@ -241,11 +261,13 @@ PARTS = {
     "tsan-servers": lambda: sanitized_servers("tsan", TSAN_SERVERS),
     "adding": check_adding,
     "mutants": check_mutants,
+    "cuda": check_cuda,
     "faults": check_faults,
     "console": check_console,
     "fleet": check_fleet,
     "bare": check_bare,
 }
+ON_REQUEST = {"lint": check_lint}  # takes too long for every change
 
 
 # The first such line of a log begins what a reader needs.
@@ -294,17 +316,17 @@ def run_parts(names):
 
 def main():
     if sys.argv[1:] == ["--list"]:
-        return print("\n".join(PARTS))
+        return print("\n".join([*PARTS, *ON_REQUEST]))
     if len(sys.argv) == 3 and sys.argv[1] == "--part":
         try:
-            return PARTS[sys.argv[2]]()
+            return {**PARTS, **ON_REQUEST}[sys.argv[2]]()
         except Failed as failure:
             print(f"{sys.argv[2]}: {failure}")
             return 1
         finally:
             print_cpu_seconds()
     names = sys.argv[1:] or list(PARTS)
-    if unknown := [name for name in names if name not in PARTS]:
+    if unknown := [name for name in names if name not in {**PARTS, **ON_REQUEST}]:
         sys.exit(f"check: there is no part {unknown[0]}; --list names them")
     LOGS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()

@@ -178,7 +178,6 @@ class OverloadTest(unittest.TestCase):
 
 
 @needs_model
-@needs_model
 @unittest.skipUnless(FULL, "takes a minute; `make latecomer`")
 class LatecomerTest(unittest.TestCase):
     """A request of four tokens that comes while 64 streams of 512 tokens run, by default settings: its first token is there
@@ -216,6 +215,7 @@ class LatecomerTest(unittest.TestCase):
         self.assertLess(percentile(waits, 0.5), self.MOST_S)
 
 
+@needs_model
 class AgingTest(unittest.TestCase):
     """While HIGH has more than enough to do, a LOW request starts within gap / rate and one request.
 

@@ -50,19 +50,20 @@ class CheckTest(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()):
             check.in_parallel([["true"], ["true"]])
 
-    def test_units_hold_changed_sources_of_one_library_with_the_same_flags(self):
-        def entry(path, flags="-O2"):
-            return {"file": str(ROOT / path), "command": f"c++ {flags} -o x/{path}.o -c {ROOT / path}"}
+    def test_units_hold_chosen_sources_of_one_target_with_the_same_flags(self):
+        def entry(path, target="kv", flags="-O2"):
+            return {"file": str(ROOT / path), "command": f"c++ {flags} --param=ggc-min-heapsize=1 -o src/{target}.dir/{path}.o -c {ROOT / path}"}
 
-        commands = [entry(f"src/kv/{i}.cpp") for i in range(9)] + [entry("src/kv/odd.cpp", "-O3"), entry("src/sched/a.cpp")]
-        changed = {entry["file"].removeprefix(f"{ROOT}/") for entry in commands} - {"src/kv/3.cpp"}
-        folder = ROOT / "build/tidy/units"
-        folder.mkdir(parents=True, exist_ok=True)
-        units = check.tidy_units(commands, changed)
-        texts = [pathlib.Path(unit["file"]).read_text() for unit in units]
-        self.assertEqual(sorted(text.count("#include") for text in texts), [1, 1, 8])
+        commands = [entry(f"src/kv/{i}.cpp") for i in range(9)]
+        commands += [entry("src/kv/odd.cpp", flags="-O3"), entry("src/sched/a.cpp", "sched"), entry("src/kv/other.cpp", "kv_shared")]
+        chosen = {entry["file"].removeprefix(f"{ROOT}/") for entry in commands} - {"src/kv/3.cpp"}
+        with tempfile.TemporaryDirectory() as folder:
+            units = check.tidy_units(commands, chosen, pathlib.Path(folder))
+            texts = [pathlib.Path(unit["file"]).read_text() for unit in units]
+        self.assertEqual(sorted(text.count("#include") for text in texts), [1, 1, 1, 8])
         self.assertFalse(any("/3.cpp" in text for text in texts))
         self.assertTrue(all(unit["command"].endswith(f"-c {unit['file']}") for unit in units))
+        self.assertFalse(any("--param" in unit["command"] for unit in units), "clang would warn of it, and a warning is an error")
 
     def test_the_parts_name_tests_that_exist(self):
         for name in {*check.ASAN_SERVERS, *check.TSAN_SERVERS}:
