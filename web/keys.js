@@ -51,7 +51,7 @@ export function open(main) {
     const most = Math.max(1, ...data.map((key) => key.usage.prompt_tokens + key.usage.output_tokens));
     show(list, data.sort((a, b) => Boolean(a.revoked_at) - Boolean(b.revoked_at) || b.created_at - a.created_at).map((key) => row(key, most)));
   });
-  show(main, h('div', { class: 'page' }, title('Keys', 'Who may use this server, how much, and how much they have.'), trouble, fresh, form, list));
+  show(main, h('div', { class: 'page' }, title('Keys', 'Who may use this server, how much of it, and what they have used.'), trouble, fresh, form, list));
   const end = onKey(look);
   look();
   return () => { end(); show(fresh); };

@@ -79,9 +79,10 @@ class Blocks {
     const cells = kv.cells ?? '';
     const width = this.canvas.clientWidth || 600;
     const ratio = devicePixelRatio || 1;
-    this.size = Math.max(5, Math.min(18, Math.sqrt((width * 130) / Math.max(1, cells.length))));
-    this.across = Math.max(1, Math.floor(width / this.size));
-    const down = Math.max(1, Math.ceil(cells.length / this.across));
+    const least = Math.max(5, Math.min(18, Math.sqrt((width * 130) / Math.max(1, cells.length))));
+    const down = Math.max(1, Math.ceil(cells.length / Math.max(1, Math.floor(width / least))));
+    this.across = Math.max(1, Math.ceil(cells.length / down)); // so that the last row is not a single square
+    this.size = Math.max(least, Math.min(24, width / this.across));
     this.canvas.width = width * ratio;
     this.canvas.height = down * this.size * ratio;
     this.canvas.style.height = `${down * this.size}px`;

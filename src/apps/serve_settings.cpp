@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/resources.h"
+#include "format/quote.h"
 #include "server/store/random.h"
 
 namespace skein::apps {
@@ -229,9 +230,9 @@ Result<std::vector<ModelConfig>> models_to_load(const std::vector<std::string>& 
     const std::string id = i < names.size() ? names[i] : id_of(models[i], path);
     if (!is_servable(id)) {
       return invalid_argument(
-          "'{}' cannot be a model's name: it must be printable ASCII without "
+          "{} cannot be a model's name: it must be printable ASCII without "
           "spaces; give one with --served-model-name",
-          id);
+          in_quotes(id));
     }
     for (const ModelConfig& other : configs) {
       if (other.id != id) continue;

@@ -4,14 +4,24 @@ namespace skein {
 namespace {
 
 constexpr size_t kLineFloats = 16;  // 64 bytes, so that rows never share a cache line
+constexpr size_t kPageFloats = 1024;
 
-// Cuts rows out of one stretch of memory; without memory it only measures.
+// From a row to the next. Where that is a multiple of 4 KB, all rows of a column compete for the
+// same few places of a processor's first-level cache; two lines more leave the rows on lines of 128
+// bytes. Devices read rows in another way.
+constexpr size_t stride_of(size_t width, bool is_on_device) {
+  const size_t stride = (width + kLineFloats - 1) / kLineFloats * kLineFloats;
+  return stride % kPageFloats == 0 && !is_on_device ? stride + 2 * kLineFloats : stride;
+}
+
+// Cuts rows out of one stretch of memory; without memory it measures what is enough anywhere.
 class Cutter {
  public:
-  explicit Cutter(Floats memory) : memory_(memory) {}
+  Cutter() = default;
+  Cutter(Floats memory, bool is_on_device) : memory_(memory), is_on_device_(is_on_device) {}
 
   Rows rows(size_t count, size_t width) {
-    const size_t stride = (width + kLineFloats - 1) / kLineFloats * kLineFloats;
+    const size_t stride = stride_of(width, is_on_device_);
     Rows out{memory_ ? memory_ + used_ : nullptr, count, width, stride};
     used_ += count * stride;
     return out;
@@ -20,6 +30,7 @@ class Cutter {
 
  private:
   Floats memory_;
+  bool is_on_device_ = false;
   size_t used_ = 0;
 };
 
@@ -52,7 +63,7 @@ void cut(Cutter& cutter, const ModelSpec& spec, const DecoderLimits& limits, Wor
 }  // namespace
 
 uint64_t Workspace::bytes_for(const ModelSpec& spec, const DecoderLimits& limits) {
-  Cutter measure(nullptr);
+  Cutter measure;
   Workspace unused;
   cut(measure, spec, limits, unused);
   return measure.used() * sizeof(float);
@@ -62,7 +73,7 @@ Result<Workspace> Workspace::create(Backend& backend, const ModelSpec& spec,
                                     const DecoderLimits& limits) {
   Workspace out;
   SKEIN_ASSIGN(out.memory, backend.allocate(bytes_for(spec, limits)));
-  Cutter cutter(out.memory.floats());
+  Cutter cutter(out.memory.floats(), backend.device() != nullptr);
   cut(cutter, spec, limits, out);
   if (spec.experts) {
     SKEIN_ASSIGN(out.routes, backend.make_routes(limits.rows, spec.experts->used));

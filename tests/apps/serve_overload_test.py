@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import pathlib
 import random
 import tempfile
@@ -208,7 +209,8 @@ class LatecomerTest(unittest.TestCase):
         return [reply.ttft for reply in late], self.STREAMS * self.TOKENS / (time.monotonic() - begun)
 
     def test_first_token(self):
-        with Server("--log-level", "warning") as server:
+        # As many threads as the machine has cores, which is the default of a server.
+        with Server("--log-level", "warning", threads=len(os.sched_getaffinity(0))) as server:
             waits, rate = asyncio.run(self.run_all(server))
         print(f"latecomer: first token after {percentile(waits, 0.5):.2f} s (median of {self.LATE}; the longest {max(waits):.2f} s) "
               f"beside {self.STREAMS} streams of {self.TOKENS} tokens, {rate:.0f} tokens/s in all")

@@ -1,8 +1,9 @@
-"""What a model says reaches a terminal harmless, and a pipe as it is; `skein top` in both."""
+"""What a model says reaches a terminal and a log harmless, and a pipe as it is; `skein top` in both."""
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
 import tempfile
 import time
@@ -54,6 +55,35 @@ class TerminalTest(unittest.TestCase):
 
     def test_a_pipe_gets_what_the_model_said(self):
         self.assertIn("\x1b" * 6, serving.run("run", "-p", "a", *self.forced).stdout)
+
+    def test_a_log_has_no_escapes(self):
+        """Neither those that a model says nor those that a client sends."""
+        evil = "\x1b]0;owned\x07\x1b[31m\x9b2J"
+        with serving.Server("--log-level", "debug", models=(self.model,)) as server:
+            said = server.complete("a", max_tokens=6, ignore_eos=True, logit_bias={self.escape_id(): 100}).json()
+            self.assertEqual(said["choices"][0]["text"], "\x1b" * 6)
+            for body in ({"prompt": evil, "max_tokens": 1, "user": evil}, {"prompt": "a", "max_tokens": 1, "model": evil},
+                         {"prompt": "a", "max_tokens": 1, "response_format": {"type": evil}}):
+                server.post("/v1/completions", body, headers={"User-Agent": "\x9b31m", "X-Request-Id": "\x9b31m"})
+            server.get("/v1/%1b%5b31m")
+            server.get("/v1/models/%1b%5d0;owned%07")
+            shown = server.messages()
+        self.assertEqual(shown.count('"route":"/v1/completions"'), 3, shown)
+        self.assertEqual([line for line in shown.split("\n") if re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", line)], [])
+
+    def test_a_file_with_escapes_is_named_without_them(self):
+        names = b"general.architecture", b"\x1b]0;owned\x07evil", b"general.name", b"\x1b[31mred"
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "evil\x1b[31m.gguf")
+            texts = [struct.pack("<Q", len(name)) + name for name in names]
+            with open(path, "wb") as file:
+                file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 2))
+                for key, value in (texts[:2], texts[2:]):
+                    file.write(key + struct.pack("<I", 8) + value)
+            for command in (("inspect", path), ("run", "--model", path, "-p", "a"), ("serve", "--port", 0, "--model", path)):
+                done = serving.run(*command)
+                self.assertIn(r"\x1b]0;owned\x07evil" if command[0] != "serve" else "cannot be a model's name", done.stdout + done.stderr)
+                self.assertNotIn("\x1b", (done.stdout + done.stderr).replace(path, ""))
 
     def test_top_is_plain_text_without_a_terminal(self):
         with serving.Server(models=(self.model,)) as server:

@@ -124,9 +124,11 @@ TEST(Simulation, ClassesOvertakeWithinTheBoundOnly) {
   EXPECT_LE(worst_overtake_permille, 1000u);
 }
 
-// Steps allocate nothing once everything has grown to its size, whatever happens in them.
+// Steps allocate nothing once everything has grown to its size, whatever happens in them, with
+// somebody who is told what the prefix cache holds.
 TEST(Simulation, StepsAllocateNothing) {
   SchedulerConfig c;
+  c.kv_events = true;
   c.pool_blocks = 40;
   c.max_batch = 8;
   c.max_context = 1000;
@@ -141,7 +143,7 @@ TEST(Simulation, StepsAllocateNothing) {
   Rng rng(1);
   TimeUs now = 0;
   uint64_t next_id = 1;
-  uint64_t in_steps = 0;
+  uint64_t in_steps = 0, events = 0;
   for (int step = 0; step < 3000; ++step) {
     while (scheduler.stats().waiting[0] + scheduler.stats().waiting[1] +
                scheduler.stats().waiting[2] <
@@ -164,11 +166,14 @@ TEST(Simulation, StepsAllocateNothing) {
     const uint64_t middle = allocations();
     if (!plan.empty()) scheduler.commit(result, now, effects);
     if (step >= 500) in_steps += planned + allocations() - middle;
+    events += scheduler.kv_events().size();
+    scheduler.clear_kv_events();
   }
   const SchedulerStats stats = scheduler.stats();
   EXPECT_GT(stats.preemptions, 50u);
   EXPECT_GT(stats.admission_hits, 100u);
   EXPECT_GT(stats.deadlines, 20u);
+  EXPECT_GT(events, 1000u);
   EXPECT_EQ(in_steps, 0u);
 }
 

@@ -19,9 +19,10 @@ __attribute__((always_inline)) inline float quantize_group(const float* x, Quant
   const F inverse = V::splat(is_number && !is_zero ? arithmetic::kLargestInt8 / largest : 0.0F);
   const float scale = is_number ? largest / arithmetic::kLargestInt8 : __builtin_nanf("");
   const F zero = V::splat(0.0F);
-  const int32_t first = V::store_int8(is_number ? V::mul(low, inverse) : zero, out.q);
-  const int32_t second = V::store_int8(is_number ? V::mul(high, inverse) : zero, out.q + 16);
-  const int32_t sums[kColumns] = {first + second, first, second};
+  int32_t halves[2];
+  V::store_int8(is_number ? V::mul(low, inverse) : zero, is_number ? V::mul(high, inverse) : zero,
+                out.q, halves);
+  const int32_t sums[kColumns] = {halves[0] + halves[1], halves[0], halves[1]};
   out.scale = is_zero ? 0.0F : scale;
   out.scaled_sum = out.scale * static_cast<float>(sums[kWhole]);
   for (size_t i = 0; i < kColumns; ++i) {

@@ -8,51 +8,69 @@
 namespace skein::cpu {
 namespace {
 
-// How a block's head is read (KvLayer in backend.h): always two neighbours at once. Where the
-// second one is past the end it is somewhere else in the same head, and not used.
+// The keys or the values of a block's head, and how they are read (KvLayer in backend.h): always
+// two neighbours at once. Where the second one is past the end it is somewhere else in the same
+// head, and not used.
+//
+// `next` is what will be read after them. It is somewhere else in memory, where no hardware expects
+// it: what is read here fetches the same place there. All of it at once would take every buffer
+// that waits for memory, and keep what is read here waiting behind it.
 template <class V>
-struct HeadF32 {
+struct HalfF32 {
   using F = typename V::F;
   const float* at;
+  const float* next;
   size_t dim;
 
-  HeadF32(const std::byte* head, size_t head_dim)
-      : at(reinterpret_cast<const float*>(head)), dim(head_dim) {}
+  HalfF32(const std::byte* half, const std::byte* next_half, size_t head_dim)
+      : at(reinterpret_cast<const float*>(half)),
+        next(reinterpret_cast<const float*>(next_half)),
+        dim(head_dim) {}
   // Dimensions d and d + 1 (d is even) of the first or second 16 tokens.
   void keys(size_t d, size_t half, F (&out)[2]) const {
-    for (size_t i = 0; i < 2; ++i) out[i] = V::load(at + (d + i) * kKernelBlockTokens + 16 * half);
+    for (size_t i = 0; i < 2; ++i) {
+      const size_t place = (d + i) * kKernelBlockTokens + 16 * half;
+      __builtin_prefetch(next + place);
+      out[i] = V::load(at + place);
+    }
   }
   static size_t half_bytes(size_t dim) { return kKernelBlockTokens * dim * sizeof(float); }
   static F rounded(F p) { return p; }
   // Tokens 2 * pair and the next, `lanes` dimensions from d, a multiple of 16.
   void values(size_t pair, size_t d, size_t lanes, F (&out)[2]) const {
     for (size_t i = 0; i < 2; ++i) {
-      out[i] = load_lanes<V>(at + (kKernelBlockTokens + 2 * pair + i) * dim + d, lanes);
+      const size_t place = (2 * pair + i) * dim + d;
+      __builtin_prefetch(next + place);
+      out[i] = load_lanes<V>(at + place, lanes);
     }
   }
 };
 
 template <class V>
-struct HeadBf16 {
+struct HalfBf16 {
   using F = typename V::F;
   static constexpr size_t kPairs = 16;  // a float's place holds a pair
   const float* at;
+  const float* next;
   size_t dim;
 
-  HeadBf16(const std::byte* head, size_t head_dim)
-      : at(reinterpret_cast<const float*>(head)), dim(padded_dims(head_dim)) {}
+  HalfBf16(const std::byte* half, const std::byte* next_half, size_t head_dim)
+      : at(reinterpret_cast<const float*>(half)),
+        next(reinterpret_cast<const float*>(next_half)),
+        dim(padded_dims(head_dim)) {}
   void keys(size_t d, size_t half, F (&out)[2]) const {
-    split(at + (half * dim / 2 + d / 2) * kPairs, out);
+    split((half * dim / 2 + d / 2) * kPairs, out);
   }
   static size_t half_bytes(size_t dim) { return half_bytes_bf16(dim); }
   static F rounded(F p) { return V::round_bf16(p); }
   void values(size_t pair, size_t d, size_t, F (&out)[2]) const {
-    split(at + (dim + d / 16 * (kKernelBlockTokens / 2) + pair) * kPairs, out);
+    split((d / 16 * (kKernelBlockTokens / 2) + pair) * kPairs, out);
   }
 
  private:
-  static void split(const float* pairs, F (&out)[2]) {
-    const F both = V::load(pairs);
+  void split(size_t place, F (&out)[2]) const {
+    __builtin_prefetch(next + place);
+    const F both = V::load(at + place);
     out[0] = V::bits_up16(both);
     out[1] = V::bit_and(both, 0xffff0000U);
   }
@@ -61,8 +79,8 @@ struct HeadBf16 {
 // The scores of kQ queries from `query` on with the tokens of one block, scaled and capped; those
 // that the query does not see too, which nobody reads. Sums of earlier dimensions wait in memory,
 // so that the registers are all for chains.
-template <class V, class Head, size_t kQ>
-void score_block(const AttendSpan& a, const Head& head, size_t query, size_t block) {
+template <class V, class Half, size_t kQ>
+void score_block(const AttendSpan& a, const Half& kv, size_t query, size_t block) {
   using F = typename V::F;
   const float* const q = a.queries + query * a.head_dim;
   float* const scores = a.scores + query * arithmetic::kSpanTokens + block * kKernelBlockTokens;
@@ -85,15 +103,15 @@ void score_block(const AttendSpan& a, const Head& head, size_t query, size_t blo
     size_t d = first;
     for (; d + 1 < end; d += 2) {
       F k[2][2];
-      head.keys(d, 0, k[0]);
-      head.keys(d, 1, k[1]);
+      kv.keys(d, 0, k[0]);
+      kv.keys(d, 1, k[1]);
       take(d, k, 0);
       take(d + 1, k, 1);
     }
     if (d < end) {
       F k[2][2];
-      head.keys(d, 0, k[0]);
-      head.keys(d, 1, k[1]);
+      kv.keys(d, 0, k[0]);
+      kv.keys(d, 1, k[1]);
       take(d, k, 0);
     }
     SKEIN_WRITE_OUT for (size_t i = 0; i < kQ; ++i) {
@@ -110,7 +128,7 @@ void score_block(const AttendSpan& a, const Head& head, size_t query, size_t blo
 
 // Scores to weights, in place; leaves the maximum and the sum in the partial. What has not been
 // scaled and capped (kSums) is first.
-template <class V, class Head, bool kSums = false>
+template <class V, class Half, bool kSums = false>
 void softmax(const AttendSpan& a, size_t query, size_t begin, size_t end) {
   using F = typename V::F;
   float* const scores = a.scores + query * arithmetic::kSpanTokens;
@@ -129,7 +147,7 @@ void softmax(const AttendSpan& a, size_t query, size_t begin, size_t end) {
   const F all = V::splat(largest), zero = V::splat(0.0F);
   F sum = zero;
   for (size_t t = first; t < end; t += 16) {
-    const F p = Head::rounded(exp16<V>(V::sub(V::load(scores + t), all)));
+    const F p = Half::rounded(exp16<V>(V::sub(V::load(scores + t), all)));
     const F seen = V::select(visible(t), p, zero);
     V::store(scores + t, seen);
     sum = V::add(sum, seen);
@@ -142,8 +160,8 @@ void softmax(const AttendSpan& a, size_t query, size_t begin, size_t end) {
 // Adds tokens [begin, end) of one block, weighted, to the values of kQ queries, kD vectors of
 // dimensions from d; the last one may have fewer lanes when kD is 1. Tokens outside are not
 // touched: what is there may be no number.
-template <class V, class Head, size_t kQ, size_t kD>
-void add_values(const AttendSpan& a, const Head& head, size_t query, size_t block, size_t begin,
+template <class V, class Half, size_t kQ, size_t kD>
+void add_values(const AttendSpan& a, const Half& kv, size_t query, size_t block, size_t begin,
                 size_t end, size_t d, size_t lanes) {
   using F = typename V::F;
   const float* const weights =
@@ -164,7 +182,7 @@ void add_values(const AttendSpan& a, const Head& head, size_t query, size_t bloc
   };
   const auto load = [&](size_t pair, F(&v)[kD][2]) __attribute__((always_inline)) {
     SKEIN_WRITE_OUT for (size_t j = 0; j < kD; ++j) {
-      head.values(pair, d + 16 * j, kD == 1 ? lanes : 16, v[j]);
+      kv.values(pair, d + 16 * j, kD == 1 ? lanes : 16, v[j]);
     }
   };
   F v[kD][2];
@@ -190,16 +208,16 @@ void add_values(const AttendSpan& a, const Head& head, size_t query, size_t bloc
   }
 }
 
-template <class V, class Head, size_t kQ>
-void add_block(const AttendSpan& a, const Head& head, size_t query, size_t block, size_t begin,
+template <class V, class Half, size_t kQ>
+void add_block(const AttendSpan& a, const Half& kv, size_t query, size_t block, size_t begin,
                size_t end) {
   constexpr size_t kD = kQ <= V::kChains / 8 ? 4 : kQ <= V::kChains / 4 ? 2 : 1;
   size_t d = 0;
   for (; d + 16 * kD <= a.head_dim; d += 16 * kD) {
-    add_values<V, Head, kQ, kD>(a, head, query, block, begin, end, d, 16);
+    add_values<V, Half, kQ, kD>(a, kv, query, block, begin, end, d, 16);
   }
   for (; d < a.head_dim; d += 16) {
-    add_values<V, Head, kQ, 1>(a, head, query, block, begin, end, d,
+    add_values<V, Half, kQ, 1>(a, kv, query, block, begin, end, d,
                                a.head_dim - d < 16 ? a.head_dim - d : 16);
   }
 }
@@ -243,62 +261,52 @@ inline Blocks seen_blocks(const AttendSpan& a) {
   return {begin / kKernelBlockTokens, (end + kKernelBlockTokens - 1) / kKernelBlockTokens};
 }
 
-// The next block is somewhere else in memory, where no hardware expects it. A call of a function
-// that does nothing but this looks useless to gcc, and goes.
-__attribute__((always_inline)) inline void prefetch(const std::byte* at, size_t bytes) {
-  SKEIN_WRITE_OUT for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
-}
-
-// What is read n-th: the keys of all blocks, then their values. At the end, what is read last.
+// What is read n-th: the keys of all blocks, then their values, then what follows the span. Where
+// nothing does, what is read last.
 inline const std::byte* nth_half(const AttendSpan& a, Blocks seen, size_t n, size_t half_bytes) {
   const size_t count = seen.end - seen.first;
   if (n < count) return a.blocks[seen.first + n];
-  return a.blocks[n < 2 * count ? seen.first + n - count : seen.end - 1] + half_bytes;
-}
-__attribute__((always_inline)) inline void prefetch_half(const AttendSpan& a, Blocks seen, size_t n,
-                                                         size_t half_bytes) {
-  if (n < 2 * (seen.end - seen.first)) prefetch(nth_half(a, seen, n, half_bytes), half_bytes);
+  if (n < 2 * count) return a.blocks[seen.first + n - count] + half_bytes;
+  return a.next != nullptr ? a.next : a.blocks[seen.end - 1] + half_bytes;
 }
 
-// Where the heads of a span's blocks come from: as they are in the cache, or widened by the way.
+// Where the halves of a span's heads come from: as they are in the cache, or widened by the way.
 // `n` counts what is read; the next of it is fetched.
 template <class H>
 struct AsStored {
-  using Head = H;
-  __attribute__((always_inline)) static Head keys(const AttendSpan& a, Blocks seen, size_t n) {
-    prefetch_half(a, seen, n + 1, Head::half_bytes(a.head_dim));
-    return {a.blocks[seen.first + n], a.head_dim};
+  using Half = H;
+  static Half nth(const AttendSpan& a, Blocks seen, size_t n) {
+    const size_t half_bytes = Half::half_bytes(a.head_dim);
+    return {nth_half(a, seen, n, half_bytes), nth_half(a, seen, n + 1, half_bytes), a.head_dim};
   }
-  __attribute__((always_inline)) static Head values(const AttendSpan& a, Blocks seen, size_t n) {
-    prefetch_half(a, seen, n + 1, Head::half_bytes(a.head_dim));
-    return {a.blocks[2 * seen.first + n - seen.end], a.head_dim};
-  }
+  static Half keys(const AttendSpan& a, Blocks seen, size_t n) { return nth(a, seen, n); }
+  static Half values(const AttendSpan& a, Blocks seen, size_t n) { return nth(a, seen, n); }
 };
 
 template <class V>
 struct Widened {
-  using Head = HeadBf16<V>;
-  static Head keys(const AttendSpan& a, Blocks seen, size_t n) {
+  using Half = HalfBf16<V>;
+  static Half keys(const AttendSpan& a, Blocks seen, size_t n) {
     const size_t half_bytes = half_bytes_int8(a.head_dim);
     widen_keys<V>(nth_half(a, seen, n, half_bytes), a.head_dim,
                   nth_half(a, seen, n + 1, half_bytes), a.widened);
-    return {a.widened, a.head_dim};
+    return {a.widened, a.widened, a.head_dim};
   }
-  static Head values(const AttendSpan& a, Blocks seen, size_t n) {
+  static Half values(const AttendSpan& a, Blocks seen, size_t n) {
     const size_t half_bytes = half_bytes_int8(a.head_dim);
     widen_values<V>(nth_half(a, seen, n, half_bytes), a.head_dim,
-                    nth_half(a, seen, n + 1, half_bytes), a.widened + half_bytes_bf16(a.head_dim));
-    return {a.widened, a.head_dim};
+                    nth_half(a, seen, n + 1, half_bytes), a.widened);
+    return {a.widened, a.widened, a.head_dim};
   }
 };
 
 // The weights of all queries, and partials that start with no values.
-template <class V, class Head, bool kSums = false>
+template <class V, class Half, bool kSums = false>
 void weigh_all(const AttendSpan& a) {
   for (size_t query = 0; query < a.rows * a.shared; ++query) {
     const size_t row = query / a.shared;
     if (a.begin[row] >= a.end[row]) continue;
-    softmax<V, Head, kSums>(a, query, a.begin[row], a.end[row]);
+    softmax<V, Half, kSums>(a, query, a.begin[row], a.end[row]);
     float* const values = a.partials + query * (a.head_dim + 2);
     for (size_t d = 0; d < a.head_dim; ++d) values[d] = 0.0F;
   }
@@ -307,18 +315,19 @@ void weigh_all(const AttendSpan& a) {
 // To each row's values, what it sees of `blocks`.
 template <class V, class Source>
 void add_blocks(const AttendSpan& a, Blocks seen, Blocks blocks) {
-  using Head = typename Source::Head;
+  using Half = typename Source::Half;
   const QueryGroups<V> of_row(a.shared);
   for (size_t block = blocks.first; block < blocks.end; ++block) {
     const size_t start = block * kKernelBlockTokens;
-    const Head head = Source::values(a, seen, seen.end + block - 2 * seen.first);
+    Half kv = Source::values(a, seen, seen.end + block - 2 * seen.first);
     for (size_t row = 0; row < a.rows; ++row) {
       const size_t from = a.begin[row] > start ? a.begin[row] - start : 0;
       const size_t left = a.end[row] > start ? a.end[row] - start : 0;
       const size_t to = left < kKernelBlockTokens ? left : kKernelBlockTokens;
       if (from >= to) continue;
       of_row.run(row * a.shared, (row + 1) * a.shared, [&](auto count, size_t query) {
-        add_block<V, Head, count>(a, head, query, block, from, to);
+        add_block<V, Half, count>(a, kv, query, block, from, to);
+        kv.next = kv.at;  // the first to come by has fetched it
       });
     }
   }
@@ -327,16 +336,18 @@ void add_blocks(const AttendSpan& a, Blocks seen, Blocks blocks) {
 // A block's keys, later its values, stay in the first-level cache while all queries come by.
 template <class V, class Source>
 void attend_span(const AttendSpan& a) {
-  using Head = typename Source::Head;
+  using Half = typename Source::Half;
   const Blocks seen = seen_blocks(a);
   const size_t queries = a.rows * a.shared;
   const QueryGroups<V> all(queries);
   for (size_t block = seen.first; block < seen.end; ++block) {
-    const Head head = Source::keys(a, seen, block - seen.first);
-    all.run(0, queries,
-            [&](auto count, size_t query) { score_block<V, Head, count>(a, head, query, block); });
+    Half kv = Source::keys(a, seen, block - seen.first);
+    all.run(0, queries, [&](auto count, size_t query) {
+      score_block<V, Half, count>(a, kv, query, block);
+      kv.next = kv.at;  // the first to come by has fetched it
+    });
   }
-  weigh_all<V, Head>(a);
+  weigh_all<V, Half>(a);
   add_blocks<V, Source>(a, seen, seen);
 }
 

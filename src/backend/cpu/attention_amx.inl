@@ -89,12 +89,23 @@ inline void pack_weights(const AttendSpan& a, Blocks blocks, QueryTile* out) {
   }
 }
 
-// Scores of all queries with one block or two, neither scaled nor capped. A product takes about
-// three times as long to finish as to start: the two halves of two blocks are four sums under way.
-inline void score_blocks(const AttendSpan& a, const QueryTile* queries, size_t block, bool two) {
-  const size_t half_bytes = a.head_dim / 2 * kTileStride;
+// What a tile of keys or values is to be followed by, a tile at a time (HalfBf16 says why). A call
+// of a function that does nothing but this looks useless to gcc, and goes.
+__attribute__((always_inline)) inline void fetch_tile(const std::byte* at) {
+  SKEIN_WRITE_OUT for (size_t i = 0; i < kTileBytes; i += 64) __builtin_prefetch(at + i);
+}
+
+// Scores of all queries with the n-th block that is read, and with the one after it where there is
+// one, neither scaled nor capped. A product takes about three times as long to finish as to start:
+// the two halves of two blocks are four sums under way.
+inline void score_blocks(const AttendSpan& a, const QueryTile* queries, Blocks seen, size_t n) {
+  const size_t half_bytes = a.head_dim / 2 * kTileStride, block = seen.first + n;
+  const bool two = block + 1 < seen.end;
   const std::byte *k0 = a.blocks[block], *k1 = k0 + half_bytes;
   const std::byte *k2 = two ? a.blocks[block + 1] : k0, *k3 = k2 + half_bytes;
+  const size_t after = n + (two ? 2 : 1);
+  const std::byte* const next0 = nth_half(a, seen, after, 2 * half_bytes);
+  const std::byte* const next2 = nth_half(a, seen, after + 1, 2 * half_bytes);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -103,13 +114,17 @@ inline void score_blocks(const AttendSpan& a, const QueryTile* queries, size_t b
   for (; at + kTileBytes <= half_bytes; at += kTileBytes, ++queries) {
     _tile_loadd(4, queries->bits, kTileStride);
     _tile_loadd(6, k0 + at, kTileStride);
+    fetch_tile(next0 + at);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(6, k1 + at, kTileStride);
+    fetch_tile(next0 + half_bytes + at);
     _tile_dpbf16ps(1, 4, 6);
     if (!two) continue;
     _tile_loadd(6, k2 + at, kTileStride);
+    fetch_tile(next2 + at);
     _tile_dpbf16ps(2, 4, 6);
     _tile_loadd(6, k3 + at, kTileStride);
+    fetch_tile(next2 + half_bytes + at);
     _tile_dpbf16ps(3, 4, 6);
   }
   if (at < half_bytes) {
@@ -139,25 +154,30 @@ inline void add_dimensions(const AttendSpan& a, Blocks seen, Blocks blocks,
                            const QueryTile* weights, size_t d, size_t count) {
   const long stride = static_cast<long>((a.head_dim + 2) * sizeof(float));
   float* const out = a.partials + d;
-  const size_t values_at = (a.head_dim + d) * kTileStride;
+  const size_t half_bytes = a.head_dim * kTileStride, values_at = half_bytes + d * kTileStride;
   _tile_loadd(0, out, stride);
   if (count > 1) _tile_loadd(1, out + 16, stride);
   if (count > 2) _tile_loadd(2, out + 32, stride);
   if (count > 3) _tile_loadd(3, out + 48, stride);
   for (size_t block = blocks.first; block < blocks.end; ++block) {
     const std::byte* const values = a.blocks[block] + values_at;
-    if (block + 1 < seen.end) prefetch(a.blocks[block + 1] + values_at, count * kTileBytes);
+    const size_t after = seen.end + block + 1 - 2 * seen.first;
+    const std::byte* const next = nth_half(a, seen, after, half_bytes) + d * kTileStride;
     _tile_loadd(4, weights[block].bits, kTileStride);
     _tile_loadd(6, values, kTileStride);
+    fetch_tile(next);
     _tile_dpbf16ps(0, 4, 6);
     if (count < 2) continue;
     _tile_loadd(6, values + kTileBytes, kTileStride);
+    fetch_tile(next + kTileBytes);
     _tile_dpbf16ps(1, 4, 6);
     if (count < 3) continue;
     _tile_loadd(6, values + 2 * kTileBytes, kTileStride);
+    fetch_tile(next + 2 * kTileBytes);
     _tile_dpbf16ps(2, 4, 6);
     if (count < 4) continue;
     _tile_loadd(6, values + 3 * kTileBytes, kTileStride);
+    fetch_tile(next + 3 * kTileBytes);
     _tile_dpbf16ps(3, 4, 6);
   }
   _tile_stored(0, out, stride);
@@ -181,29 +201,23 @@ inline Blocks whole_blocks(const AttendSpan& a, Blocks seen) {
 // At most 16 queries.
 inline void attend_tile(const AttendSpan& a) {
   using V = VecAvx512;
-  using Head = HeadBf16<V>;
+  using Half = HalfBf16<V>;
   const Blocks seen = seen_blocks(a), whole = whole_blocks(a, seen);
-  const size_t half_bytes = Head::half_bytes(a.head_dim);
   TilesInUse tiles;
   tiles.configure(attention_shapes(a.rows * a.shared));
   QueryTile queries[kMostTileDims / arithmetic::kGroup], weights[kSpanBlocks];
   pack_queries(a, queries);
   memory_is_written();
-  for (size_t block = seen.first; block < seen.end; block += 2) {
-    const bool two = block + 1 < seen.end;
-    prefetch_half(a, seen, block - seen.first + 2, half_bytes);
-    if (two) prefetch_half(a, seen, block - seen.first + 3, half_bytes);
-    score_blocks(a, queries, block, two);
-  }
-  weigh_all<V, Head, true>(a);
-  add_blocks<V, AsStored<Head>>(a, seen, {seen.first, whole.first});
+  for (size_t n = 0; seen.first + n < seen.end; n += 2) score_blocks(a, queries, seen, n);
+  weigh_all<V, Half, true>(a);
+  add_blocks<V, AsStored<Half>>(a, seen, {seen.first, whole.first});
   pack_weights(a, whole, weights);
   memory_is_written();
   for (size_t d = 0; whole.first < whole.end && d < a.head_dim; d += 64) {
     const size_t left = (a.head_dim - d) / 16;
     add_dimensions(a, seen, whole, weights, d, left < 4 ? left : 4);
   }
-  add_blocks<V, AsStored<Head>>(a, seen, {whole.end, seen.end});
+  add_blocks<V, AsStored<Half>>(a, seen, {whole.end, seen.end});
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void Attention::list_tiles(std::span<const Sequence> sequences, const AttentionP
 
 size_t Attention::Job::widened_floats() const {
   if (cache.type != KvType::kInt8) return 0;
-  return KvLayer::head_bytes(cache.head_dim, KvType::kBf16) / sizeof(float);
+  return KvLayer::half_bytes(cache.head_dim, KvType::kBf16) / sizeof(float);
 }
 
 Attention::Memory Attention::memory_of(const Job& job, size_t slot) const {
@@ -69,7 +69,8 @@ const float* Attention::queries_of(const Job& job, const Tile& tile, uint32_t kv
 }
 
 void Attention::attend_span(const Job& job, const Tile& tile, uint32_t kv_head, size_t span,
-                            const float* queries, const Memory& memory, float* partials) const {
+                            const float* queries, const Memory& memory, float* partials,
+                            const std::byte* next) const {
   const size_t start = span * kSpan;
   size_t begin[kTileQueries] = {}, end[kTileQueries] = {};
   for (size_t row = 0; row < tile.rows; ++row) {
@@ -94,6 +95,7 @@ void Attention::attend_span(const Job& job, const Tile& tile, uint32_t kv_head, 
     blocks[b] = job.cache.head(tile.blocks[span * kSpanBlocks + b], kv_head);
   }
   args.blocks = blocks;
+  args.next = next;
   switch (job.cache.type) {
     case KvType::kF32:
       return kernels_.attend_span_f32(args);
@@ -143,7 +145,11 @@ void Attention::run_whole(const Phase& before, const Job& job, size_t work) {
     const float* const queries = queries_of(job, tile, kv_head, memory.queries);
     for (size_t i = 0; i < tile.spans(); ++i) {
       const size_t span = tile.first_span() + i;
-      attend_span(job, tile, kv_head, span, queries, memory, memory.partials);
+      // What follows is read from its first block on, by this thread.
+      const std::byte* const next =
+          i + 1 < tile.spans() ? job.cache.head(tile.blocks[(span + 1) * kSpanBlocks], kv_head)
+                               : nullptr;
+      attend_span(job, tile, kv_head, span, queries, memory, memory.partials, next);
       merge(job, tile, span, memory.totals, memory.partials);
     }
     finish(job, tile, kv_head, memory.totals);
@@ -164,7 +170,7 @@ void Attention::run_by_span(const Phase& before, const Job& job, size_t work, si
     const auto kv_head = static_cast<uint32_t>(item / tiles_.size());
     const Memory memory = memory_of(job, slot);
     attend_span(job, tile, kv_head, tile.first_span() + i,
-                queries_of(job, tile, kv_head, memory.queries), memory, partials(item, i));
+                queries_of(job, tile, kv_head, memory.queries), memory, partials(item, i), nullptr);
   };
   const auto join = [&](size_t slot, size_t item) {
     const Tile& tile = tiles_[item % tiles_.size()];

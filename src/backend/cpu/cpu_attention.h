@@ -62,8 +62,10 @@ class Attention {
   void list_tiles(std::span<const Sequence> sequences, const AttentionParams& params, size_t rows);
   Memory memory_of(const Job& job, size_t slot) const;
   const float* queries_of(const Job& job, const Tile& tile, uint32_t kv_head, float* memory) const;
+  // `next` is the head that this thread will read after the span's, or nullptr.
   void attend_span(const Job& job, const Tile& tile, uint32_t kv_head, size_t span,
-                   const float* queries, const Memory& memory, float* partials) const;
+                   const float* queries, const Memory& memory, float* partials,
+                   const std::byte* next) const;
   void merge(const Job& job, const Tile& tile, size_t span, float* totals,
              const float* partials) const;
   void finish(const Job& job, const Tile& tile, uint32_t kv_head, const float* totals) const;

@@ -38,15 +38,6 @@ void store_f32(const KvLayer& cache, uint32_t slot, const float* key, const floa
   std::copy_n(value, cache.head_dim, floats + cache.value_index(slot, 0));
 }
 
-void store_bf16(const KvLayer& cache, uint32_t slot, const float* key, const float* value,
-                std::byte* head) {
-  uint16_t* const halves = reinterpret_cast<uint16_t*>(head);
-  for (uint32_t d = 0; d < cache.head_dim; ++d) {
-    halves[cache.key_index(slot, d)] = arithmetic::round_to_bf16(key[d]);
-    halves[cache.value_index(slot, d)] = arithmetic::round_to_bf16(value[d]);
-  }
-}
-
 void store_int8(const KvLayer& cache, uint32_t slot, const float* key, const float* value,
                 std::byte* head) {
   const uint32_t dim = cache.head_dim;
@@ -59,13 +50,6 @@ void store_int8(const KvLayer& cache, uint32_t slot, const float* key, const flo
     bytes[cache.key_index(slot, d)] = arithmetic::to_int8(key[d], keys.inverse);
     bytes[cache.value_index(slot, d)] = arithmetic::to_int8(value[d], values.inverse);
   }
-}
-
-using StoreToken = void (*)(const KvLayer& cache, uint32_t slot, const float* key,
-                            const float* value, std::byte* head);
-StoreToken store_for(KvType type) {
-  constexpr StoreToken kStores[] = {store_f32, store_bf16, store_int8};
-  return kStores[static_cast<size_t>(type)];
 }
 
 class CpuBackend final : public HostBackend {
@@ -233,14 +217,23 @@ void CpuBackend::list_pieces(std::span<const Sequence> sequences) {
 void CpuBackend::store_piece(const Piece& piece, Rows k, Rows v, const KvLayer& cache) const {
   const Sequence& sequence = *piece.sequence;
   if (!sequence.writes_kv) return;
-  const StoreToken store = store_for(cache.type);
+  const auto store = [&](uint32_t slot, const float* key, const float* value, std::byte* head) {
+    switch (cache.type) {
+      case KvType::kF32:
+        return store_f32(cache, slot, key, value, head);
+      case KvType::kBf16:
+        return kernels_.store_bf16({key, value, cache.head_dim, slot, head});
+      case KvType::kInt8:
+        return store_int8(cache, slot, key, value, head);
+    }
+  };
   for (uint32_t i = piece.first; i < piece.first + piece.count; ++i) {
     const uint32_t position = sequence.start + i, slot = position % kBlockTokens;
     const BlockId block = sequence.blocks[position / kBlockTokens];
     const size_t row = size_t{sequence.first_row} + i;
     for (uint32_t head = 0; head < cache.heads; ++head) {
       const size_t offset = size_t{head} * cache.head_dim;
-      store(cache, slot, row_of(k, row) + offset, row_of(v, row) + offset, cache.head(block, head));
+      store(slot, row_of(k, row) + offset, row_of(v, row) + offset, cache.head(block, head));
     }
   }
 }

@@ -111,7 +111,13 @@ struct DotAvx2 : VecAvx2 {
     x = _mm_max_epu32(x, _mm_shuffle_epi32(x, 0x01));
     return static_cast<uint32_t>(_mm_cvtsi128_si32(x));
   }
-  static int32_t store_int8(F x, int8_t* out) {
+  static void store_int8(F low, F high, int8_t* out, int32_t* sums) {
+    sums[0] = store_half(low, out);
+    sums[1] = store_half(high, out + 16);
+  }
+
+ private:
+  static int32_t store_half(F x, int8_t* out) {
     const __m256i low = _mm256_cvtps_epi32(x.low), high = _mm256_cvtps_epi32(x.high);
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
     const __m128i bytes =
@@ -124,7 +130,6 @@ struct DotAvx2 : VecAvx2 {
     return _mm_cvtsi128_si32(sum);
   }
 
- private:
   template <int kShift>
   static __m256i shift(__m256i w) {
     if constexpr (kShift < 0) return _mm256_slli_epi16(w, -kShift);

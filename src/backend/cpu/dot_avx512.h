@@ -71,10 +71,17 @@ struct DotAvx512 : VecAvx512 {
         _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), mask),
                          _mm512_and_si512(_mm512_castps_si512(b), mask)));
   }
-  static int32_t store_int8(F x, int8_t* out) {
-    const __m512i q = _mm512_cvtps_epi32(x);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(q));
-    return _mm512_reduce_add_epi32(q);
+  static void store_int8(F low, F high, int8_t* out, int32_t* sums) {
+    const __m128i first = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(low));
+    const __m128i second = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(high));
+    const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), bytes);
+    // The instruction that adds up bytes knows no signs: 128 more each.
+    const __m256i eights =
+        _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+    const __m256i halves = _mm256_add_epi64(eights, _mm256_shuffle_epi32(eights, 0x4e));
+    sums[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(halves)) - 16 * 128;
+    sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(halves, 1)) - 16 * 128;
   }
 };
 

@@ -112,8 +112,14 @@ struct DotScalar : VecScalar {
     }
     return largest;
   }
-  // Rounds to 16 int8, even among equals; their sum.
-  static int32_t store_int8(F x, int8_t* out) {
+  // Rounds to 32 int8, even among equals; the sums of the first and of the second 16.
+  static void store_int8(F low, F high, int8_t* out, int32_t* sums) {
+    sums[0] = store_half(low, out);
+    sums[1] = store_half(high, out + 16);
+  }
+
+ private:
+  static int32_t store_half(F x, int8_t* out) {
     int32_t sum = 0;
     for (size_t l = 0; l < 16; ++l) {
       out[l] = static_cast<int8_t>((x.lane[l] + 0x1.8p23F) - 0x1.8p23F);
@@ -122,7 +128,6 @@ struct DotScalar : VecScalar {
     return sum;
   }
 
- private:
   static float half(const W& w, size_t at) {
     const uint32_t bits =
         static_cast<uint32_t>(w.byte[at]) << 16 | static_cast<uint32_t>(w.byte[at + 1]) << 24;

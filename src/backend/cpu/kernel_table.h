@@ -45,13 +45,22 @@ struct AttendSpan {
   size_t rows, shared;
   size_t head_dim;
   const std::byte* const* blocks;  // the head in each of the span's blocks that somebody sees
+  const std::byte* next;           // the head that will be read after these, or nullptr
   // [rows] the tokens that a row sees, from the start of the span; none if begin >= end, and then
   // its partials are not touched.
   const size_t *begin, *end;
   float scale, softcap;
   float* scores;       // memory for rows * shared * kSpanTokens
   float* partials;     // [rows * shared][head_dim + 2]: values, then the maximum, then the weight
-  std::byte* widened;  // of int8: memory for a block's head in bfloat16
+  std::byte* widened;  // of int8: memory for half of a block's head in bfloat16
+};
+
+// A token's key and value, to their place in a block's head (KvLayer in backend.h).
+struct StoreToken {
+  const float *key, *value;  // [head_dim]
+  size_t head_dim;
+  size_t slot;  // the token's place in its block
+  std::byte* head;
 };
 
 enum class RowNorm : uint8_t { kRms, kLayer };
@@ -84,6 +93,7 @@ struct KernelTable {
   void (*attend_span_f32)(const AttendSpan& args);
   void (*attend_span_bf16)(const AttendSpan& args);
   void (*attend_span_int8)(const AttendSpan& args);
+  void (*store_bf16)(const StoreToken& args);
   void (*round_bf16)(const float* x, size_t count, float* out);  // still as floats
   // Joins the partial of a later span into that of the earlier ones.
   void (*merge_partial)(float* total, const float* span, size_t head_dim);

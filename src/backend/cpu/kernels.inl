@@ -7,6 +7,7 @@
 #include "backend/cpu/multiply.inl"
 #include "backend/cpu/rows.inl"
 #include "backend/cpu/scan.inl"
+#include "backend/cpu/store_kv.inl"
 
 namespace skein::cpu {
 namespace {
@@ -25,9 +26,10 @@ constexpr KernelTable make_kernels() {
                      .q5_k = dequantize_q5_k<V>,
                      .q6_k = dequantize_q6_k<V>},
       .multiply = multiply<V>,
-      .attend_span_f32 = attend_span<V, AsStored<HeadF32<V>>>,
-      .attend_span_bf16 = attend_span<V, AsStored<HeadBf16<V>>>,
+      .attend_span_f32 = attend_span<V, AsStored<HalfF32<V>>>,
+      .attend_span_bf16 = attend_span<V, AsStored<HalfBf16<V>>>,
       .attend_span_int8 = attend_span<V, Widened<V>>,
+      .store_bf16 = store_bf16<V>,
       .round_bf16 = round_bf16<V>,
       .merge_partial = merge_partial<V>,
       .finish_attention = finish_attention<V>,

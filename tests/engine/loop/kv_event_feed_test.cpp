@@ -4,6 +4,7 @@
 #include <map>
 
 #include "sched/harness.h"
+#include "sim/allocation_hooks.h"
 
 namespace skein {
 namespace {
@@ -51,7 +52,9 @@ void run(Harness& h, KvEventFeed& feed, uint64_t id, const std::vector<TokenId>&
   h.must_submit(id, prompt, 40);
   while (!h.scheduler->idle()) {
     h.step();
+    const uint64_t before = sim::allocations();
     feed.add(*h.scheduler);
+    EXPECT_EQ(sim::allocations() - before, 0U) << "a step pays for who listens";
     h.scheduler->clear_kv_events();
   }
 }
