@@ -15,7 +15,7 @@
 // side by side in the order of ids.
 // Where nothing is filtered it is the part whose weight covers that of the parts' sum, and the
 // token of it that covers what is left; the last one that has weight, where rounding has made the
-// part's larger than its tokens'.
+// part's larger than its tokens', or the first one above -inf where none has any by itself.
 //
 // engine/sampling/candidates.h draws so on the host, from rows that forms, penalties and typical_p
 // have changed too; a device where its logits are (DrawQueue). Only functions that are the same on

@@ -5,6 +5,8 @@
 namespace skein::grammar {
 namespace {
 
+constexpr size_t kMaxRowPairs = 1024;
+
 uint64_t mixed(uint64_t h, uint64_t v) {
   h ^= v + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);
   h ^= h >> 32;
@@ -279,12 +281,19 @@ void RegexStore::merge_repeats(std::vector<ExprId>& parts) {
 
 // Where any number of texts of an expression may come, nothing needs to be remembered of those that
 // are such texts: a pattern that has been found may be found again, and that says nothing new.
+// Of many pairs it is not asked: they would take longer than all else that is done with the parts.
 void RegexStore::drop_rows(std::vector<ExprId>& parts) {
+  const auto is_any = [&](ExprId part) {
+    const Node& node = nodes_[part];
+    return node.kind == Kind::kRepeat && node.b == 0 && node.c == kUnbounded;
+  };
+  const auto any_parts = static_cast<size_t>(std::count_if(parts.begin(), parts.end(), is_any));
+  if (any_parts * parts.size() > kMaxRowPairs) return;
   for (size_t i = 0; i < parts.size() && parts.size() > 1; ++i) {
-    const Node any = nodes_[parts[i]];
-    if (any.kind != Kind::kRepeat || any.b > 0 || any.c != kUnbounded) continue;
+    if (!is_any(parts[i])) continue;
     const ExprId all = parts[i];
-    std::erase_if(parts, [&](ExprId part) { return part != all && is_row_of(part, any.a); });
+    const ExprId one = nodes_[all].a;
+    std::erase_if(parts, [&](ExprId part) { return part != all && is_row_of(part, one); });
     i = static_cast<size_t>(std::find(parts.begin(), parts.end(), all) - parts.begin());
   }
 }

@@ -13,6 +13,7 @@ constexpr uint64_t kBeginsWork = 40'000;  // in the units of a mask
 constexpr uint64_t kDerivativeWork = 1;   // likewise, of one derivative
 constexpr uint32_t kFewTimes = 64;
 constexpr size_t kMaxRowParts = 256;
+constexpr size_t kMaxRowOnes = 64;  // a character has fewer spellings
 constexpr int kCharacterBytes = 4;
 constexpr uint32_t kMaxPruneDepth = 1'000;
 
@@ -277,7 +278,9 @@ ExprId RegexStore::prune_parts(ExprId e, Pruned& known, uint32_t depth) {
 bool RegexStore::is_row_of(ExprId e, ExprId one) {
   const Node& whole = nodes_[one];
   std::vector<ExprId> ones{one};
-  if (whole.kind == Kind::kOr) ones.insert(ones.end(), list(whole).begin(), list(whole).end());
+  if (whole.kind == Kind::kOr && whole.b <= kMaxRowOnes) {
+    ones.insert(ones.end(), list(whole).begin(), list(whole).end());
+  }
   ByteSet bytes;  // that are texts of `one` by themselves
   for (const ExprId part : ones) {
     if (nodes_[part].kind == Kind::kClass) bytes = bytes | sets_[nodes_[part].a];

@@ -12,6 +12,8 @@
 namespace skein::grammar {
 namespace {
 
+constexpr size_t kMaxLengths = 512;  // vocabularies have some 130, the longest are rows of spaces
+
 // What tokens do in a string without an end, by the walk of every lexer.
 struct Inside {
   uint32_t level;
@@ -47,23 +49,47 @@ std::optional<Inside> tokens_in_string(const TokenTrie& trie, ExprId one_char(Re
 // Counts the characters of what may stand inside a string.
 class CharacterCounter {
  public:
-  // The last one may be a part. `text` is the beginning of some string.
+  // The fewest, since a pair of escapes may be one character or two; the last one may be a part.
+  // `text` is the beginning of some string, and may be as long as whoever made the model wants.
   uint32_t count(std::string_view text) {
     if (const std::optional<uint32_t> plain = plain_characters(text)) return *plain;
-    uint32_t most = 0;
-    while (most < text.size() && !fits(text, most)) ++most;
-    return most;
+    std::vector<Begun> open{{kEmptyText, 0}}, next;
+    for (const char c : text) {
+      const auto byte = static_cast<uint8_t>(c);
+      next.clear();
+      for (const Begun& one : open) {
+        add({store_.derivative(one.rest, byte), one.characters}, next);
+        if (!store_.nullable(one.rest)) continue;
+        add({store_.derivative(character_, byte), one.characters + 1}, next);
+      }
+      std::swap(open, next);
+    }
+    uint32_t fewest = UINT32_MAX;
+    for (const Begun& one : open) fewest = std::min(fewest, one.characters);
+    return fewest;
   }
 
  private:
-  bool fits(std::string_view text, uint32_t characters) {
-    ExprId rest = store_.repeat(json_free_char(store_), 0, characters);
-    for (const char byte : text) rest = store_.derivative(rest, static_cast<uint8_t>(byte));
-    return rest != kNothing;
+  struct Begun {
+    ExprId rest;  // of the last character
+    uint32_t characters;
+  };
+  static void add(const Begun& one, std::vector<Begun>& to) {
+    if (one.rest == kNothing) return;
+    const auto same = std::find_if(to.begin(), to.end(),
+                                   [&](const Begun& other) { return other.rest == one.rest; });
+    if (same == to.end()) {
+      to.push_back(one);
+    } else {
+      same->characters = std::min(same->characters, one.characters);
+    }
   }
+
   RegexStore store_;
+  const ExprId character_ = json_free_char(store_);
 };
 
+// Empty where there are too many lengths: each has a mask of the whole vocabulary.
 std::vector<StringTokens::Within> by_length(const TokenTrie& trie, const TokenMask& inside,
                                             CharacterCounter& counter) {
   std::map<uint32_t, std::vector<TokenId>> of_length;
@@ -74,6 +100,7 @@ std::vector<StringTokens::Within> by_length(const TokenTrie& trie, const TokenMa
     }
   }
   std::vector<StringTokens::Within> within;
+  if (of_length.size() > kMaxLengths) return within;
   TokenMask mask(trie.size());
   for (const auto& [characters, tokens] : of_length) {
     for (const TokenId token : tokens) mask.set(token);
@@ -136,6 +163,7 @@ std::shared_ptr<const StringTokens> string_tokens(const TokenTrie& trie) {
   string->level = inside->level;
   string->work = inside->work;
   string->within = by_length(trie, inside->mask, counter);
+  if (string->within.empty()) return nullptr;
   for (const TokenId token : inside->tokens) {
     std::string_view text = trie.bytes_of(token);
     text.remove_suffix(1);

@@ -32,7 +32,7 @@ struct StringTokens {
 };
 // How many characters a text has that may stand inside a JSON string as it is.
 std::optional<uint32_t> plain_characters(std::string_view text);
-// None where a vocabulary has too many tokens with a quote inside.
+// None where a vocabulary has too many tokens with a quote inside, or tokens of too many lengths.
 std::shared_ptr<const StringTokens> string_tokens(const TokenTrie& trie);
 // The tokens that may stand inside every JSON string, or none where that would be few.
 std::shared_ptr<const TokenMask> tokens_inside_string(const TokenTrie& trie);

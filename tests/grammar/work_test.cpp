@@ -1,4 +1,6 @@
 // Work that a form or an answer can cause is counted, bounded, and the same whatever is cached.
+#include <algorithm>
+#include <ctime>
 #include <fmt/format.h>
 #include <future>
 #include <gtest/gtest.h>
@@ -9,6 +11,7 @@
 #include "grammar/choice.h"
 #include "grammar/gbnf.h"
 #include "grammar/grammar_helpers.h"
+#include "grammar/string_tokens.h"
 
 namespace skein::grammar {
 namespace {
@@ -282,6 +285,59 @@ TEST(Work, AStringTakesNoWalkForEveryLength) {
         R"({"type":"string","pattern":"[a-z]{12}"})"}) {
     EXPECT_LE(most_work_of_a_mask(schema, "\"abcdefghijklmnop\""), 2 * free + 2'000) << schema;
   }
+}
+
+// A pattern may have thousands of parts that may come any number of times: comparing each with each
+// would take seconds, in one step of the automaton.
+TEST(Work, RepetitionsSideBySideAreNotAllCompared) {
+  RegexStore store;
+  std::vector<ExprId> parts;
+  for (int i = 0; i < 2'000; ++i) {
+    const ExprId word = store.literal(fmt::format("{:04}", i));
+    parts.push_back(store.concat(store.byte('a'), store.repeat(word, 0, kUnbounded)));
+  }
+  const ExprId all = store.either(parts);
+  const uint64_t before = store.work();
+  const ExprId rest = store.derivative(all, 'a');
+  EXPECT_LT(store.work() - before, 50'000u);
+  EXPECT_TRUE(store.matches(rest, "01230123"));
+  EXPECT_FALSE(store.matches(rest, "01230124"));
+}
+
+// Whoever makes a model says how long its tokens are.
+TEST(Work, LongTokensAreReadOnce) {
+  constexpr uint32_t kLong = 40'000;
+  std::vector<std::string> tokens = testing::byte_tokens();
+  tokens.push_back(std::string(kLong, 'a') + R"(\n\ud83d\ude00)");
+  const std::clock_t began = std::clock();
+  const auto trie = TokenTrie::make(std::move(tokens));
+  const double seconds = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
+  ASSERT_TRUE(trie.ok());
+  EXPECT_LT(seconds, 5) << "reading it again for every character takes longer";
+  ASSERT_NE((*trie)->json_string(), nullptr);
+  EXPECT_EQ((*trie)->json_string()->within.back().characters, kLong + 2);
+}
+
+TEST(Work, TokensOfManyLengthsTakeNoMaskEach) {
+  std::vector<std::string> tokens = testing::byte_tokens();
+  for (uint32_t i = 2; i < 200; ++i) tokens.emplace_back(i, 'a');
+  const auto some = TokenTrie::make(tokens);
+  ASSERT_TRUE(some.ok());
+  EXPECT_NE((*some)->json_string(), nullptr);
+  for (uint32_t i = 200; i < 1'000; ++i) tokens.emplace_back(i, 'a');
+  const auto many = TokenTrie::make(tokens);
+  ASSERT_TRUE(many.ok());
+  EXPECT_EQ((*many)->json_string(), nullptr);
+  // And forms do without.
+  Matcher matcher(compiled(schema_rules(R"({"type":"string","maxLength":300})", {}), *many));
+  EXPECT_TRUE(matcher.advance_bytes("\""));
+  ASSERT_NE(matcher.mask(), nullptr);
+  const auto token_of = [&](size_t length) {
+    return static_cast<TokenId>(std::find(tokens.begin(), tokens.end(), std::string(length, 'a')) -
+                                tokens.begin());
+  };
+  EXPECT_TRUE(matcher.mask()->has(token_of(300)));
+  EXPECT_FALSE(matcher.mask()->has(token_of(301)));
 }
 
 }  // namespace

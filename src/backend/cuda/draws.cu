@@ -188,7 +188,7 @@ __device__ uint64_t key_that_reaches(uint64_t need, uint32_t bits, const Tokens&
 }
 
 // The token that covers `target` when tokens are laid out by their weights, which are `all`
-// together, in the order of ids; the last that has weight where they end before it.
+// together and more than 0, in the order of ids; the last that has weight where they end before it.
 template <class Weight>
 __device__ uint32_t token_at(uint64_t target, uint64_t all, const Tokens& tokens, LineSums& sums,
                              const Weight& weight) {
@@ -233,7 +233,12 @@ struct RowDraw {
     const uint32_t end = min(first + static_cast<uint32_t>(drawing::kPartTokens), width);
     const Tokens of_part{first, end, nullptr, 0, logits, -arithmetic::kInfinity};
     const auto weight = [this](uint32_t, float logit) { return scale.weight(logit); };
-    return token_at(target, sum_over(of_part, sums, weight), of_part, sums, weight);
+    const uint64_t all = sum_over(of_part, sums, weight);
+    if (all > 0) return token_at(target, all, of_part, sums, weight);
+    // They weigh something together only: the first that may be drawn.
+    const Tokens possible{first, end, nullptr, 0, logits, drawing::kLowest};
+    const auto one = [](uint32_t, float) { return uint64_t{1}; };
+    return token_at(0, sum_over(possible, sums, one), possible, sums, one);
   }
 
   // The tokens to look at, and the lowest rank that is kept of them.

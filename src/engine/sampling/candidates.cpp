@@ -97,8 +97,10 @@ TokenId CandidateSet::draw_unfiltered(LogitRow row, const VocabularyScan& scan, 
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = drawn.allows(i) ? scaled(drawn.values[i]) : -arithmetic::kInfinity;
   }
-  scan.exp(values, values);
+  // Where all of them together weigh something and none does by itself: one that may be drawn.
   size_t last = 0;
+  while (last + 1 < values.size() && values[last] == -arithmetic::kInfinity) ++last;
+  scan.exp(values, values);
   for (size_t i = 0; i < values.size(); ++i) {
     const uint64_t weight = weight_of(values[i]);
     if (target < weight) return static_cast<TokenId>(first + i);

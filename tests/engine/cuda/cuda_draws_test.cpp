@@ -96,6 +96,32 @@ TEST_F(CudaDraws, AreThoseOfTheHost) {
   }
 }
 
+// A part whose tokens weigh nothing each, but something together: the bits that lead there are as
+// good as any, and a client that names its seed names them.
+TEST_F(CudaDraws, APartWithoutWeightyTokensGivesOneOfItsOwn) {
+  for (const size_t width : {2048U, 3072U, 5000U}) {
+    auto queue = backend_->make_draw_queue(2, width, 1);
+    ASSERT_TRUE(queue.ok() && *queue != nullptr);
+    std::vector<float> logits(2 * width, -29.9F);  // less than half a unit
+    logits[0] = logits[width] = 0;
+    const size_t last_part = (width - 1) / drawing::kPartTokens * drawing::kPartTokens;
+    logits[width + last_part] = kOut;
+    auto memory = backend_->allocate(logits.size() * sizeof(float));
+    ASSERT_TRUE(memory.ok()) << memory.message();
+    backend_->write(memory->floats(), logits);
+    const std::vector<Draw> draws(2, Draw{1, 0, 1, 0, UINT64_MAX});
+    (*queue)->find({memory->floats(), 2, width, width}, draws);
+    std::vector<VocabularyScan::Argmax> found(2);
+    (*queue)->take(found);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(found[i].index, last_part + i) << width;
+      EXPECT_EQ(static_cast<TokenId>(found[i].index),
+                testing::drawn_from(std::span(logits).subspan(i * width, width), draws[i],
+                                    backend_->scan()));
+    }
+  }
+}
+
 // A row that is not sound says so and takes nothing from the others.
 TEST_F(CudaDraws, OneThatIsNotSoundIsNotDrawnFrom) {
   constexpr size_t kWidth = 3000;

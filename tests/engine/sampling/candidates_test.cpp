@@ -219,6 +219,24 @@ TEST(Candidates, UnfilteredDrawsReachEveryPart) {
   }
 }
 
+// Tokens that weigh nothing each, but something together, in a part whose first ones are ruled out.
+TEST(Candidates, APartWithoutWeightyTokensGivesOneThatIsAllowed) {
+  std::vector<float> row(2 * drawing::kPartTokens, -29.9F);  // less than half a unit
+  row[0] = 0;
+  std::vector<uint64_t> mask(row.size() / 64, ~uint64_t{0});
+  mask[drawing::kPartTokens / 64] &= ~uint64_t{7};
+  std::vector<float> edited = row;
+  for (size_t i = 0; i < 3; ++i) edited[drawing::kPartTokens + i] = kOut;
+  const TokenId expected{drawing::kPartTokens + 3};
+  for (const VocabularyScan& scan : testing::scans()) {
+    CandidateSet set;
+    set.prepare(row.size());
+    const LogitRow masked(row, mask.data());
+    EXPECT_EQ(set.draw(masked, scan.argmax(masked), SamplingParams(), scan, UINT64_MAX), expected);
+    EXPECT_EQ(set.draw(edited, scan.argmax(edited), SamplingParams(), scan, UINT64_MAX), expected);
+  }
+}
+
 TEST(Candidates, LargestAreInOrder) {
   Rng rng(4);
   for (int i = 0; i < 50; ++i) {
