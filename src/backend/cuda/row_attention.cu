@@ -58,7 +58,7 @@ struct RowShared {
   alignas(8) uint16_t token[2][S::kDim];  // the row's own key and value
 };
 
-// The tokens that a row sees, and the blocks of them in a span.
+// The tokens that a row sees.
 struct RowTokens {
   uint32_t seen, position;
 

@@ -4,7 +4,8 @@
 //
 // Keys lie as [token][dimension], values as [dimension][token], so that the pairs that a thread
 // gives to mma are side by side in memory.
-#include "backend/cuda/whole_rows.cuh"
+#include "backend/cuda/span_merge.cuh"
+#include "backend/cuda/spans.cuh"
 
 namespace skein::cuda {
 namespace {
