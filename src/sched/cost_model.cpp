@@ -144,36 +144,36 @@ void DraftValue::add(uint32_t position, uint16_t odds) {
 }
 
 StepBudget::StepBudget(const CostModel& model, const StepLimits& limits, const StepLoad& decodes)
-    : model_(model),
-      timed_((limits.target_us > 0 || limits.slowdown_percent > 0) && decodes.tokens > 0 &&
-             model.trained()) {
+    : model_(model) {
   const uint32_t floor = std::min(limits.tokens, kMinPrefillTokens);
   const uint64_t left = decodes.tokens < limits.tokens ? limits.tokens - decodes.tokens : 0;
   tokens_ = std::max(static_cast<uint32_t>(left), floor);
-  if (!timed_) return;
+  if (!model.trained()) return;
   const TimeUs alone = model.predict(decodes);
-  TimeUs most = limits.target_us > 0 ? limits.target_us : INT64_MAX;
+  if (limits.target_us > 0 && decodes.tokens > 0) to_target_us_ = limits.target_us - alone;
   if (limits.slowdown_percent > 0) {
-    most = std::min(most, std::max(kUnnoticedUs, alone / 100 * limits.slowdown_percent));
+    to_slowdown_us_ = std::max(kUnnoticedUs, alone / 100 * limits.slowdown_percent) - alone;
   }
-  time_left_us_ = most - alone;
 }
 
-uint32_t StepBudget::fit(uint32_t start, uint32_t wanted) const {
+uint32_t StepBudget::fit(uint32_t start, uint32_t wanted, bool spares) const {
   const uint32_t most = std::min(wanted, tokens_);
-  if (!timed_ || model_.marginal(start, most) <= time_left_us_) return most;
+  const TimeUs left = left_us(spares);
+  if (model_.marginal(start, most) <= left) return most;
   uint32_t low = 0;  // fits
   uint32_t high = most;
   while (high - low > 1) {
     const uint32_t middle = low + (high - low) / 2;
-    (model_.marginal(start, middle) <= time_left_us_ ? low : high) = middle;
+    (model_.marginal(start, middle) <= left ? low : high) = middle;
   }
   return untouched_ ? std::max(low, std::min(most, kMinPrefillTokens)) : low;
 }
 
 void StepBudget::spend(uint32_t start, uint32_t count) {
   tokens_ -= std::min(tokens_, count);
-  if (timed_) time_left_us_ -= model_.marginal(start, count);
+  for (TimeUs* left : {&to_target_us_, &to_slowdown_us_}) {
+    if (*left != kNever) *left -= model_.marginal(start, count);
+  }
   untouched_ = false;
 }
 

@@ -11,6 +11,7 @@
 // whole vocabulary, which a prompt's does not. So what these took is kept by the number of rows.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -114,8 +115,8 @@ class DraftValue {
   int64_t best_milli_;
 };
 
-// How much a step may take on. The times hold while someone is streaming; both together: the
-// shorter.
+// How much a step may take on. The target holds while someone is streaming, the slowdown for
+// prompts that have to spare somebody; both together: the shorter.
 struct StepLimits {
   uint32_t tokens = 0;
   TimeUs target_us = 0;           // of a step; 0: none
@@ -129,12 +130,15 @@ class StepBudget {
  public:
   StepBudget(const CostModel& model, const StepLimits& limits, const StepLoad& decodes);
 
-  bool spent() const { return tokens_ == 0 || (timed_ && !untouched_ && time_left_us_ <= 0); }
+  // `spares`: the prompt in question has to spare somebody.
+  bool spent(bool spares = true) const {
+    return tokens_ == 0 || (!untouched_ && left_us(spares) <= 0);
+  }
   // How many of `wanted` tokens from position `start` on fit; 0 when the budget is spent.
-  uint32_t fit(uint32_t start, uint32_t wanted) const;
+  uint32_t fit(uint32_t start, uint32_t wanted, bool spares = true) const;
   // Whether one token at that position does: a guess, which has no claim to a least part.
   bool fits(uint32_t position) const {
-    return tokens_ > 0 && (!timed_ || model_.marginal(position, 1) <= time_left_us_);
+    return tokens_ > 0 && model_.marginal(position, 1) <= left_us(true);
   }
   void spend(uint32_t start, uint32_t count);
 
@@ -143,9 +147,14 @@ class StepBudget {
   static constexpr uint32_t kMinPrefillTokens = 16;
 
   const CostModel& model_;
+  TimeUs left_us(bool spares) const {
+    return spares ? std::min(to_target_us_, to_slowdown_us_) : to_target_us_;
+  }
+
   uint32_t tokens_;
-  bool timed_;
-  TimeUs time_left_us_ = 0;
+  // What is left of the times; kNever: there is no such limit.
+  TimeUs to_target_us_ = kNever;
+  TimeUs to_slowdown_us_ = kNever;
   bool untouched_ = true;
 };
 

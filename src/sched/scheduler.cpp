@@ -42,6 +42,7 @@ ContinuousBatchingScheduler::ContinuousBatchingScheduler(const SchedulerConfig& 
       queue_(config.us_per_class),
       in_flight_(config.depth),
       tally_(config.pool_blocks, 0) {
+  asked_.fill(kNever);
   batch_.reserve(config.max_batch);
   by_key_.reserve(config.max_batch);
   ending_.reserve(size_t{config.max_batch} * config.depth);
@@ -107,6 +108,7 @@ Status ContinuousBatchingScheduler::submit(RequestSpec spec, TimeUs now) {
   request->deadline = spec.deadline;
   request->key = queue_.key_for(now_, spec.priority);
   request->order = next_order_++;
+  asked_[static_cast<size_t>(spec.priority)] = now_;
   enqueue(*request);
   if (request->deadline != kNever) deadlines_.add(*request);
   ++counters_.submitted;
@@ -319,7 +321,8 @@ void ContinuousBatchingScheduler::plan(TimeUs now, StepPlan& plan) {
   StepBudget budget(cost_,
                     {.tokens = config_.step_tokens,
                      .target_us = config_.inter_token_target_us,
-                     .slowdown_percent = config_.max_slowdown_percent},
+                     // A text that comes whole cannot be cut for anybody.
+                     .slowdown_percent = config_.whole ? 0 : config_.max_slowdown_percent},
                     decodes);
   plan_prefills(budget);
   if (config_.step_drafts > 0) plan_drafts(budget, decodes);
@@ -338,6 +341,7 @@ void ContinuousBatchingScheduler::expire(StepPlan& plan) {
 StepLoad ContinuousBatchingScheduler::plan_decodes() {
   StepLoad load;
   prefills_.clear();
+  streams_ = {};
   for (BatchRequest* request : by_key_) request->step_tokens = request->step_drafts = 0;
   // By index: growing may preempt from the back.
   for (size_t i = 0; i < by_key_.size(); ++i) {
@@ -353,90 +357,10 @@ StepLoad ContinuousBatchingScheduler::plan_decodes() {
     } else if (!request.at_limit() && grow_or_preempt(request, uint64_t{request.planned} + 1)) {
       request.step_tokens = 1;
       load.add(request.planned, 1);
+      streams_.add(request);
     }
   }
   return load;
-}
-
-// Running prefills and the head of the queue compete for the budget by key, so that a long prompt
-// of a low class does not keep a short one of a better class from starting.
-void ContinuousBatchingScheduler::plan_prefills(StepBudget& budget) {
-  const auto takes_part = [&](const BatchRequest* r) {
-    return r->status == RequestStatus::PREFILLING && r->step_tokens == 0 &&
-           r->held_in_step != step_;
-  };
-  bool head_blocked = false;
-  auto next = prefills_.begin();
-  while (!budget.spent()) {
-    next = std::find_if(next, prefills_.end(), takes_part);
-    const bool none_runs = next == prefills_.end();
-    if (!head_blocked && !queue_.empty() &&
-        (none_runs || goes_before(*queue_.top().request, **next))) {
-      head_blocked = !admit_head(budget);
-    } else if (!none_runs) {
-      plan_chunk(**next++, budget);
-    } else {
-      break;
-    }
-  }
-  for (; next != prefills_.end(); ++next) {
-    if (takes_part(*next)) (*next)->wait = WaitReason::kStepBudget;
-  }
-  if (!head_blocked && !queue_.empty()) queue_.top().request->wait = WaitReason::kStepBudget;
-}
-
-void ContinuousBatchingScheduler::plan_chunk(BatchRequest& request, StepBudget& budget) {
-  request.wait = WaitReason::kNone;
-  if (look_up(request) > 0) ++counters_.prefill_hits;
-
-  const auto known = static_cast<uint32_t>(request.tokens.size());
-  const uint32_t start = request.planned;
-  // The block that this chunk begins or goes on with, if others could share it when it is full.
-  const uint32_t linked = request.table.linked_tokens();
-  const bool shareable = kv_.shares(request.table) &&
-                         start / kBlockTokens == linked / kBlockTokens &&
-                         linked + kBlockTokens <= known;
-  Hash128 key;
-  if (shareable) {
-    key = kv_.next_key(request.table, request.tokens);
-    if (start == linked && under_way(key)) {
-      request.wait = WaitReason::kPrefixUnderWay;
-      return;
-    }
-  }
-  uint32_t end = start + budget.fit(start, known - start);
-  // A chunk that does not finish ends at a block border, where the next one can look the cache up.
-  if (end < known && end / kBlockTokens * kBlockTokens > start)
-    end = end / kBlockTokens * kBlockTokens;
-  if (end == start) {
-    request.wait = WaitReason::kStepBudget;
-    return;
-  }
-  if (!config_.whole && !grow_or_preempt(request, end)) return;
-  request.step_tokens = end - start;
-  budget.spend(start, end - start);
-  if (shareable) under_way_.push_back({key, step_});
-}
-
-// Takes whatever the prefix cache has for the tokens that come next; returns the tokens saved.
-uint32_t ContinuousBatchingScheduler::look_up(BatchRequest& request) {
-  const BlockTable& table = request.table;
-  if (request.planned != table.linked_tokens() || table.size() != table.linked_blocks()) return 0;
-  if (kv_.take_cached(request.table, request.tokens) == 0) return 0;
-  const auto known = static_cast<uint32_t>(request.tokens.size());
-  // A sample needs the logits of the last token, so that one is computed even if it is cached.
-  const uint32_t planned = std::min(table.linked_tokens(), known - 1);
-  if (planned < table.linked_tokens()) ++counters_.full_hits;
-  const uint32_t saved = planned - request.planned;
-  request.planned = request.computed = planned;
-  counters_.prefix_hit_tokens += saved;
-  if (request.preemptions == 0) request.cached_tokens += saved;
-  return saved;
-}
-
-bool ContinuousBatchingScheduler::under_way(const Hash128& key) const {
-  return std::any_of(under_way_.begin(), under_way_.end(),
-                     [&](const UnderWay& u) { return u.key == key; });
 }
 
 // False: the head stays where it is, and nobody behind it is tried.

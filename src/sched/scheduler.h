@@ -17,10 +17,11 @@
 // events of cancel_all(). No token event follows its end.
 //
 // Who runs: decode rows first; then prefill in order of (aged) priority, running
-// requests and the head of the queue alike, within the step's budget. The head must fit whole, plus
-// room for what runs to grow; nobody bypasses it. Out of blocks, the running request with the worst
-// key gives way; its full blocks stay cached. A waiting request of strictly better class and key
-// may take the place of running ones.
+// requests and the head of the queue alike, within the step's budget, which spares streams, but
+// none of strictly worse class and key than the prompt. The head must fit whole, plus room for what
+// runs to grow; nobody bypasses it. Out of blocks, the running request with the worst key gives
+// way; its full blocks stay cached. A waiting request of strictly better class and key may take the
+// place of running ones.
 //
 // A result may bring drafts, guesses at a request's next tokens, with the odds that they come true.
 // They are checked in its next step with what that step has left, likeliest first, as many as make
@@ -30,6 +31,8 @@
 // plan() and commit() allocate nothing once the arrays of the caller have grown to their size.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <deque>
 #include <memory>
 #include <span>
@@ -141,6 +144,17 @@ class ContinuousBatchingScheduler {
     StepLoad load;
     std::vector<Planned> segments;
   };
+  // Who decodes in the plan being made, as far as prompts have to know.
+  struct Streams {
+    const BatchRequest* first = nullptr;  // by key
+    Priority best_class = Priority::LOW;
+
+    // Best key first.
+    void add(const BatchRequest& stream) {
+      if (first == nullptr) first = &stream;
+      best_class = std::min(best_class, stream.priority);
+    }
+  };
   // Blocks that admitting the head of the queue takes, and blocks that can be had.
   struct Room {
     uint32_t needed = 0;
@@ -177,6 +191,7 @@ class ContinuousBatchingScheduler {
   // One step
   void expire(StepPlan& plan);
   StepLoad plan_decodes();
+  bool spares(const BatchRequest& prompt) const;
   void plan_prefills(StepBudget& budget);
   void plan_chunk(BatchRequest& request, StepBudget& budget);
   BatchRequest* likeliest_draft() const;
@@ -225,6 +240,7 @@ class ContinuousBatchingScheduler {
   std::vector<RequestId> preempted_;
   std::vector<RequestId> admitted_;
   std::vector<BatchRequest*> prefills_;
+  Streams streams_;
   std::vector<BatchRequest*> victims_;
   std::vector<BlockId> hits_;
   std::vector<uint32_t> tally_;  // by block: references that the chosen victims hold; 0 outside
@@ -233,6 +249,7 @@ class ContinuousBatchingScheduler {
   uint64_t step_ = 0;
   uint64_t committed_step_ = 0;
   uint64_t next_order_ = 0;
+  std::array<TimeUs, kPriorities> asked_;  // by class: when the latest request came
   bool draining_ = false;
   uint64_t grew_in_step_ = 0;  // the batch, beyond what is sure
   TimeUs one_row_us_ = 0;      // what a step of one token took lately; 0: there was none

@@ -2,6 +2,7 @@
 // came of it (StepResult) and what that meant (StepEffects). Flat arrays, reused from step to step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -51,6 +52,11 @@ struct StepPlan {
   std::vector<RequestId> admitted;   // out of the queue, for the first time or again
 
   bool empty() const { return segments.empty(); }
+  // Whether it computes one token of each request, and guesses at what follows: no prompts.
+  bool decodes() const {
+    return std::all_of(segments.begin(), segments.end(),
+                       [](const Segment& s) { return s.known_end() == s.start + 1; });
+  }
 
   // Empty, with room for a batch: from the second time on nothing allocates.
   void reset(uint64_t number, uint32_t batch) {

@@ -30,6 +30,38 @@ void Simulator::check_plan(const StepPlan& plan) {
   if (tokens != plan.tokens || tokens > most)
     return fail("{} tokens planned ({} said), at most {}", tokens, plan.tokens, most);
   check_writes(plan);
+  check_pace(plan);
+}
+
+// Streams of strictly worse class and key do not make a prompt slower: it is cut where the step has
+// no tokens left, and nowhere else. Of HIGH, for others may be cut for a better class that asks.
+void Simulator::check_pace(const StepPlan& plan) {
+  const SchedulerConfig& s = config_.scheduler;
+  // Who was preempted may have been a stream when the prompt was cut.
+  if (s.inter_token_target_us > 0 || s.whole || !plan.preempted.empty()) return;
+  for (const Segment& segment : plan.segments) {
+    const SimRequest& prompt = *find(segment.request);
+    if (!is_prompt(segment) || prompt.priority != Priority::HIGH) continue;
+    const auto streams = [&](const auto& r) {
+      return !r->ended && r->in_batch && r.get() != &prompt &&
+             (r->generated() > 0 || r->pending_samples > 0);
+    };
+    const auto is_spared = [&](const auto& r) {
+      const bool worse = r->priority > prompt.priority &&
+                         std::pair(r->key, r->id) > std::pair(prompt.key, prompt.id);
+      return streams(r) && !worse;
+    };
+    const auto count =
+        static_cast<uint64_t>(std::count_if(requests_.begin(), requests_.end(), streams));
+    if (count == 0 || std::any_of(requests_.begin(), requests_.end(), is_spared)) continue;
+    saw(Path::k_streams_not_spared);
+    // It ends at a block's border, and a stream whose row was counted may have been held back then.
+    const bool is_cut = segment.start + segment.count < prompt.tokens.size();
+    if (is_cut && plan.tokens + count + kBlockTokens <= s.step_tokens) {
+      return fail("request {} gets {} tokens, in a step of {} of {}, for streams of a worse class",
+                  prompt.id.value, segment.count, plan.tokens, s.step_tokens);
+    }
+  }
 }
 
 // Who left the queue and who went back to it, checked against what they were before.

@@ -250,7 +250,7 @@ void Simulator::finish_oldest() {
       config_.faults.has(Fault::kStepThrows) && std::any_of(results.begin(), results.end(), faulty);
   if (threw) saw(Path::k_step_threw);
   result_.elapsed_us = static_cast<TimeUs>(
-      (threw ? 2 : 1) * (300 + 15 * load.tokens + load.pairs / 64 + rng_.below(100)));
+      (threw ? 2 : 1) * (config_.row_us * (20 + load.tokens) + load.pairs / 64 + rng_.below(100)));
   now_ += result_.elapsed_us;
 
   // A client may hang up at the very moment that its step is done.

@@ -104,6 +104,7 @@ class Simulator {
   void check_segment(const Segment& segment);
   void check_drafts(const Segment& segment, const SimRequest& request);
   void check_writes(const StepPlan& plan);
+  void check_pace(const StepPlan& plan);
   void check_overtaking(const SimRequest& admitted);
   void check_starvation();
   void check_deadlines();

@@ -52,6 +52,7 @@ struct SimConfig {
   Faults faults;
   AllocationHooks hooks;
 
+  uint32_t row_us = 15;      // of a step, twenty times as much once: how fast the machine is
   uint32_t target_live = 8;  // requests kept live, waiting or running
   uint32_t tenants = 1;
   bool door = false;        // a QueueDoor stands before the scheduler
