@@ -367,6 +367,9 @@ int run(const std::string& device, const std::string& what, const LayerShape& sh
   ops.attention(64, 1, 320);
   ops.attention(64, 1, 2048);
   ops.attention(1, 1, 8192);
+  ops.attention(1, 1, 32768);
+  ops.attention(8, 1, 32768);
+  ops.attention(64, 1, 32768);
   ops.attention(8, 256, 256);
   ops.attention(1, 2048, 2048);
   return 0;

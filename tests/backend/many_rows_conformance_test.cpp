@@ -5,6 +5,7 @@
 
 #include "backend/attention_conformance.h"
 #include "backend/seeded_backend.h"
+#include "base/special_floats.h"
 
 namespace skein {
 namespace {
@@ -19,33 +20,36 @@ std::vector<BackendParam> params_of_devices() {
   return params;
 }
 
-class ManyRows : public AttentionOps {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ManyRows);
-
-// A step of thousands of rows is cut otherwise than one of a few.
-TEST_P(ManyRows, ManyRowsAreAsEachSequenceAlone) {
-  const Shape4 shape{64, 2, 4};
-  constexpr std::pair<uint32_t, uint32_t> kStartsAndRows[] = {
-      {0, 1},   {40, 3},   {0, 700}, {300, 1}, {7, 1},     {250, 5},
-      {0, 130}, {511, 17}, {0, 256}, {30, 6},  {100, 1000}};
-  const AttentionParams params = params_for(shape);
-  const size_t width = size_t{shape.kv_heads} * shape.head_dim;
-  for (const KvType type : kTypes) {
-    Shuffled blocks(120, rng_);
+class ManyRows : public AttentionOps {
+ protected:
+  // A step of thousands of rows beside its sequences, one at a time. Numbers that are not finite
+  // reach those rows alone that see them.
+  void compare(const Shape4& shape, KvType type, uint32_t window, bool has_sinks) {
+    constexpr std::pair<uint32_t, uint32_t> kStartsAndRows[] = {
+        {0, 1},    {40, 3},  {0, 700}, {300, 1},    {7, 1},     {250, 5},  {0, 130},
+        {511, 17}, {0, 256}, {30, 6},  {100, 1000}, {900, 150}, {1500, 20}};
+    const size_t width = size_t{shape.kv_heads} * shape.head_dim;
+    Shuffled blocks(210, rng_);
     std::vector<Sequence> sequences;
     uint32_t rows = 0;
     for (const auto& [start, count] : kStartsAndRows) {
       sequences.push_back({rows, count, start, true, blocks.take(start + count)});
       rows += count;
     }
-    const auto kv = cache(backend_, type, 120, shape);
-    const OwnedRows tokens = OwnedRows::random(size_t{120} * kBlockTokens, width, rng_);
+    const auto kv = cache(backend_, type, 210, shape);
+    const OwnedRows tokens = OwnedRows::random(size_t{210} * kBlockTokens, width, rng_);
     fill(backend_, *kv, tokens, tokens);
     const OwnedRows k = OwnedRows::random(rows, width, rng_);
-    const OwnedRows v = OwnedRows::random(rows, width, rng_);
+    OwnedRows v = OwnedRows::random(rows, width, rng_);
+    for (const Sequence& sequence : sequences) {
+      if (sequence.rows % 2 == 0) v.at(sequence.first_row + sequence.rows / 3)[1] = testing::kNan;
+    }
     const OwnedRows q = OwnedRows::random(rows, width * shape.shared, rng_, 3);
     const auto attend = [&](size_t first, size_t count, std::span<const Sequence> step) {
       return run(backend_, OwnedRows(count, q.width()), [&](TestBackend& b, Rows out) {
+        AttentionParams params = params_for(shape);
+        params.window = window;
+        if (has_sinks) params.sinks = b.up(sinks_);
         b.attend(b.up(q.part(first, count)), b.up(k.part(first, count)), b.up(v.part(first, count)),
                  {}, step, *kv, params, out);
       });
@@ -55,8 +59,24 @@ TEST_P(ManyRows, ManyRowsAreAsEachSequenceAlone) {
       const uint32_t first = std::exchange(sequence.first_row, 0);
       EXPECT_TRUE(same_bits(attend(first, sequence.rows, {&sequence, 1}).all(),
                             whole.part(first, sequence.rows).all()))
-          << sequence.rows << " rows from " << first << " on";
+          << sequence.rows << " rows from " << first << " on, heads of " << shape.head_dim
+          << ", window " << window;
     }
+  }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ManyRows);
+
+// Such a step is cut otherwise than one of a few rows.
+TEST_P(ManyRows, ManyRowsAreAsEachSequenceAlone) {
+  for (const KvType type : kTypes) compare({64, 2, 4}, type, 0, false);
+}
+
+// Prompts have a kernel of their own there.
+TEST_P(ManyRows, PromptsOfEveryHeadSize) {
+  for (const Shape4& shape :
+       {Shape4{64, 1, 16}, {128, 1, 4}, {256, 1, 2}, {80, 2, 3}, {24, 1, 5}, {144, 1, 1}}) {
+    compare(shape, KvType::kBf16, 0, false);
+    compare(shape, KvType::kBf16, 300, true);
   }
 }
 

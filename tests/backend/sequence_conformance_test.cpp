@@ -7,19 +7,22 @@ namespace {
 
 TEST_P(OpsInARow, LeaveWhatTheyLeaveOneByOne) {
   const Weights all = weights();
-  const Caches caches = filled_caches(KvType::kBf16, 480, kShape);
-  Shuffled blocks(480, rng_);
+  const Caches caches = filled_caches(KvType::kBf16, 620, kShape);
+  Shuffled blocks(620, rng_);
   const std::vector<Sequence> some = {{0, 1, 300, true, blocks.take(301)},
                                       {1, 3, 510, true, blocks.take(513)},
                                       {4, 1, 0, true, blocks.take(1)},
                                       {5, 1, 255, false, blocks.take(256)},
                                       {6, 9, 40, true, blocks.take(49)}};
+  const std::vector<Sequence> longs = {{0, 1, 2600, true, blocks.take(2601)},
+                                       {1, 1, 1500, false, blocks.take(1501)}};
   const std::vector<Sequence> many = single_rows(blocks);
   std::vector<std::span<const Sequence>> steps = {std::span(some).first(1), std::span(some),
                                                   std::span(many).first(3)};
   // A host leaves nothing to the next op, whatever the rows, and the reference takes its time.
   if (!GetParam().backend.computes_on_host) {
-    steps.insert(steps.end(), {std::span(many).first(20), std::span(many)});
+    steps.insert(steps.end(), {std::span(longs).first(1), std::span(longs),
+                               std::span(many).first(20), std::span(many)});
   }
   for (const std::span<const Sequence> sequences : steps) {
     const size_t rows = sequences.back().first_row + sequences.back().rows;

@@ -124,6 +124,10 @@ void CudaBackend::attend_f16(AttentionWork work, const DeviceStep& step) {
   work.batch = batch_of(step.spans(), rows, heads, work.cache, device_.processors);
   work.batch.is_whole =
       step.has_single_rows() && rows <= kMostRecordedRows && can_attend_whole_rows(work);
+  if (rows > kMostRecordedRows && can_attend_prompts(work)) {
+    work.batch.has_prompts = step.has_prompts(true);
+    work.batch.has_others = step.has_prompts(false);
+  }
   if (work.batch.is_whole) {
     constexpr size_t kMarks = 2 * kMostRecordedRows;
     const bool are_there = marks_.holds(kMarks);
@@ -136,7 +140,10 @@ void CudaBackend::attend_f16(AttentionWork work, const DeviceStep& step) {
     prepare_heads(work.heads, work.step, work.cache, stream_);
     work.memory =
         spans_.take(SpanSums::floats(rows, heads, work.batch.at_once, work.cache.head_dim));
-    unfinished_ = {work.out, {}, {}, attend_on_tensor_cores(work, {}, stream_)};
+    unfinished_ = {};
+    if (const auto merge = attend_on_tensor_cores(work, {}, stream_)) {
+      unfinished_ = {work.out, {}, {}, merge};
+    }
   }
   if (!defers_) finish();
 }

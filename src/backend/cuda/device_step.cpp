@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backend/arithmetic.h"
+#include "backend/cuda/tensor_attention.h"
 #include "backend/host/memory.h"
 
 namespace skein::cuda {
@@ -62,6 +63,13 @@ uint32_t DeviceStep::spans() const {
 bool DeviceStep::has_single_rows() const {
   return std::all_of(host_.sequences.begin(), host_.sequences.end(),
                      [](const Sequence& sequence) { return sequence.rows <= 1; });
+}
+
+bool DeviceStep::has_prompts(bool are_long) const {
+  return std::any_of(host_.sequences.begin(), host_.sequences.end(), [&](const Sequence& sequence) {
+    return sequence.rows > 0 &&
+           is_long_prompt(sequence.rows, sequence.start + sequence.rows) == are_long;
+  });
 }
 
 // In the order of StepView.

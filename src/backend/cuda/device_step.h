@@ -30,6 +30,8 @@ class DeviceStep {
   uint32_t spans() const;
   // Whether every row is a sequence of its own.
   bool has_single_rows() const;
+  // Whether there are rows of sequences of which is_long_prompt says so.
+  bool has_prompts(bool are_long) const;
   uint64_t moves() const { return device_.moves(); }
 
  private:

@@ -56,6 +56,9 @@ CudaDrawQueue::CudaDrawQueue(size_t rows, size_t width, uint32_t searches, cudaS
   for (Search& search : searches_) {
     check(cudaEventCreate(&search.begun), "cudaEventCreate");
     check(cudaEventCreate(&search.found), "cudaEventCreate");
+    // So that the time between any two can be asked for.
+    check(cudaEventRecord(search.begun, stream_), "a step");
+    check(cudaEventRecord(search.found, stream_), "peaks");
     static_cast<void>(search.copies.take(rows * sizeof(DevicePeak)));
     static_cast<void>(search.draws.take(rows * sizeof(Draw)));
   }
@@ -108,10 +111,9 @@ void CudaDrawQueue::take(std::span<VocabularyScan::Argmax> out) {
   oldest_ = (oldest_ + 1) % searches_.size();
   --under_way_;
   check(cudaEventSynchronize(search.found), "peaks");
-  float pause_ms = 0;
-  const bool measured = cudaEventElapsedTime(&pause_ms, before.found, search.begun) == cudaSuccess;
-  if (!measured) static_cast<void>(cudaGetLastError());  // one of them was not recorded
-  pause_ns_ = measured && pause_ms > 0 ? static_cast<uint64_t>(pause_ms * 1e6F) : 0;
+  float pause_ms = 0;  // below 0 where the step was not noted
+  check(cudaEventElapsedTime(&pause_ms, before.found, search.begun), "peaks");
+  pause_ns_ = pause_ms > 0 ? static_cast<uint64_t>(pause_ms * 1e6F) : 0;
   const auto* const found =
       reinterpret_cast<const DevicePeak*>(search.copies.take(rows_ * sizeof(DevicePeak)));
   for (size_t i = 0; i < out.size(); ++i) {

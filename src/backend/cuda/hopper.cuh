@@ -66,6 +66,17 @@ __device__ inline void let_next_kernel_begin() {
   asm volatile("griddepcontrol.launch_dependents;");
 }
 
+// Threads of a warpgroup that needs few registers leave the others to those that need many: all of
+// them have to call it. A kernel begins with the same number for each.
+template <int kRegisters>
+__device__ inline void keep_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
 // The blocks of a cluster, all of which run at once and reach each other's shared memory. Whoever
 // has waited sees what the others wrote before they arrived, and that they have begun.
 __device__ inline void arrive_at_cluster() {

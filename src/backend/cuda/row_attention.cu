@@ -9,7 +9,7 @@ namespace skein::cuda {
 namespace {
 
 constexpr uint32_t kColumns = 8;  // queries, and zeros beside them
-constexpr uint32_t kSpanBlocks = kSpan / kBlockTokens, kSpanGroups = kSpan / kGroup;
+constexpr uint32_t kSpanGroups = kSpan / kGroup;
 constexpr uint32_t kFragmentBytes = kWarp * 8;  // weights of 16 tokens, as a product takes them
 
 // Dimensions of a head, warps that multiply, slots of the ring, and blocks of threads that share a
@@ -341,16 +341,6 @@ class RowWarp {
   float values_[S::kTiles][4];
   RunningSoftmax softmax_[2];  // of queries lane % 4 * 2 and + 1
 };
-
-// fn(span) of each that a row sees, in order.
-template <class Fn>
-__device__ void for_each_span(const SpanParams& p, const Queries& own, const Fn& fn) {
-#pragma unroll 1
-  for (uint32_t span = first_seen(own.position, p.attention.window) / kSpan;
-       span <= own.position / kSpan; ++span) {
-    fn(span);
-  }
-}
 
 template <class S>
 __global__ void __launch_bounds__(S::kMultipliers + kWarp, S::kShare)

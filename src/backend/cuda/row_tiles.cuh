@@ -56,9 +56,7 @@ __device__ inline Loaded load_numbers(const TileParams& p, uint32_t row, uint32_
   const float* const x = row_at(p.x, row) + k;
   Loaded out;
   if constexpr (kChange == Change::kMerge) {
-    const auto merged =
-        merge_query<4>(p.merge, row, k / p.merge.head_dim, k % p.merge.head_dim).value;
-    for (uint32_t i = 0; i < 4; ++i) out.x.at[i] = merged[i];
+    out.x = merge_query(p.merge, row, k / p.merge.head_dim, k % p.merge.head_dim);
     return out;
   }
   out.x = load_outputs<4>(x);

@@ -41,40 +41,37 @@ struct RunningSoftmax {
   bool has_sink = false;
 };
 
-template <uint32_t kCount>
-struct MergedQuery {
-  float value[kCount];
-  RunningSoftmax softmax;
+// The spans that a row sees: those of the batch are [first, end).
+struct MergedSpans {
+  uint32_t begin, first, end;
+
+  __device__ MergedSpans(const MergeParams& p, uint32_t row) {
+    constexpr uint32_t kSpan = arithmetic::kSpanTokens;
+    const uint32_t position = p.step.positions[row], window = p.attention.window;
+    begin = (window == 0 || position < window ? 0 : position + 1 - window) / kSpan;
+    first = max(begin, p.first_span);
+    end = min(position / kSpan + 1, p.first_span + p.spans);
+  }
 };
 
-// kCount dimensions, from d on, of a head of a row.
-template <uint32_t kCount>
-__device__ inline MergedQuery<kCount> merge_query(const MergeParams& p, uint32_t row, uint32_t head,
-                                                  uint32_t d) {
-  constexpr uint32_t kSpan = arithmetic::kSpanTokens;
-  const uint32_t position = p.step.positions[row], window = p.attention.window;
-  const uint32_t begin = (window == 0 || position < window ? 0 : position + 1 - window) / kSpan;
-  const uint32_t first = max(begin, p.first_span);
-  const uint32_t end = min(position / kSpan + 1, p.first_span + p.spans);
+// Four dimensions, from d on, of a head of a row, whose spans are all in this batch.
+__device__ inline Outputs<4> merge_query(const MergeParams& p, uint32_t row, uint32_t head,
+                                         uint32_t d) {
+  const MergedSpans spans(p, row);
   const size_t query = size_t{row} * p.attention.heads + head;
-  MergedQuery<kCount> all{{}, {p.sums.running[2 * query], p.sums.running[2 * query + 1]}};
-  if (p.first_span > begin) {
-    for (uint32_t i = 0; i < kCount; ++i) {
-      all.value[i] = row_at(p.out, row)[head * p.head_dim + d + i];
-    }
-  }
+  Outputs<4> all{};
+  RunningSoftmax softmax{};
 #pragma unroll 2
-  for (uint32_t s = first; s < end; ++s) {
-    const size_t at = query * p.spans + (s - p.first_span);
-    const Outputs<kCount> value = load_outputs<kCount>(p.sums.values + at * p.head_dim + d);
-    all.softmax.add(s == begin, p.sums.largest[at], p.sums.weights[at]);
-    for (uint32_t i = 0; i < kCount; ++i) {
-      all.value[i] = all.softmax.sum(s == begin, all.value[i], value.at[i]);
+  for (uint32_t s = spans.first; s < spans.end; ++s) {
+    const size_t at = query * p.spans + s;
+    const Outputs<4> value = load_outputs<4>(p.sums.values + at * p.head_dim + d);
+    softmax.add(s == spans.begin, p.sums.largest[at], p.sums.weights[at]);
+    for (uint32_t i = 0; i < 4; ++i) {
+      all.at[i] = softmax.sum(s == spans.begin, all.at[i], value.at[i]);
     }
   }
-  if (!p.is_last) return all;
-  all.softmax.end(p.attention.sinks, head);
-  for (uint32_t i = 0; i < kCount; ++i) all.value[i] = all.softmax.result(all.value[i]);
+  softmax.end(p.attention.sinks, head);
+  for (uint32_t i = 0; i < 4; ++i) all.at[i] = softmax.result(all.at[i]);
   return all;
 }
 

@@ -98,6 +98,16 @@ struct SpanBlocks {
   __device__ uint32_t count() const { return end - begin; }
 };
 
+// fn(span) of each that some of the rows see, in order.
+template <class Fn>
+__device__ void for_each_span(const SpanParams& p, const Queries& own, const Fn& fn) {
+#pragma unroll 1
+  for (uint32_t span = first_seen(own.position, p.attention.window) / kSpan;
+       span <= own.last() / kSpan; ++span) {
+    fn(span);
+  }
+}
+
 // By one thread. before(block), of each.
 template <class S, class Before>
 __device__ void copy_span(const SpanParams& p, const Queries& own, uint32_t span,

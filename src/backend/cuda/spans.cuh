@@ -10,7 +10,7 @@
 
 namespace skein::cuda {
 
-inline constexpr uint32_t kSpan = arithmetic::kSpanTokens;
+inline constexpr uint32_t kSpan = arithmetic::kSpanTokens, kSpanBlocks = kSpan / kBlockTokens;
 inline constexpr uint32_t kQueries = 16, kWarps = 8, kGroup = 16;
 inline constexpr uint32_t kMostStride = 256;          // dimensions that is_streamed takes
 inline constexpr uint32_t kWeightStride = kSpan + 8;  // so that rows lie in different banks
@@ -92,6 +92,11 @@ __device__ inline uint32_t first_seen(uint32_t position, uint32_t window) {
   return window == 0 || position < window ? 0 : position + 1 - window;
 }
 
+__device__ inline bool is_of_prompt(const StepView& step, uint32_t row) {
+  const uint32_t left = step.rows_left[row];
+  return is_long_prompt(step.places[row] + left, step.positions[row] + left);
+}
+
 struct SpanParams {
   DeviceHeads heads;
   StepView step;
@@ -104,6 +109,7 @@ struct SpanParams {
   uint32_t heads_each;  // heads of a block of threads
   uint32_t rows_each;
   uint32_t rows_of_unit;  // that a block of threads goes through, item after item
+  bool skips_prompts;
   SpanSums sums;
   DeviceRows out;  // these are for whole rows
   RowTiles tiles;
@@ -373,5 +379,7 @@ void attend_streamed(const SpanParams& params, dim3 all, const SpanBatch& batch,
                      cudaStream_t stream);
 cudaError_t set_up_whole_rows();
 void attend_whole_rows(const SpanParams& params, uint32_t processors, cudaStream_t stream);
+cudaError_t set_up_prompts();
+void attend_prompts(const SpanParams& params, cudaStream_t stream);
 
 }  // namespace skein::cuda

@@ -16,6 +16,10 @@ class Items {
     for (;;) {
       if (row_ >= end_ && !find_unit()) return false;
       item = {row_, heads_, span_};
+      if (p_.skips_prompts && is_of_prompt(p_.step, row_)) {
+        row_ += p_.step.rows_left[row_];
+        continue;
+      }
       const uint32_t place = p_.step.places[row_] % p_.rows_each;
       if (place != 0) {
         row_ += min(p_.rows_each - place, p_.step.rows_left[row_]);

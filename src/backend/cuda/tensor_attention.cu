@@ -1,6 +1,6 @@
 // Attention over a cache of bfloat16 or int8 on tensor cores, span by span; what spans gave is
 // merged in order by a kernel after it. Caches of bfloat16 whose heads are of a usual size go
-// through stream_attention.cu instead, or row_attention.cu.
+// through stream_attention.cu instead, row_attention.cu or prompt_attention.cu.
 //
 // Keys lie as [token][dimension], values as [dimension][token], so that the pairs that a thread
 // gives to mma are side by side in memory.
@@ -121,21 +121,86 @@ __global__ void __launch_bounds__(kThreads, 3) attend_spans(const __grid_constan
   write_softmax(p, own, item.span, largest, sums_of_weights);
 }
 
+// What every span of a query is multiplied by on its way into the sum of all. All threads make them
+// side by side, but for the maximum, which is a chain of comparisons.
+struct SpanScales {
+  static constexpr uint32_t kAtOnce = 128;  // spans
+  float largest[kAtOnce], weights[kAtOnce], old_scales[kAtOnce], new_scales[kAtOnce];
+  float maximum[kAtOnce + 1];  // from what was before the first on
+
+  // Of `count` spans from `at` on; is_first: nothing was before them.
+  __device__ void make(const SpanSums& sums, size_t at, uint32_t count, bool is_first,
+                       float before) {
+    __syncthreads();  // nobody reads those before
+    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+      largest[i] = sums.largest[at + i];
+      weights[i] = sums.weights[at + i];
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      maximum[0] = before;
+      maximum[1] = is_first ? largest[0] : arithmetic::larger(before, largest[0]);
+#pragma unroll 8
+      for (uint32_t i = 1; i < count; ++i) {
+        maximum[i + 1] = arithmetic::larger(maximum[i], largest[i]);
+      }
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+      old_scales[i] = arithmetic::exp(maximum[i] - maximum[i + 1]);
+      new_scales[i] = arithmetic::exp(largest[i] - maximum[i + 1]);
+    }
+    __syncthreads();
+  }
+};
+
 // A query by a block of threads.
-__global__ void merge_queries(const __grid_constant__ MergeParams p) {
+__global__ void __launch_bounds__(kThreads) merge_queries(const __grid_constant__ MergeParams p) {
+  constexpr uint32_t kEach = kMostTensorHeadDim / kThreads;  // dimensions of a thread, at most
+  __shared__ SpanScales scales;
   let_next_kernel_begin();
   wait_for_kernel_before();
   const uint32_t row = blockIdx.x, head = blockIdx.y;
+  if (p.skips_prompts && is_of_prompt(p.step, row)) return;
+  const MergedSpans spans(p, row);
+  const size_t query = size_t{row} * p.attention.heads + head;
   float* const out = row_at(p.out, row) + size_t{head} * p.head_dim;
-  for (uint32_t d = threadIdx.x; d < p.head_dim; d += blockDim.x) {
-    const MergedQuery<1> merged = merge_query<1>(p, row, head, d);
-    out[d] = merged.value[0];
-    if (d == 0) {
-      const size_t query = size_t{row} * p.attention.heads + head;
-      p.sums.next[2 * query] = merged.softmax.largest;
-      p.sums.next[2 * query + 1] = merged.softmax.weight;
+  RunningSoftmax softmax{p.sums.running[2 * query], p.sums.running[2 * query + 1]};
+  float all[kEach] = {};
+  const auto for_own = [&](const auto& fn) {
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) {
+      if (const uint32_t d = threadIdx.x + i * blockDim.x; d < p.head_dim) fn(d, all[i]);
     }
+  };
+  if (p.first_span > spans.begin) for_own([&](uint32_t d, float& value) { value = out[d]; });
+  for (uint32_t s = spans.first; s < spans.end; s += SpanScales::kAtOnce) {
+    const uint32_t count = min(SpanScales::kAtOnce, spans.end - s);
+    const size_t at = query * p.spans + (s - p.first_span);
+    scales.make(p.sums, at, count, s == spans.begin, softmax.largest);
+    float weight = softmax.weight;
+    for_own([&](uint32_t d, float& value) {
+      const float* const of_spans = p.sums.values + at * p.head_dim + d;
+      weight = softmax.weight;
+#pragma unroll 8
+      for (uint32_t i = 0; i < count; ++i) {
+        const bool is_first = s + i == spans.begin;
+        const float of_span = of_spans[size_t{i} * p.head_dim];
+        softmax.old_scale = scales.old_scales[i];
+        softmax.new_scale = scales.new_scales[i];
+        value = softmax.sum(is_first, value, of_span);
+        weight = softmax.sum(is_first, weight, scales.weights[i]);
+      }
+    });
+    softmax.weight = weight;
+    softmax.largest = scales.maximum[count];
   }
+  if (threadIdx.x == 0) {
+    p.sums.next[2 * query] = softmax.largest;
+    p.sums.next[2 * query + 1] = softmax.weight;
+  }
+  if (p.is_last) softmax.end(p.attention.sinks, head);
+  for_own([&](uint32_t d, float& value) { out[d] = p.is_last ? softmax.result(value) : value; });
 }
 
 // Keys that a block of threads has asked for ahead are worth more than another block of threads,
@@ -164,8 +229,10 @@ size_t SpanSums::floats(uint32_t rows, uint32_t heads, uint32_t spans, uint32_t 
 }
 
 cudaError_t set_up_attention() {
-  const cudaError_t error = set_up_streams();
-  return error == cudaSuccess ? set_up_whole_rows() : error;
+  for (const auto set_up : {set_up_streams, set_up_whole_rows, set_up_prompts}) {
+    if (const cudaError_t error = set_up(); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 void merge_spans(const MergeParams& params, cudaStream_t stream) {
@@ -193,6 +260,7 @@ std::optional<MergeParams> attend_on_tensor_cores(const AttentionWork& work, con
                           heads_each,
                           group > kQueries ? 1 : kQueries / group,
                           batch.processors == 0 ? rows_of_unit(out.rows) : 1,
+                          batch.has_prompts,
                           sums,
                           out,
                           tiles,
@@ -200,6 +268,10 @@ std::optional<MergeParams> attend_on_tensor_cores(const AttentionWork& work, con
     if (batch.is_whole) {
       attend_whole_rows(span, batch.processors, stream);
       return std::nullopt;
+    }
+    if (batch.has_prompts && first == 0) {
+      attend_prompts(span, stream);
+      if (!batch.has_others) return std::nullopt;
     }
     const dim3 grid(out.rows, cache.heads * parts, count);
     if (is_streamed(cache)) {
@@ -209,11 +281,18 @@ std::optional<MergeParams> attend_on_tensor_cores(const AttentionWork& work, con
     } else {
       launch_overlapped(attend_spans<KvType::kInt8>, grid, kThreads, shared, stream, span);
     }
-    const MergeParams merge{
-        step, attention, out, cache.head_dim, first, batch.at_once, first + count == batch.spans,
-        sums};
-    if (merge.is_last) return merge;
+    const MergeParams merge{step,
+                            attention,
+                            out,
+                            cache.head_dim,
+                            first,
+                            batch.at_once,
+                            first + count == batch.spans,
+                            batch.has_prompts,
+                            sums};
+    if (merge.is_last && !merge.skips_prompts) return merge;
     merge_spans(merge, stream);
+    if (merge.is_last) return std::nullopt;
     std::swap(sums.running, sums.next);
   }
 }

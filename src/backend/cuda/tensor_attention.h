@@ -14,12 +14,20 @@ namespace skein::cuda {
 // Heads have at most this many dimensions: queries are in shared memory.
 inline constexpr uint32_t kMostTensorHeadDim = 1024;
 
+// Whether the rows of a sequence, of which the last sees `context` tokens, have a kernel of their
+// own in steps of many rows (can_attend_prompts). A step that has others, too, takes two kernels
+// more then, which short contexts do not bring back.
+SKEIN_HOST_DEVICE constexpr bool is_long_prompt(uint32_t rows, uint32_t context) {
+  return rows >= 16 && context > 1024;
+}
+
 // The spans of the longest context of a step, and how many of them there is memory for at a time.
 struct SpanBatch {
   uint32_t spans = 0;
   uint32_t at_once = 0;
   uint32_t processors = 0;  // that take items in turns; 0: each item has a block of threads
   bool is_whole = false;    // all of a row by the same block of threads (can_attend_whole_rows)
+  bool has_prompts = false, has_others = true;  // sequences of is_long_prompt, and others
 };
 
 // What spans give, for each query (a head of a row) and span of a batch, and what all spans before
@@ -44,6 +52,7 @@ struct MergeParams {
   uint32_t head_dim = 0;
   uint32_t first_span = 0, spans = 0;
   bool is_last = true;
+  bool skips_prompts = false;  // they are complete
   SpanSums sums;
 };
 
@@ -72,6 +81,8 @@ cudaError_t set_up_attention();
 // Where every row is a sequence of its own: heads need no preparation then, nothing is returned,
 // and rows go into `tiles`, too.
 bool can_attend_whole_rows(const AttentionWork& work);
+// Where batch.has_prompts may be said.
+bool can_attend_prompts(const AttentionWork& work);
 // There is a row at least. `out` is complete when what is returned is merged, by merge_spans or on
 // the way into a product (DeviceInput::merge).
 std::optional<MergeParams> attend_on_tensor_cores(const AttentionWork& work, const RowTiles& tiles,
