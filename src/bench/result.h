@@ -96,7 +96,7 @@ struct BenchmarkResult {
   uint64_t preemptions = 0;
   double mean_context_tokens = 0;               // of a sequence, halfway through its answer
   std::optional<double> outside_model_percent;  // of a step's time
-  std::optional<double> engine_us_per_step;     // of its thread, without waiting for the model
+  std::optional<double> engine_us_per_step;     // of its thread, without prompts and the model
   std::optional<double> device_pause_us;        // between a step on a device and the one behind it
   std::optional<double> energy_joules;          // of the CPU packages, where they can be read
   std::optional<double> joules_per_token;

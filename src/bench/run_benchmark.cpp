@@ -293,8 +293,10 @@ Result<BenchmarkResult> measure_batched(const BenchRun& bench, const Level& leve
     const auto loop = static_cast<double>(snapshot.loop_time_us);
     result.outside_model_percent =
         100 * (loop - static_cast<double>(snapshot.model_time_us)) / loop;
-    const auto steps = static_cast<double>(snapshot.scheduler.steps);
-    result.engine_us_per_step = (loop - static_cast<double>(snapshot.waited_us)) / steps;
+    if (snapshot.decode_steps > 0) {
+      result.engine_us_per_step =
+          static_cast<double>(snapshot.decode_us) / static_cast<double>(snapshot.decode_steps);
+    }
   }
   if (snapshot.device_pauses > 0) {
     result.device_pause_us = static_cast<double>(snapshot.device_pause_ns) / 1e3 /

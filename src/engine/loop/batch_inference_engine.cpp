@@ -74,6 +74,7 @@ void BatchInferenceEngine::serve() {
       answer_questions();
       resume_drawn();
       const TimeUs now = clock_.now();
+      steps_.begin_turn();
       while (steps_.may_start() && start_step(clock_.now())) {
       }
       if (steps_.under_way() == 0) {
@@ -82,7 +83,7 @@ void BatchInferenceEngine::serve() {
         continue;
       }
       finish_step();
-      counters_.loop_time_us += static_cast<uint64_t>(clock_.now() - now);
+      steps_.end_turn(clock_.now() - now, counters_);
       publish();
     }
     while (steps_.under_way() > 0) finish_step();

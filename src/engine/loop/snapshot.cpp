@@ -28,9 +28,12 @@ constexpr uint64_t SchedulerStats::*kSchedulerCounts[] = {
 };
 
 constexpr uint64_t EngineSnapshot::*kEngineCounts[] = {
-    &EngineSnapshot::loop_time_us,  &EngineSnapshot::model_time_us,   &EngineSnapshot::waited_us,
-    &EngineSnapshot::device_pauses, &EngineSnapshot::device_pause_ns, &EngineSnapshot::reruns,
-    &EngineSnapshot::faults,        &EngineSnapshot::stalled_readers, &EngineSnapshot::put_off,
+    &EngineSnapshot::loop_time_us,    &EngineSnapshot::model_time_us,
+    &EngineSnapshot::waited_us,       &EngineSnapshot::decode_steps,
+    &EngineSnapshot::decode_us,       &EngineSnapshot::device_pauses,
+    &EngineSnapshot::device_pause_ns, &EngineSnapshot::reruns,
+    &EngineSnapshot::faults,          &EngineSnapshot::stalled_readers,
+    &EngineSnapshot::put_off,
 };
 
 constexpr DoublingBuckets EngineSnapshot::*kHistograms[] = {

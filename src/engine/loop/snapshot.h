@@ -56,6 +56,8 @@ struct EngineSnapshot {
   uint64_t loop_time_us = 0;   // from plan to delivery, of all steps together
   uint64_t model_time_us = 0;  // of that, in the model: not in plan, build, sample, commit, deliver
   uint64_t waited_us = 0;      // of that, the engine's thread computed the model or waited for it
+  uint64_t decode_steps = 0;   // steps of one token of each request, started and finished alike
+  uint64_t decode_us = 0;      // the engine's thread in these, without waited_us
   uint64_t device_pauses = 0;  // steps that were started behind others on a device
   uint64_t device_pause_ns = 0;  // in which it had nothing to do before them
   TimeUs last_step_us = 0;

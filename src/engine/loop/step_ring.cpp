@@ -105,6 +105,7 @@ void StepRing::start(TimeUs now) {
   for (const auto& live : step.live) step.samplers.push_back(&live->sampler);
   step.started = now;
   step.runs = false;
+  only_decodes_ = only_decodes_ && step.plan.decodes();
   ++under_way_;
   try {
     runner_->start(step.plan.segments, step.samplers);
@@ -117,8 +118,22 @@ void StepRing::start(TimeUs now) {
   }
 }
 
+void StepRing::begin_turn() {
+  only_decodes_ = true;
+  waited_before_turn_ = runner_->waits().thread_us;
+}
+
+void StepRing::end_turn(TimeUs took, EngineSnapshot& to) const {
+  const auto all = static_cast<uint64_t>(took);
+  to.loop_time_us += all;
+  if (!only_decodes_) return;
+  ++to.decode_steps;
+  to.decode_us += all - std::min(all, runner_->waits().thread_us - waited_before_turn_);
+}
+
 StepUnderWay& StepRing::finish() {
   StepUnderWay& step = at(0);
+  only_decodes_ = only_decodes_ && step.plan.decodes();
   collect(step);
   first_ = (first_ + 1) % static_cast<uint32_t>(steps_.size());
   --under_way_;

@@ -93,6 +93,10 @@ class StepRing {
   // Lets go of the runner and what it holds; there are no more steps.
   void end() { runner_.reset(); }
 
+  // A turn of the caller: it starts steps, and finishes one. What it took is counted, by itself
+  // where none of them computes anything but the next token of each request.
+  void begin_turn();
+  void end_turn(TimeUs took, EngineSnapshot& to) const;
   // What its steps have taken so far.
   void report(EngineSnapshot& to) const;
 
@@ -108,6 +112,8 @@ class StepRing {
   uint32_t under_way_ = 0;
   uint64_t reruns_ = 0;
   uint64_t model_time_us_ = 0;
+  bool only_decodes_ = true;         // in this turn
+  uint64_t waited_before_turn_ = 0;  // us
 };
 
 }  // namespace skein
