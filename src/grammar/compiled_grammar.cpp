@@ -11,6 +11,8 @@ namespace skein::grammar {
 namespace {
 
 constexpr uint64_t kTooMuchWork = uint64_t{1} << 48;  // whatever else is allowed
+constexpr uint64_t kForgottenBytes = 256;             // that are given back in a unit of work
+constexpr uint64_t kPartWork = 16;                    // of a terminal that is looked at by itself
 constexpr std::chrono::microseconds kWaitForHurried{1000}, kWaitForOthers{50};
 
 }  // namespace
@@ -133,6 +135,7 @@ bool CompiledGrammar::add_frame(Recognizer::Frame frame, Making& making) {
   for (const LexerTokens::Ending& ending : entry->endings) {
     const StateId behind = recognizer_.behind(frame.row, ending.step);
     making.work += recognizer_.work_behind();
+    if (late()) return false;
     if (behind == kDeadState) continue;
     if (!charge(behind, making)) return false;
     for (const TokenId token : ending.tokens) {
@@ -157,6 +160,7 @@ bool CompiledGrammar::add_all_frames(Making& making) {
   bool mixed = false;
   parts_.clear();
   for (const Recognizer::Frame& frame : recognizer_.frames(making.state)) {
+    if (!recognizer_.hurry().takes(recognizer_.terminals_of(frame.lexer) * kPartWork)) return false;
     recognizer_.split(frame, parts_);
   }
   for (const Recognizer::Frame& frame : parts_) {
@@ -247,6 +251,7 @@ void CompiledGrammar::add_place(const std::shared_ptr<Place>& place) {
 }
 
 void CompiledGrammar::forget() {
+  const Unhurried whole(recognizer_.hurry());
   for (const std::weak_ptr<Place>& one : places_) {
     const std::shared_ptr<Place> place = one.lock();
     if (place == nullptr || place->saved != nullptr) continue;
@@ -292,11 +297,16 @@ void CompiledGrammar::forget_all() {
   forget();
 }
 
+// What it holds has to be given back, and what comes next is found out anew: too much for who is in
+// a hurry, unless it is small.
+bool CompiledGrammar::may_forget() {
+  return recognizer_.hurry().takes((recognizer_.bytes() + lexer_tokens_.bytes()) / kForgottenBytes);
+}
+
 void CompiledGrammar::make_room() {
-  if (recognizer_.failed() ||
-      recognizer_.bytes() + lexer_tokens_.bytes() > bytes_at_first_ + options_.automaton_bytes) {
-    forget();
-  }
+  const bool is_full = recognizer_.failed() || recognizer_.bytes() + lexer_tokens_.bytes() >
+                                                   bytes_at_first_ + options_.automaton_bytes;
+  if (is_full && may_forget()) forget();
 }
 
 }  // namespace skein::grammar

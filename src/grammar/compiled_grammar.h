@@ -96,6 +96,7 @@ class CompiledGrammar {
   void add_place(const std::shared_ptr<Place>& place);
   void forget();
   void make_room();
+  bool may_forget();
   bool late() { return recognizer_.hurry().late(); }
 
   std::recursive_mutex mutex_;

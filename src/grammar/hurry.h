@@ -55,4 +55,18 @@ class Hurry {
   bool late_ = false;
 };
 
+// While one lives, what is done counts for nobody: it was taken before, or cannot be left half
+// done.
+class Unhurried {
+ public:
+  explicit Unhurried(Hurry& hurry) : hurry_(hurry), before_(hurry) { hurry_.end(); }
+  ~Unhurried() { hurry_ = before_; }
+  Unhurried(const Unhurried&) = delete;
+  Unhurried& operator=(const Unhurried&) = delete;
+
+ private:
+  Hurry& hurry_;
+  const Hurry before_;
+};
+
 }  // namespace skein::grammar

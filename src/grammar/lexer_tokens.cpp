@@ -101,26 +101,26 @@ void LexerTokens::add_node(uint32_t index, const Recognizer::LexerStep& step,
   }
 }
 
-// As if every walk met its lexers, and took its steps, for the first time. False: it took more than
-// a mask may.
-bool LexerTokens::charge(const Recognizer::LexerStep& step, Recognizer& recognizer, Entry& entry) {
-  entry.work += 1 + recognizer.search_work(step, searched_);
-  if (step.lexer != Recognizer::kNone && met_.first(step.lexer)) {
-    entry.work += recognizer.lexer_cost(step.lexer);
-  }
-  return entry.work <= max_work_;
-}
-
 // False: it took more than a mask may.
 bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
   entry.nodes_level = entry.level;
   const std::vector<TokenTrie::Node>& nodes = trie_.levels()[entry.level].nodes;
   met_.begin();
   searched_.begin();
-  path_.clear();
-  path_.push_back({nodes[0].first_child, nodes[0].first_child + nodes[0].children, lexer});
-  while (!path_.empty()) {
-    Place& place = path_.back();
+  path_.resize(size_t{trie_.longest()} + 1);  // no token is deeper
+  size_t depth = 0;
+  path_[0] = {nodes[0].first_child, nodes[0].first_child + nodes[0].children, lexer};
+  // As if every walk met its lexers, and took its steps, for the first time.
+  const auto charge = [&](const Recognizer::LexerStep& step) {
+    ++entry.work;
+    if (step.searches != kNoSearch) entry.work += recognizer.search_work(step, searched_);
+    if (step.lexer != Recognizer::kNone && met_.first(step.lexer)) {
+      entry.work += recognizer.lexer_cost(step.lexer);
+    }
+    return entry.work <= max_work_;
+  };
+  while (true) {
+    Place& place = path_[depth];
     // Most bytes lead nowhere.
     const Recognizer::KnownSteps steps = recognizer.known_steps(place.lexer);
     uint32_t index = place.next;
@@ -128,7 +128,8 @@ bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
     entry.work += index - place.next;
     place.next = index + 1;
     if (index == place.end) {
-      path_.pop_back();
+      if (depth == 0) break;
+      --depth;
       continue;
     }
     const TokenTrie::Node& node = nodes[index];
@@ -136,7 +137,7 @@ bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
     const Recognizer::LexerStep step =
         known != nullptr ? *known : recognizer.lexer_step(place.lexer, node.byte);
     const bool lost = known == nullptr && (recognizer.failed() || recognizer.hurry().late());
-    if (lost || !charge(step, recognizer, entry)) return false;
+    if (lost || !charge(step)) return false;
     if (step.accepted_count > 0) {
       add_node(index, step, recognizer, entry);
       if (entry.mixed) return true;
@@ -145,7 +146,7 @@ bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
     }
     if (step.lexer != Recognizer::kNone && node.children > 0) {
       if (!recognizer.hurry().takes(node.children)) return false;
-      path_.push_back({node.first_child, node.first_child + node.children, step.lexer});
+      path_[++depth] = {node.first_child, node.first_child + node.children, step.lexer};
     }
   }
   return entry.work <= max_work_ && !recognizer.failed() && !recognizer.hurry().late();

@@ -44,7 +44,6 @@ class LexerTokens {
  private:
   uint32_t level_of(uint32_t lexer, Recognizer& recognizer, uint64_t& work) const;
   bool walk(uint32_t lexer, Recognizer& recognizer, Entry& entry);
-  bool charge(const Recognizer::LexerStep& step, Recognizer& recognizer, Entry& entry);
   void add_node(uint32_t index, const Recognizer::LexerStep& step, const Recognizer& recognizer,
                 Entry& entry) const;
   void keep(Entry& entry) const;

@@ -27,6 +27,7 @@ StateId Matcher::state() const {
     grammar_->add_place(place_);
   }
   if (place_->saved != nullptr) {
+    const Unhurried whole(grammar_->recognizer_.hurry());
     place_->state = grammar_->recognizer_.restore(*place_->saved);
     if (grammar_->recognizer_.failed()) {
       grammar_->forget();
@@ -49,6 +50,8 @@ auto Matcher::answer(const Question& question) const {
   };
   auto result = ask();
   if (!failed_) return result;
+  failed_ = grammar_->may_forget();
+  if (!failed_) return result;  // it is late
   grammar_->forget();
   result = ask();
   if (failed_) grammar_->forget();

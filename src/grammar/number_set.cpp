@@ -245,26 +245,40 @@ ExprId within_bounds(RegexStore& store, const NumberSet& set) {
   return store.either(std::move(parts));
 }
 
-std::optional<ExprId> multiple_expression(RegexStore& store, const Decimal& unit) {
+// Of numbers that have at most `digits` before their point: how many are left tells where no
+// multiple can follow any more.
+std::optional<ExprId> multiple_expression(RegexStore& store, const Decimal& unit, uint32_t digits) {
   if (unit.digits().size() > 9 || unit.exponent() < -30 || unit.exponent() > 8) return std::nullopt;
   uint64_t p = std::stoull(unit.digits());
-  const ExprId whole = store.concat(store.optional(store.byte('-')), figures(store, 1, kUnbounded));
+  const ExprId whole = store.concat(store.optional(store.byte('-')), figures(store, 1, digits));
   if (unit.exponent() >= 0) {
     for (int32_t i = 0; i < unit.exponent(); ++i) p *= 10;
     if (p > UINT32_MAX) return std::nullopt;
     return store.both(whole, store.multiple(static_cast<uint32_t>(p)));
   }
-  std::vector<ExprId> ways;
+  // With j digits behind the point, they are a multiple of p without some of its factors 2 or 5:
+  // most units have none, and then it is p for all of them.
   const auto places = static_cast<uint32_t>(-unit.exponent());
-  for (uint32_t j = 0; j <= places; ++j) {
-    uint64_t modulus = p;
-    for (uint32_t i = 0; i < places - j; ++i) modulus /= std::gcd(modulus, uint64_t{10});
-    ExprId form = whole;
-    if (j > 0) form = store.concat(whole, store.concat(store.byte('.'), figures(store, j, j)));
-    ways.push_back(store.both(form, store.multiple(static_cast<uint32_t>(modulus))));
+  const auto modulus = [&](uint32_t j) {
+    uint64_t rest = p;
+    for (uint32_t i = j; i < places && std::gcd(rest, uint64_t{10}) > 1; ++i) {
+      rest /= std::gcd(rest, uint64_t{10});
+    }
+    return static_cast<uint32_t>(rest);
+  };
+  const auto with_places = [&](uint32_t from, uint32_t to) {
+    if (to == 0) return whole;
+    const ExprId behind = store.concat(store.byte('.'), figures(store, std::max(from, 1U), to));
+    return store.concat(whole, from == 0 ? store.optional(behind) : behind);
+  };
+  std::vector<ExprId> ways;
+  for (uint32_t from = 0, to = 0; from <= places; from = to + 1) {
+    for (to = from; to < places && modulus(to + 1) == modulus(from);) ++to;
+    ways.push_back(store.both(with_places(from, to), store.multiple(modulus(from))));
   }
-  const ExprId zeros = store.repeat(store.byte('0'), 0, kMaxDigits);
-  ways.back() = store.concat(ways.back(), zeros);
+  const ExprId last =
+      store.both(with_places(places, places), store.multiple(static_cast<uint32_t>(p)));
+  ways.push_back(store.concat(last, store.repeat(store.byte('0'), 1, kMaxDigits)));
   return store.either(std::move(ways));
 }
 
@@ -295,13 +309,17 @@ std::optional<ExprId> number_expression(RegexStore& store, NumberSet set) {
   if (plain) return set.integers ? json_integer(store) : json_number(store);
   parts.push_back(!set.lo && !set.hi && set.integers ? json_integer(store)
                                                      : within_bounds(store, set));
+  auto digits = static_cast<uint32_t>(kMaxDigits);
+  for (const std::optional<Decimal>& bound : {set.lo, set.hi}) {
+    if (bound) digits = std::max(digits, static_cast<uint32_t>(bound->whole().size()));
+  }
   for (const Decimal& unit : set.multiples) {
-    const auto expression = multiple_expression(store, unit);
+    const auto expression = multiple_expression(store, unit, digits);
     if (!expression) return std::nullopt;
     parts.push_back(*expression);
   }
   for (const Decimal& unit : set.no_multiples) {
-    const auto expression = multiple_expression(store, unit);
+    const auto expression = multiple_expression(store, unit, digits);
     if (!expression) return std::nullopt;
     parts.push_back(store.negation(*expression));
   }

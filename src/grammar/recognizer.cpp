@@ -296,7 +296,7 @@ void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
     }
   }
   sort_items();
-  hurry_.takes(row_work_);
+  hurry().takes(row_work_);
   target.work = row_work_;
   target.history += row_work_;
   if (target.history > kMaxHistory) failed_ = true;

@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "grammar/flat_table.h"
-#include "grammar/hurry.h"
 #include "grammar/rules.h"
 
 namespace skein::grammar {
@@ -119,6 +118,7 @@ class Recognizer {
     return {&lexer_transitions_[from.transitions], column_of_[from.fine].data(),
             lexer_steps_.data()};
   }
+  uint64_t terminals_of(uint32_t lexer) const { return lexers_[lexer].count; }  // that have begun
   // `frame` as one frame for each terminal that has begun in it.
   void split(Frame frame, std::vector<Frame>& out);
   // What must follow where only one terminal has begun, else kNothing.
@@ -159,7 +159,7 @@ class Recognizer {
   RegexStore& regex() { return *rules_.regex; }
   // Once it is late, bytes that have not come before lead nowhere, which means nothing and is not
   // remembered.
-  Hurry& hurry() { return hurry_; }
+  Hurry& hurry() { return regex().hurry(); }
   // A row outgrew its limit, or the expressions did: the states after it cannot be trusted.
   bool failed() const { return failed_ || rules_.regex->full() || rules_.regex->question_failed(); }
   uint64_t bytes() const;
@@ -271,7 +271,6 @@ class Recognizer {
   Rules rules_;
   RegexStore::Mark mark_;
   bool failed_ = false;
-  Hurry hurry_;
   std::vector<Production> productions_;
   std::vector<Position> positions_;
   std::vector<uint32_t> first_position_;        // of a production

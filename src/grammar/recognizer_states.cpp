@@ -69,15 +69,17 @@ uint32_t Recognizer::row_lexer(uint32_t row) {
     if (excluded != kNothing) rest = regex().both(rest, regex().negation(excluded));
     if (regex().live(rest) != Answer::kNo) begun_room_.push_back({terminal, item.seen, rest});
   }
+  const SearchId searches = regex().searches().end(outer);
+  if (hurry().late()) return kNone;
   rows_[row].begun = true;
   rows_[row].lexer = intern_lexer(begun_room_);
-  rows_[row].searches = regex().searches().end(outer);
+  rows_[row].searches = searches;
   return rows_[row].lexer;
 }
 
 // For all bytes at once that do what this one does: most of them do nothing.
 Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byte) {
-  if (!hurry_.takes(kStepWork + lexers_[lexer].width)) return {kNone, 0, 0, kNoSearch};
+  if (!hurry().takes(kStepWork + lexers_[lexer].width)) return {kNone, 0, 0, kNoSearch};
   const uint64_t expressions = regex().work();
   begun_room_.clear();
   regex().allow_more_questions();
@@ -92,9 +94,13 @@ Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byt
     if (regex().nullable(rest)) accepted_.emplace_back(one.terminal, one.seen);
     if (rest != kEmptyText) begun_room_.push_back({one.terminal, one.seen, rest});
   }
+  const SearchId searches = regex().searches().end(outer);
+  if (hurry().late()) {
+    accepted_.resize(accepted_from);
+    return {kNone, 0, 0, kNoSearch};
+  }
   const auto accepted_count = static_cast<uint32_t>(accepted_.size()) - accepted_from;
-  const LexerStep step{intern_lexer(begun_room_), accepted_from, accepted_count,
-                       regex().searches().end(outer)};
+  const LexerStep step{intern_lexer(begun_room_), accepted_from, accepted_count, searches};
   const bool leads_nowhere =
       step.lexer == kNone && accepted_count == 0 && step.searches == kNoSearch;
   if (!leads_nowhere) lexer_steps_.push_back(step);
@@ -105,7 +111,7 @@ Recognizer::LexerStep Recognizer::compute_lexer_step(uint32_t lexer, uint8_t byt
     if (!alike.has(byte_of_[from.fine][column])) continue;
     lexer_transitions_[from.transitions + column] = known;
   }
-  hurry_.takes(regex().work() - expressions);
+  hurry().takes(regex().work() - expressions);
   return step;
 }
 
@@ -184,7 +190,7 @@ StateId Recognizer::with_new_row(std::vector<Frame>& frames, std::vector<Item>& 
 }
 
 StateId Recognizer::compute_step(StateId state, uint8_t byte) {
-  if (!hurry_.takes(kStepWork)) return kDeadState;
+  if (!hurry().takes(kStepWork)) return kDeadState;
   const uint64_t expressions = regex().work();
   frame_room_.clear();
   kernel_room_.clear();
@@ -201,10 +207,10 @@ StateId Recognizer::compute_step(StateId state, uint8_t byte) {
     }
   }
   const SearchId searches = regex().searches().end(outer);
-  if (hurry_.late()) return kDeadState;
+  if (hurry().late()) return kDeadState;
   step_work_ = 0;
   const StateId next = failed() ? kDeadState : with_new_row(frame_room_, kernel_room_);
-  hurry_.takes(regex().work() - expressions);
+  if (!hurry().takes(regex().work() - expressions)) return kDeadState;
   transitions_[from.transitions + column_of_[from.fine][byte]] = next;
   const uint32_t items = step_work_ > kPlainStep ? step_work_ : 0;
   if (searches != kNoSearch || items > 0) {

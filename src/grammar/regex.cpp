@@ -69,8 +69,8 @@ ExprId RegexStore::intern(Kind kind, uint32_t a, uint32_t b, uint32_t c, bool nu
     full_ = true;
     return kNothing;
   }
-  nodes_.push_back({kind, nullable, extended, is_finite(kind, a, b, c), width_of(kind, a, b),
-                    shortest_of(kind, a, b), a, b, c});
+  nodes_.push_back({kind, nullable, extended, width_of(kind, a, b), shortest_of(kind, a, b),
+                    longest_of(kind, a, b, c), a, b, c});
   const auto id = static_cast<ExprId>(nodes_.size() - 1);
   table_[at] = id + 1;
   if (nodes_.size() * 2 > table_.size()) grow_table();
@@ -361,7 +361,7 @@ ExprId RegexStore::both(std::vector<ExprId> parts) {
   std::sort(parts.begin(), parts.end());
   if (parts[0] == kNothing || has_opposite(parts)) return kNothing;
   if (parts.size() == 1) return parts[0];
-  return intern_list(Kind::kAnd, parts);
+  return has_common_length(parts) ? intern_list(Kind::kAnd, parts) : kNothing;
 }
 
 ExprId RegexStore::negation(ExprId a) {

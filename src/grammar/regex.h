@@ -23,6 +23,7 @@
 #include "base/resources.h"
 #include "grammar/byte_set.h"
 #include "grammar/flat_table.h"
+#include "grammar/hurry.h"
 #include "grammar/search_log.h"
 
 namespace skein::grammar {
@@ -75,10 +76,12 @@ class RegexStore {
     Kind kind;
     bool nullable;
     bool extended;  // has an intersection or a complement inside
-    bool finite;    // it is known to have but finitely many texts
     uint32_t width;
-    uint32_t shortest;  // no text of it is shorter
+    uint32_t shortest,
+        longest;  // no text of it is shorter or longer; kUnbounded: that is not known
     uint32_t a, b, c;
+
+    bool finite() const { return longest != kUnbounded; }  // it has but finitely many texts
   };
 
  public:
@@ -133,6 +136,8 @@ class RegexStore {
   void allow_more_questions() { search_work_ = 0; }
   uint32_t search_work() const { return search_work_; }  // since then
   void limit_questions(uint32_t steps) { max_search_work_ = steps; }
+  // Of who asks. Once it is late, answers mean nothing, and none is remembered.
+  Hurry& hurry() { return hurry_; }
   // What questions rest on, as if nothing were known but what was known at the mark.
   SearchLog& searches() { return searches_; }
 
@@ -217,7 +222,8 @@ class RegexStore {
   void merge_repeats(std::vector<ExprId>& parts);
   void drop_rows(std::vector<ExprId>& parts);
   bool has_opposite(const std::vector<ExprId>& sorted) const;
-  bool is_finite(Kind kind, uint32_t a, uint32_t b, uint32_t c) const;
+  uint32_t longest_of(Kind kind, uint32_t a, uint32_t b, uint32_t c) const;
+  bool has_common_length(std::span<const ExprId> parts) const;
   bool endless(ExprId e) const;
   ExprId without_exceptions(ExprId e) const;
 
@@ -234,6 +240,7 @@ class RegexStore {
   void take_steps(uint32_t steps) {
     search_work_ += steps;
     searches_.add_steps(steps);
+    hurry_.takes(steps * kSearchStepWork);
   }
   // Long work is done in short turns, where its thread gives way to others.
   void count_work(uint64_t work) {
@@ -242,7 +249,7 @@ class RegexStore {
     next_turn_ = work_ + kTurnWork;
     give_turn();
   }
-  bool too_many_steps() const { return full_ || search_work_ > max_search_work_; }
+  bool too_many_steps() const { return full_ || search_work_ > max_search_work_ || hurry_.late(); }
   Answer live_by_structure(ExprId e);
   Answer live_by_search(ExprId e);
   using Pruned = std::unordered_map<ExprId, ExprId>;
@@ -257,6 +264,7 @@ class RegexStore {
   uint32_t depth_ = 0;
   uint32_t search_work_ = 0, max_search_work_ = kSearchSteps;
   SearchLog searches_;
+  Hurry hurry_;
   static constexpr uint64_t kTurnWork = 2048;  // some tenths of a millisecond
   uint64_t work_ = 0, next_turn_ = kTurnWork;
   std::array<ExprId, 4> common_{};  // kNothing: not made yet

@@ -10,6 +10,18 @@ bool is_digit_byte(uint8_t byte) {
   return byte >= '0' && byte <= '9';
 }
 
+// How many digits it takes at least, read after `remainder`, to make a multiple of `modulus`. It is
+// never more than its own digits. A search that goes where this is least goes straight there.
+uint32_t digits_to_multiple(uint32_t modulus, uint32_t remainder) {
+  uint32_t digits = 0;
+  uint64_t rest = remainder;
+  for (uint64_t texts = 1; rest != 0 && modulus - rest >= texts; texts *= 10) {
+    rest = rest * 10 % modulus;
+    ++digits;
+  }
+  return digits;
+}
+
 }  // namespace
 
 ExprId RegexStore::derivative(ExprId e, uint8_t byte) {
@@ -44,7 +56,8 @@ ExprId RegexStore::derivative(ExprId e, uint8_t byte) {
   const SearchId searches = searches_.end(outer);
   searches_.add(searches);
   // A question on the way may have come here already.
-  if (!full_ && derivatives_.find(key) == nullptr) derivatives_.add(key, {result, searches});
+  if (!full_ && !hurry_.late() && derivatives_.find(key) == nullptr)
+    derivatives_.add(key, {result, searches});
   return result;
 }
 
@@ -169,28 +182,49 @@ std::vector<uint8_t> RegexStore::representatives(ExprId e, ExprId also) const {
   return result;
 }
 
-bool RegexStore::is_finite(Kind kind, uint32_t a, uint32_t b, uint32_t c) const {
-  const auto finite = [&](ExprId part) { return nodes_[part].finite; };
+// No text of it is longer; kUnbounded where that is not known.
+uint32_t RegexStore::longest_of(Kind kind, uint32_t a, uint32_t b, uint32_t c) const {
+  const auto longest = [&](ExprId part) { return uint64_t{nodes_[part].longest}; };
+  const auto bounded = [](uint64_t length) {
+    return static_cast<uint32_t>(std::min<uint64_t>(length, kUnbounded - 1));
+  };
+  uint64_t length = 0;
   switch (kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
+      return 0;
     case Kind::kClass:
+      return 1;
     case Kind::kLiteral:
-      return true;
+      return b;
     case Kind::kConcat:
-      return finite(a) && finite(b);
+      if (!nodes_[a].finite() || !nodes_[b].finite()) return kUnbounded;
+      return bounded(longest(a) + longest(b));
     case Kind::kOr:
-      return std::all_of(&lists_[a], &lists_[a] + b, finite);
+      for (uint32_t i = 0; i < b; ++i) length = std::max(length, longest(lists_[a + i]));
+      return static_cast<uint32_t>(length);
     case Kind::kAnd:
-      return std::any_of(&lists_[a], &lists_[a] + b, finite);
+      length = kUnbounded;
+      for (uint32_t i = 0; i < b; ++i) length = std::min(length, longest(lists_[a + i]));
+      return static_cast<uint32_t>(length);
     case Kind::kRepeat:
-      return c != kUnbounded && finite(a);
+      return c != kUnbounded && nodes_[a].finite() ? bounded(longest(a) * c) : kUnbounded;
     case Kind::kAnything:
     case Kind::kNot:
     case Kind::kMultiple:
-      return false;
+      break;
   }
-  return false;
+  return kUnbounded;
+}
+
+// Whether texts of all of them may have the same length.
+bool RegexStore::has_common_length(std::span<const ExprId> parts) const {
+  uint32_t least = 0, most = kUnbounded;
+  for (const ExprId part : parts) {
+    least = std::max(least, nodes_[part].shortest);
+    most = std::min(most, nodes_[part].longest);
+  }
+  return least <= most;
 }
 
 std::optional<RegexStore::Counted> RegexStore::counted(ExprId e) const {
@@ -229,6 +263,7 @@ uint32_t RegexStore::shortest_of(Kind kind, uint32_t a, uint32_t b) const {
   uint64_t length = 0;
   if (kind == Kind::kClass) length = 1;
   if (kind == Kind::kLiteral) length = b;
+  if (kind == Kind::kMultiple) length = digits_to_multiple(a, b);
   if (kind == Kind::kConcat) length = uint64_t{nodes_[a].shortest} + nodes_[b].shortest;
   if (kind == Kind::kRepeat) length = uint64_t{nodes_[a].shortest} * b;
   if (kind == Kind::kOr) {

@@ -38,6 +38,7 @@ Answer RegexStore::live(ExprId e) {
   const Answer answer = live_by_structure(e);
   const SearchId searches = searches_.end(outer);
   searches_.add(searches);
+  if (hurry_.late()) return Answer::kUnknown;
   if (answer == Answer::kUnknown) question_failed_ = true;
   remember_live(e,
                 answer == Answer::kYes  ? Live::kYes
@@ -339,7 +340,7 @@ ExprId RegexStore::without_exceptions(ExprId e) const {
   if (nodes_[first].kind != Kind::kAnd) return e;
   ExprId rest = kNothing;
   for (const ExprId part : list(nodes_[first])) {
-    if (nodes_[part].kind == Kind::kNot && nodes_[nodes_[part].a].finite) continue;
+    if (nodes_[part].kind == Kind::kNot && nodes_[nodes_[part].a].finite()) continue;
     if (rest != kNothing) return e;
     rest = part;
   }
@@ -352,14 +353,14 @@ void RegexStore::remember_begins_all(ExprId e, ExprId words) {
 }
 
 Answer RegexStore::begins_all(ExprId e, ExprId words, uint64_t& work) {
-  if (nodes_[e].finite && endless(words)) return Answer::kNo;
+  if (nodes_[e].finite() && endless(words)) return Answer::kNo;
   if (const ExprId simple = without_exceptions(e); simple != e) {
     if (begins_all(simple, words, work) == Answer::kYes) return Answer::kYes;
   }
   const uint64_t key = uint64_t{e} << 32 | words;
   if (const Begins* known = begins_.find(key)) return work += known->work, known->answer;
   const Begins found = search_begins(e, words);
-  begins_.add(key, found);
+  if (!hurry_.late()) begins_.add(key, found);
   work += found.work;
   return found.answer;
 }

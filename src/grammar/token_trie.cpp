@@ -12,6 +12,10 @@ namespace {
 // A string that may have 20 more bytes takes plain tokens of up to 10 as they are.
 constexpr std::array<uint32_t, 5> kPlainBytes = {0, 4, 10, 30, 128};
 
+// Vocabularies have some three million bytes. A node is 12 bytes, and there may be one for every
+// byte of every level: a file of long tokens that nobody needs must not take all memory.
+constexpr size_t kMaxTokenBytes = size_t{1} << 23;
+
 // `sorted` has tokens by their bytes; each stands for all with the same bytes.
 std::vector<TokenTrie::Node> trie_of(const std::vector<std::string>& tokens,
                                      const std::vector<TokenId>& sorted) {
@@ -89,14 +93,20 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string
   std::shared_ptr<TokenTrie> trie(new TokenTrie(static_cast<uint32_t>(tokens.size())));
   std::vector<TokenId> sorted;
   std::array<bool, 256> starts{};
+  size_t bytes = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].empty()) continue;
+    bytes += tokens[i].size();
     if (tokens[i].size() == 1) starts[static_cast<uint8_t>(tokens[i][0])] = true;
     const auto token = static_cast<TokenId>(i);
     sorted.push_back(token);
     trie->all_.set(token);
     if (tokens[i][0] == ' ') trie->leading_space_.set(token);
     trie->longest_ = std::max(trie->longest_, static_cast<uint32_t>(tokens[i].size()));
+  }
+  if (bytes > kMaxTokenBytes) {
+    return unimplemented("the tokens of this vocabulary have {} bytes, forms take at most {}",
+                         bytes, kMaxTokenBytes);
   }
   for (uint32_t b = 0; b < 256; ++b) {
     // A vocabulary may lack control characters and the first bytes of rare scripts: there is

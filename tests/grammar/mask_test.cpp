@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "grammar/choice.h"
@@ -188,6 +189,17 @@ TEST(Mask, AVocabularyNeedsEveryByte) {
   ASSERT_FALSE(trie.ok());
   EXPECT_EQ(trie.status().code(), Code::kUnimplemented);
   EXPECT_NE(trie.message().find("0x71"), std::string::npos);
+}
+
+// 15 MB of long tokens took 0.9 GB for their tries, and a file may have 256 MB of them.
+TEST(Mask, AVocabularyOfTooManyBytesIsRefused) {
+  std::vector<std::string> tokens = testing::byte_tokens();
+  for (uint32_t i = 0; i < 8192; ++i) {
+    tokens.push_back(fmt::format("{:06}", i) + std::string(1018, '"'));
+  }
+  EXPECT_EQ(TokenTrie::make(tokens).status().code(), Code::kUnimplemented);
+  tokens.resize(256 + 4096);
+  EXPECT_TRUE(TokenTrie::make(tokens).ok());
 }
 
 TEST(Mask, BoundedStringsShareTheirMask) {

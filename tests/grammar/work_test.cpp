@@ -2,11 +2,8 @@
 #include <algorithm>
 #include <ctime>
 #include <fmt/format.h>
-#include <future>
 #include <gtest/gtest.h>
-#include <mutex>
 #include <random>
-#include <thread>
 
 #include "grammar/choice.h"
 #include "grammar/gbnf.h"
@@ -203,49 +200,28 @@ TEST(Work, LargeSchemasEndAtTheUnitsOfACompilation) {
   }
 }
 
-TEST(Work, WhoIsInAHurryDoesNotWaitForAnotherThread) {
-  const auto grammar = compiled(schema_rules(R"({"type":"string","maxLength":9})"));
-  Matcher matcher(grammar);
-  std::mutex held;
-  held.lock();
-  std::promise<void> has;
-  std::thread other([&] {
-    const HurriedQuestions mine(*grammar, UINT64_MAX);
-    EXPECT_FALSE(mine.late());
-    has.set_value();
-    held.lock();
-  });
-  has.get_future().wait();
-  EXPECT_TRUE(HurriedQuestions(*grammar, UINT64_MAX).late());
-  held.unlock();
-  other.join();
-  const HurriedQuestions free(*grammar, 0);
-  EXPECT_FALSE(free.late());
-  EXPECT_EQ(matcher.mask(), nullptr);
-  EXPECT_TRUE(free.late());
-  EXPECT_FALSE(matcher.failed());
-}
-
-TEST(Work, WhoHasUsedUpItsOwnTakesOfWhatIsShared) {
-  const auto grammar = compiled(schema_rules(R"({"type":"string","pattern":"^[a-z]{2,9}$"})"));
-  Matcher matcher(grammar);
-  SharedWork more;
-  {
-    const HurriedQuestions hurried(*grammar, 1, &more);
-    EXPECT_EQ(matcher.mask(), nullptr);
-    EXPECT_TRUE(hurried.late()) << "nothing is shared";
+// A multiple is a matter of some digits, so that no search needs to visit all remainders: neither
+// for the first mask nor where hardly any digit is left.
+TEST(Work, WhetherAMultipleCanFollowIsFoundStraight) {
+  for (const char* what :
+       {R"("multipleOf":9.97)", R"("multipleOf":2.01)", R"("multipleOf":99999.9989)",
+        R"("multipleOf":104729)", R"("multipleOf":999999937)", R"("multipleOf":0.0000999983)",
+        R"("not":{"multipleOf":9.97})", R"("multipleOf":9.97,"minimum":3,"maximum":123456.5)"}) {
+    SCOPED_TRACE(what);
+    Rules rules = schema_rules(fmt::format(R"({{"type":"number",{}}})", what), {.strict = true});
+    const auto grammar = compiled(std::move(rules));
+    Matcher matcher(grammar);
+    ASSERT_NE(matcher.mask(), nullptr);
+    EXPECT_LT(grammar->expression_work(), 160'000u) << "for the first mask";
+    // Any digit that may come.
+    for (int digit = 6; matcher.text().size() < 16 && digit < 16; ++digit) {
+      const char byte = static_cast<char>('0' + digit % 10);
+      if (!matcher.advance_bytes({&byte, 1})) continue;
+      ASSERT_NE(matcher.mask(), nullptr) << matcher.text();
+      digit = static_cast<int>(matcher.text().size()) % 9;
+    }
+    EXPECT_LT(grammar->expression_work(), 1'600'000u) << "for all masks";
   }
-  constexpr uint64_t kShared = 100'000;
-  more.begin(kShared);
-  {
-    const HurriedQuestions hurried(*grammar, 1, &more);
-    EXPECT_NE(matcher.mask(), nullptr);
-    EXPECT_FALSE(hurried.late());
-  }
-  const uint64_t left = more.take(UINT64_MAX);
-  EXPECT_LT(left, kShared);
-  EXPECT_GT(left, kShared / 2);
-  EXPECT_EQ(more.take(1), 0u);
 }
 
 // The most that a mask takes anew in front of any byte of `text`.

@@ -71,8 +71,9 @@ class FormCache {
             std::vector<TokenId> markers = {});
   ~FormCache();
 
-  // To be asked before compile(). kUnimplemented where the vocabulary cannot write every text,
-  // kResourceExhausted while the live forms, or those of this tenant, hold all that they may.
+  // To be asked before compile(). kUnimplemented where the vocabulary cannot write every text or is
+  // too large, kResourceExhausted while the live forms, or those of this tenant, hold all that they
+  // may.
   Status prepare(uint64_t tenant = 0);
   // The form that was compiled for the same words before, or a new one, which is on the tenant's
   // account while it lives; or why it is refused. Only after prepare().
