@@ -29,9 +29,9 @@ class WorkersTest : public ::testing::Test {
         Priority::HIGH, [this] { begun_.release(), go_.acquire(); }, [] {}));
     begun_.acquire();
   }
-  bool post(Priority priority, const std::string& name) {
+  bool post(Priority priority, const std::string& name, uint64_t owner = 0) {
     return workers_.post(
-        priority, [this, name] { note(name); }, [this, name] { note("no " + name); });
+        priority, [this, name] { note(name); }, [this, name] { note("no " + name); }, owner);
   }
   void note(const std::string& name) {
     const std::lock_guard lock(mutex_);
@@ -81,6 +81,31 @@ TEST_F(WorkersTest, AFloodOfOneClassKeepsNoOtherOut) {
   for (int i = 0; i < 16; ++i) ASSERT_TRUE(post(Priority::LOW, "low"));
   EXPECT_FALSE(post(Priority::LOW, "low"));
   EXPECT_TRUE(post(Priority::NORMAL, "normal"));
+  order(17);
+}
+
+TEST_F(WorkersTest, OwnersTakeTurns) {
+  for (const char* name : {"a1", "a2", "a3", "a4"}) ASSERT_TRUE(post(Priority::NORMAL, name, 1));
+  for (const char* name : {"b1", "b2"}) ASSERT_TRUE(post(Priority::NORMAL, name, 2));
+  ASSERT_TRUE(post(Priority::NORMAL, "c1", 3));
+  EXPECT_EQ(order(7), (std::vector<std::string>{"a1", "b1", "c1", "a2", "b2", "a3", "a4"}));
+}
+
+TEST_F(WorkersTest, OwnersWhoTakeTurnsAgeTogether) {
+  post(Priority::LOW, "a1", 1);
+  post(Priority::LOW, "a2", 1);
+  clock_.advance(20 * kUsPerSecond + 1);
+  post(Priority::LOW, "b1", 2);
+  post(Priority::HIGH, "late");
+  EXPECT_EQ(order(4), (std::vector<std::string>{"a1", "b1", "a2", "late"}));
+}
+
+TEST_F(WorkersTest, AnOwnerHasHalfOfThePlaces) {
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(post(Priority::LOW, "a", 1));
+  EXPECT_FALSE(post(Priority::LOW, "a", 1));
+  EXPECT_TRUE(post(Priority::NORMAL, "a", 1));
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(post(Priority::LOW, "b", 2));
+  EXPECT_FALSE(post(Priority::LOW, "c", 3));
   order(17);
 }
 

@@ -59,10 +59,10 @@ void Job::guard(const Run& run) {
   }
 }
 
-void Job::on_worker(http::Workers& workers, std::function<void()> run) {
+void Job::on_worker(http::Workers& workers, std::function<void()> run, uint64_t owner) {
   const auto drop = [self = shared_from_this()] { self->fail(self->context_.no_worker()); };
   const auto task = [self = shared_from_this(), run = std::move(run)] { self->guard(run); };
-  if (!workers.post(call_.priority, task, drop)) drop();
+  if (!workers.post(call_.priority, task, drop, owner)) drop();
 }
 
 void Job::begin() {
@@ -91,7 +91,9 @@ void Job::on_model(Result<ModelLease> lease, bool at_once) {
       return fail(api::model_load_failed(identity_.model, lease.status()));
     }
     auto held = std::make_shared<ModelLease>(std::move(*lease));
-    if (has_form()) return on_worker(context_.forms, [this, held] { submit(held); });
+    if (has_form())
+      return on_worker(
+          context_.forms, [this, held] { submit(held); }, tenant());
     if (at_once && !is_background_) return submit(held);
     // The threads that load models and that run batches have other work: text goes elsewhere.
     on_worker(context_.workers, [this, held] { submit(held); });

@@ -132,8 +132,8 @@ std::optional<api::Error> prepare_forms(const ServedModel& served, const std::st
   log_warning("model {}: {}", served.id(), status.message());
   if (status.code() == Code::kResourceExhausted) return api::overloaded(1);
   const char* what = field == "tools"
-                         ? "Calling tools, with a model whose tokens cannot write every text,"
-                         : "A form, with a model whose tokens cannot write every text,";
+                         ? "Calling tools, with a model whose vocabulary forms cannot be made for,"
+                         : "A form, with a model whose vocabulary forms cannot be made for,";
   return api::not_supported(what, field);
 }
 
@@ -243,6 +243,9 @@ std::optional<api::Error> check_ids(const SamplingParams& sampling, uint32_t voc
   };
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (static_cast<uint32_t>(id) >= vocab) return unknown("logit_bias", id);
+  }
+  for (const TokenId id : sampling.allowed) {
+    if (static_cast<uint32_t>(id) >= vocab) return unknown("allowed_token_ids", id);
   }
   for (const TokenId id : sampling.stop_ids) {
     if (static_cast<uint32_t>(id) >= vocab) return unknown("stop_token_ids", id);

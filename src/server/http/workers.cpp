@@ -1,5 +1,6 @@
 #include "server/http/workers.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -37,31 +38,65 @@ Workers::~Workers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool Workers::post(Priority priority, Task run, Task dropped) {
+bool Workers::post(Priority priority, Task run, Task dropped, uint64_t owner) {
   {
     const std::lock_guard lock(mutex_);
     Queue& queue = queues_[static_cast<size_t>(priority)];
-    if (stopping_ || queue.size() >= options_.queue_limit) return false;
-    queue.push_back({clock_.now(), orders_++, std::move(run), std::move(dropped)});
+    if (stopping_ || queue.size >= options_.queue_limit) return false;
+    auto line = std::find_if(queue.lines.begin(), queue.lines.end(),
+                             [&](const Line& one) { return one.owner == owner; });
+    const bool is_new = line == queue.lines.end();
+    const size_t share = (options_.queue_limit + 1) / 2;
+    if (!is_new && owner != 0 && line->entries.size() >= share) return false;
+    if (is_new) line = queue.lines.insert(queue.lines.end(), Line{owner, {}});
+    try {
+      line->entries.push_back({clock_.now(), orders_++, std::move(run), std::move(dropped)});
+    } catch (...) {  // memory is short
+      if (is_new) queue.lines.erase(line);
+      throw;
+    }
+    ++queue.size;
   }
   posted_.notify_one();
   return true;
 }
 
+const Workers::Entry& Workers::Queue::oldest() const {
+  const auto first = std::min_element(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
+    return a.entries.front().order < b.entries.front().order;
+  });
+  return first->entries.front();
+}
+
 Workers::Queue* Workers::next() {
   Queue* best = nullptr;
   TimeUs best_key = 0;
+  uint64_t best_order = 0;
   for (size_t c = 0; c < queues_.size(); ++c) {
-    if (queues_[c].empty()) continue;
-    const Entry& head = queues_[c].front();
+    if (queues_[c].size == 0) continue;
+    const Entry& head = queues_[c].oldest();
     const TimeUs key = head.arrival_us + static_cast<TimeUs>(c) * options_.us_per_class;
     const bool better =
-        best == nullptr || key < best_key || (key == best_key && head.order < best->front().order);
+        best == nullptr || key < best_key || (key == best_key && head.order < best_order);
     if (!better) continue;
     best = &queues_[c];
     best_key = key;
+    best_order = head.order;
   }
   return best;
+}
+
+Workers::Entry Workers::take(Queue& queue) {
+  Line& line = queue.lines.front();
+  Entry entry = std::move(line.entries.front());
+  line.entries.pop_front();
+  --queue.size;
+  if (line.entries.empty()) {
+    queue.lines.pop_front();
+  } else {
+    queue.lines.splice(queue.lines.end(), queue.lines, queue.lines.begin());
+  }
+  return entry;
 }
 
 void Workers::serve() {
@@ -70,9 +105,7 @@ void Workers::serve() {
   while (true) {
     posted_.wait(lock, [this] { return stopping_ || next() != nullptr; });
     if (stopping_) break;
-    Queue& queue = *next();
-    Entry entry = std::move(queue.front());
-    queue.pop_front();
+    Entry entry = take(*next());
     lock.unlock();
     call(entry.run);
     entry = {};  // what it holds goes before the lock is taken
@@ -91,7 +124,9 @@ void Workers::drop() {
   }
   posted_.notify_all();
   for (const Queue& queue : dropped) {
-    for (const Entry& entry : queue) call(entry.dropped);
+    for (const Line& line : queue.lines) {
+      for (const Entry& entry : line.entries) call(entry.dropped);
+    }
   }
 }
 

@@ -8,6 +8,9 @@
 // us_per_class) after it, never for more. Each class has places of its own in the queue: a flood of
 // one class keeps nobody else out.
 //
+// Where whoever posts says whose task it is, the owners of a class take turns, and none has more
+// than half of its places: a flood of one owner keeps another's task waiting for one of its own.
+//
 // A task that was queued is either run or dropped. One that throws, because memory is short, ends
 // alone: what it holds goes, and with it a Responder that answers 500. Thread-safety: any thread
 // may post; drop() and join() are for one thread.
@@ -20,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -45,9 +49,10 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // False, and neither is called, when the class has no place left, or after drop(). `dropped` is
-  // called instead of `run` when drop() finds it waiting.
-  bool post(Priority priority, Task run, Task dropped);
+  // False, and neither is called, when the class or the owner has no place left, or after drop().
+  // `dropped` is called instead of `run` when drop() finds it waiting. Without an owner (0) it is
+  // one of those whose order is that of their arrival.
+  bool post(Priority priority, Task run, Task dropped, uint64_t owner = 0);
 
   // Nothing is queued or begun from now on; what waits is told, on this thread. Idempotent.
   void drop();
@@ -62,10 +67,19 @@ class Workers {
     Task run;
     Task dropped;
   };
-  using Queue = std::deque<Entry>;  // of one class, in order of arrival
+  struct Line {
+    uint64_t owner = 0;
+    std::deque<Entry> entries;  // in order of arrival, never empty
+  };
+  struct Queue {            // of one class
+    std::list<Line> lines;  // the first is next, and then goes behind the others
+    size_t size = 0;        // of all lines
+    const Entry& oldest() const;
+  };
 
   void serve();
   Queue* next();  // mutex_ held; null: nothing waits
+  static Entry take(Queue& queue);
 
   const Options options_;
   const Clock& clock_;
