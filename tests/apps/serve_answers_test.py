@@ -85,6 +85,22 @@ class TinyServer(unittest.TestCase):
                 yield server
 
 
+class AllowedTokensTest(TinyServer):
+    def test_no_other_token_is_drawn(self):
+        with self.server() as server:
+            ids = server.post("/tokenize", {"content": "xyz"}).json()["tokens"]
+            user = [{"role": "user", "content": "Hello"}]
+            for path, body in ((COMPLETIONS, {"prompt": "Hello", "max_tokens": 40}), (CHAT, {"messages": user, "max_tokens": 40}),
+                               (MESSAGES, {"messages": user, "max_tokens": 40}), (RESPONSES, {"input": "Hello", "max_output_tokens": 40})):
+                with self.subTest(path):
+                    answer = server.post(path, {**body, "temperature": 1, "allowed_token_ids": ids[:2]})
+                    self.assertEqual(answer.status, 200, answer.body)
+                    texts, _, tokens = plain_of(path, answer.json())
+                    self.assertEqual((set(texts[0]), tokens), ({"x", "y"}, 40))  # no end neither
+            refused = server.post(COMPLETIONS, {"prompt": "Hello", "max_tokens": 5, "guided_regex": "[a-c]+", "allowed_token_ids": ids})
+            self.assertEqual((refused.status, refused.json()["error"]["code"]), (400, "constraint_conflict"))
+
+
 class JoinedStreamTest(TinyServer):
     def request(self, rng, ids):
         """A random one: (path, body without stop strings)."""

@@ -59,6 +59,8 @@ WRONG_FIELD = [
     (completion(logit_bias={"-1": 1}), 400, "logit_bias"), (completion(logit_bias={"5": 1e9}), 400, "logit_bias"),
     (completion(logit_bias={"99999999": 1}), 400, "logit_bias"), (completion(logit_bias=[1]), 400, "logit_bias"),
     (completion(stop_token_ids=[999]), 400, "stop_token_ids"),
+    (completion(allowed_token_ids=[]), 400, "allowed_token_ids"), (completion(allowed_token_ids=[5, 999]), 400, "allowed_token_ids"),
+    (completion(allowed_token_ids=list(range(1025))), 400, "allowed_token_ids"),
     (completion(prompt=[]), 400, "prompt"), (completion(prompt=[[]]), 400, "prompt[0]"),
     (completion(prompt=""), 400, "prompt"), (completion(prompt=[-1]), 400, "prompt[0]"),
     (completion(prompt=[10 ** 9]), 400, "prompt"), (completion(prompt=[1.5]), 400, "prompt[0]"),

@@ -115,6 +115,9 @@ TEST(ChatRequest, HostileFields) {
       {chat(R"("stop":{})"), "stop"},
       {chat(join({"\"stop\":\"", std::string(1025, 'x'), "\""})), "stop"},
       {chat(R"("stop_token_ids":[-1])"), "stop_token_ids[0]"},
+      {chat(R"("allowed_token_ids":[])"), "allowed_token_ids"},
+      {chat(R"("allowed_token_ids":[5,-1])"), "allowed_token_ids[1]"},
+      {chat(join({R"("allowed_token_ids":[)", repeated("5", 1025), "]"})), "allowed_token_ids"},
       {chat(R"("logprobs":1)"), "logprobs"},
       {chat(R"("logprobs":true,"top_logprobs":21)"), "top_logprobs"},
       {chat(R"("top_logprobs":2)"), "top_logprobs"},
@@ -188,7 +191,7 @@ TEST(ChatRequest, Defaults) {
 TEST(ChatRequest, EveryFieldArrives) {
   auto request = parse_chat_request(chat(
       R"("model":"m","temperature":0,"top_p":0,"top_k":-1,"min_p":0.1,"n":3.0,"seed":-5,
-      "max_tokens":9,"max_completion_tokens":7,"stop":"END","stop_token_ids":[9,3,9],
+      "max_tokens":9,"max_completion_tokens":7,"stop":"END","stop_token_ids":[9,3,9],"allowed_token_ids":[5,9],
       "presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.1,"logit_bias":{"5":-100},
       "logprobs":true,"top_logprobs":2,"stream":true,"ignore_eos":true,"min_tokens":2,
       "stream_options":{"include_usage":true,"continuous_usage_stats":true},"timeout":1.5,
@@ -213,6 +216,7 @@ TEST(ChatRequest, EveryFieldArrives) {
   EXPECT_EQ(params.stop_ids, (std::vector<TokenId>{3, 4, 9}));
   EXPECT_EQ(params.top_logprobs, 2U);
   EXPECT_EQ(params.logit_bias[0], (std::pair<TokenId, float>(5, -100)));
+  EXPECT_EQ(params.allowed, (std::vector<TokenId>{5, 9}));
   EXPECT_EQ(request->template_kwargs.dump(),
             R"({"enable_thinking":false,"reasoning_effort":"low"})");
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr float kOut = -std::numeric_limits<float>::infinity();
 
 void sort_unique(std::vector<TokenId>& ids) {
-  std::sort(ids.begin(), ids.end());
+  if (!std::is_sorted(ids.begin(), ids.end())) std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
 

@@ -204,6 +204,14 @@ void read_logit_bias(const Fields& fields, SamplingParams& sampling) {
   }
 }
 
+// [1234, ...]: no other token may be drawn, the stop tokens among them.
+void read_allowed(const Fields& fields, SamplingParams& sampling) {
+  sampling.allowed = fields.token_ids("allowed_token_ids", kMaxAllowedIds);
+  if (sampling.allowed.empty() && fields.has("allowed_token_ids")) {
+    fields.fail("allowed_token_ids", "At least one token's id is expected here.");
+  }
+}
+
 void read_penalties(const Fields& fields, AnswerOptions& options) {
   SamplingParams& sampling = options.sampling;
   sampling.presence_penalty =
@@ -229,6 +237,7 @@ void read_sampling(const Fields& fields, AnswerOptions& options) {
   }
   read_penalties(fields, options);
   read_logit_bias(fields, sampling);
+  read_allowed(fields, sampling);
   sampling.min_tokens =
       static_cast<uint32_t>(fields.integer("min_tokens", 0, INT32_MAX).value_or(0));
   sampling.ignore_eos = fields.boolean("ignore_eos").value_or(false);

@@ -78,6 +78,7 @@ Parsed<json::Value> parse_body(std::string_view body);
 inline constexpr uint32_t kMaxChoices = 128;
 inline constexpr size_t kMaxStopIds = 1024;
 inline constexpr size_t kMaxLogitBias = 1024;
+inline constexpr size_t kMaxAllowedIds = 1024;
 inline constexpr size_t kMaxNameBytes = 512;  // of models, users, ids
 
 // A form, and the field that asked for it.

@@ -126,6 +126,8 @@ Problem read_sampling(const GenerateRequest& message, api::AnswerOptions& option
   Problem problem;
   take_ids(decoding.allowed_token_ids(), "decoding.allowed_token_ids", kMaxAllowed,
            options.sampling.allowed, problem);
+  // Here nobody else waits while that takes long.
+  std::sort(options.sampling.allowed.begin(), options.sampling.allowed.end());
   return problem;
 }
 
