@@ -21,7 +21,8 @@ namespace skein::rpc {
 namespace {
 
 constexpr int kBacklog = 128;
-constexpr int kNoDescriptorMs = 100;  // until others are accepted again
+constexpr int kNoDescriptorMs = 100;                 // until others are accepted again
+constexpr TimeUs kWordPeriodUs = 10 * kUsPerSecond;  // between two lines of the log
 
 // Of what is accepted: pieces go out at once, and a peer whose machine is gone is noticed.
 void set_up(int fd) {
@@ -87,7 +88,6 @@ void ConnectionDoor::turn() {
     taken_.pop_back();
   }
   connections_ = taken_.size();
-  is_full_ = is_full_ && taken_.size() >= max_connections_;
   for (size_t i = 1; i < first; ++i) {
     if (fds[i].revents != 0) accept_some(listeners_[i - 1]);
   }
@@ -105,13 +105,20 @@ void ConnectionDoor::accept_some(const Listener& listener) {
   }
 }
 
-void ConnectionDoor::admit(OwnedFd connection, const Take& take) {
-  if (taken_.size() >= max_connections_) {
-    if (!is_full_)
-      log_warning("gRPC: {} connections are all that may be; more are cut", max_connections_);
-    is_full_ = true;
+// Whoever connects and leaves in turn fills the door as often as it likes, but not the log.
+void ConnectionDoor::tell_cut() {
+  const TimeUs now = clock_.now();
+  if (now < next_word_) {
+    ++untold_;
     return;
   }
+  next_word_ = now + kWordPeriodUs;
+  log_warning("gRPC: {} connections are all that may be; one is cut ({} others before it)",
+              max_connections_, std::exchange(untold_, 0));
+}
+
+void ConnectionDoor::admit(OwnedFd connection, const Take& take) {
+  if (taken_.size() >= max_connections_) return tell_cut();
   OwnedFd second(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
   if (second.get() < 0) {
     may_accept_ = false;

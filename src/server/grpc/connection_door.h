@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "server/store/file_folder.h"
 
@@ -23,7 +24,9 @@ class ConnectionDoor {
   // Has the descriptor from then on; called on the door's own thread.
   using Take = std::function<void(int fd)>;
 
-  explicit ConnectionDoor(size_t max_connections) : max_connections_(max_connections) {}
+  // `clock` outlives it.
+  ConnectionDoor(size_t max_connections, const Clock& clock)
+      : max_connections_(max_connections), clock_(clock) {}
   ~ConnectionDoor() { stop(); }
 
   // Before start(). Clients may connect from now on and are taken later. The port; `port` 0: any.
@@ -43,13 +46,16 @@ class ConnectionDoor {
   void turn();
   void accept_some(const Listener& listener);
   void admit(OwnedFd connection, const Take& take);
+  void tell_cut();
 
   const size_t max_connections_;
+  const Clock& clock_;
   std::vector<Listener> listeners_;
   OwnedFd wake_;
   std::vector<OwnedFd> taken_;  // the second descriptors; the thread's
   bool may_accept_ = true;      // there are descriptors to be had
-  bool is_full_ = false;        // and the log has said so
+  TimeUs next_word_ = 0;        // when the log may tell again that connections are cut
+  uint64_t untold_ = 0;         // that were cut since it told so last
   std::atomic<size_t> connections_ = 0;
   std::atomic<bool> is_stopping_ = false;
   std::thread thread_;

@@ -81,9 +81,9 @@ bool has_grpc() {
 
 class GrpcFace::Impl {
  public:
-  explicit Impl(const GrpcSettings& settings)
+  Impl(const GrpcSettings& settings, const Clock& clock)
       : calls_(std::make_shared<rpc::RpcCalls>(settings.max_calls)),
-        door_(settings.max_connections) {}
+        door_(settings.max_connections, clock) {}
   ~Impl() { stop(std::chrono::milliseconds(0)); }
 
   Status open(const GrpcSettings& settings, ServerContext& context, KvPublishers& events) {
@@ -133,7 +133,7 @@ Result<std::unique_ptr<GrpcFace>> GrpcFace::open(const GrpcSettings& settings,
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   // What is wrong with a message its sender is told, and not stderr, a line for each.
   google::protobuf::SetLogHandler(nullptr);
-  auto impl = std::make_unique<Impl>(settings);
+  auto impl = std::make_unique<Impl>(settings, context.clock);
   SKEIN_TRY(impl->open(settings, context, events));
   return std::unique_ptr<GrpcFace>(new GrpcFace(std::move(impl)));
 }

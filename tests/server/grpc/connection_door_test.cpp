@@ -1,12 +1,14 @@
 // So many connections at a time: more are cut, and a place is free again when a connection ends.
 #include "server/grpc/connection_door.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <chrono>
 #include <gtest/gtest.h>
 #include <mutex>
 #include <netinet/in.h>
 #include <poll.h>
+#include <string>
 #include <sys/socket.h>
 #include <thread>
 #include <vector>
@@ -48,7 +50,7 @@ bool is_cut(const OwnedFd& client) {
 class ConnectionDoorTest : public ::testing::Test {
  protected:
   uint16_t open(size_t max_connections) {
-    door_ = std::make_unique<ConnectionDoor>(max_connections);
+    door_ = std::make_unique<ConnectionDoor>(max_connections, clock_);
     const auto port = door_->listen("127.0.0.1", 0, [this](int fd) {
       const std::lock_guard lock(mutex_);
       taken_.emplace_back(fd);
@@ -61,6 +63,7 @@ class ConnectionDoorTest : public ::testing::Test {
     return taken_.size();
   }
 
+  ManualClock clock_;
   std::mutex mutex_;
   std::vector<OwnedFd> taken_;  // as gRPC has them
   std::unique_ptr<ConnectionDoor> door_;
@@ -104,6 +107,32 @@ TEST_F(ConnectionDoorTest, OneThatTheClientHasHalfClosedCounts) {
   EXPECT_EQ(door_->connections(), 1U);
 }
 
+// Whoever fills the door again and again does not fill the log.
+TEST_F(ConnectionDoorTest, TheLogTellsNowAndThenThatConnectionsAreCut) {
+  const uint16_t port = open(1);
+  testing::internal::CaptureStderr();
+  const auto fill_and_leave = [&] {
+    const OwnedFd first = connect_to(port);
+    EXPECT_TRUE(soon([&] { return taken() == 1; }));
+    const OwnedFd second = connect_to(port);
+    EXPECT_TRUE(soon([&] { return is_cut(second); }));
+    {
+      const std::lock_guard lock(mutex_);
+      ::shutdown(taken_.back().get(), SHUT_RDWR);
+      taken_.pop_back();
+    }
+    EXPECT_TRUE(soon([&] { return door_->connections() == 0; }));
+  };
+  for (int i = 0; i < 20; ++i) fill_and_leave();
+  clock_.advance(10 * kUsPerSecond);
+  fill_and_leave();
+  door_->stop();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << log;
+  EXPECT_NE(log.find("one is cut (0 others before it)"), std::string::npos) << log;
+  EXPECT_NE(log.find("one is cut (19 others before it)"), std::string::npos) << log;
+}
+
 TEST_F(ConnectionDoorTest, NobodyIsTakenAfterTheStop) {
   const uint16_t port = open(2);
   const OwnedFd first = connect_to(port);
@@ -119,10 +148,11 @@ TEST_F(ConnectionDoorTest, NobodyIsTakenAfterTheStop) {
 }
 
 TEST(ConnectionDoor, AnAddressThatIsTakenIsSaid) {
-  ConnectionDoor one(1);
+  const ManualClock clock;
+  ConnectionDoor one(1, clock);
   const auto port = one.listen("127.0.0.1", 0, [](int) {});
   ASSERT_TRUE(port.ok());
-  ConnectionDoor other(1);
+  ConnectionDoor other(1, clock);
   EXPECT_FALSE(other.listen("127.0.0.1", *port, [](int) {}).ok());
   EXPECT_FALSE(other.listen("127.example.org", 0, [](int) {}).ok());  // a name, whatever it says
 }
