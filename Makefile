@@ -21,7 +21,7 @@ FLEET  ?=
 RELEASE = build/release
 SOURCES = $(shell git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'fuzz/*.cpp' 'microbench/*.cpp' 'microbench/*.h')
 
-.PHONY: help build fleet fleet-batch fleet-dynamo fleet-index fleet-tests test serve console model install deb tarball image simulate pressure speculation figures overhead goldens kill faults storm soak forms form-cost hostile-forms overload fairness latecomer limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
+.PHONY: help build open-webui fleet fleet-batch fleet-dynamo fleet-index fleet-tests test serve console model install deb tarball image simulate pressure speculation figures overhead goldens kill faults storm soak forms form-cost hostile-forms overload fairness latecomer limits bench check fuzz fuzz-coverage format lint test-asan test-tsan clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -94,6 +94,12 @@ console: build goldens ## every view of the console in a browser, and its pictur
 	@tools/python_env.sh
 	@tools/get_model.sh >/dev/null
 	@SKEIN_TEST_BINARY=build/skein SKEIN_PICTURES=$(PICTURES) python3 -B tests/web/console_test.py
+
+open-webui: build ## Open WebUI as it comes from PyPI, with the settings of docs/RECIPES.md, over its own HTTP and in a browser
+	@tools/setup.sh build test
+	@tools/python_env.sh open-webui && [ -x build/venv-open-webui/bin/open-webui ]
+	@tools/get_model.sh >/dev/null
+	@SKEIN_TEST_BINARY=build/skein python3 -B tests/docs/open_webui_test.py
 
 kill: build goldens ## a batch of 500 lines on a server that is killed 20 times
 	@python3 tests/server/batch/batch_kill_test.py build/skein --lines 500 --kills 20 --rounds 20

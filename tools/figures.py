@@ -56,7 +56,7 @@ def short_table(report):
                      f"{result['itl_p50_ms']:.1f} ms |")
     machine = report["machine"]
     return (f"{report['model']['name']} on {machine['threads']} threads of {machine['cpu']} "
-            f"(`skein bench --rounds {report['workload']['rounds']}`):\n\n" + "\n".join(lines))
+            f"(`skein bench --rounds {report['workload']['rounds']}`, skein {report['skein']}):\n\n" + "\n".join(lines))
 
 
 def peaks():

@@ -22,6 +22,7 @@ int run(int argc, char** argv) {
       "A model is a GGUF file, a Hugging Face folder, a name in the model folder\n"
       "($XDG_CACHE_HOME/skein/models; org/name is also looked up in the Hugging Face cache),\n"
       "or 'default': SmolLM2-135M-Instruct, which `make model` fetches.\n\n"
+      "  skein serve --model default       # then open http://127.0.0.1:8080/\n"
       "  skein chat --model default\n"
       "  skein run --model default -p 'Once upon a time' -n 64\n"
       "  skein inspect default\n"

@@ -206,7 +206,14 @@ class Server:
             raise
 
     def messages(self):
+        """What it has logged so far. The log has a thread of its own: what was logged before an answer may be written after it."""
         return pathlib.Path(self.folder / "log").read_text()
+
+    def logged(self, pattern):
+        """The match of a regular expression in the log, waited for."""
+        if not self.settle(lambda: re.search(pattern, self.messages())):
+            raise AssertionError(f"{pattern!r} does not come in {self.messages()}")
+        return re.search(pattern, self.messages())
 
     def connect(self):
         host = "127.0.0.1" if self.host == "0.0.0.0" else self.host

@@ -67,6 +67,7 @@ class TerminalTest(unittest.TestCase):
                 server.post("/v1/completions", body, headers={"User-Agent": "\x9b31m", "X-Request-Id": "\x9b31m"})
             server.get("/v1/%1b%5b31m")
             server.get("/v1/models/%1b%5d0;owned%07")
+            server.settle(lambda: server.messages().count('"route":"/v1/completions"') == 3)
             shown = server.messages()
         self.assertEqual(shown.count('"route":"/v1/completions"'), 3, shown)
         self.assertEqual([line for line in shown.split("\n") if re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", line)], [])

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import signal
 import socket
 import sys
@@ -50,7 +49,7 @@ class GrpcTest(unittest.TestCase):
         return server
 
     def client(self, server, model="tiny"):
-        return Client(re.search(rf"gRPC of {model}: port (\d+)", server.messages())[1])
+        return Client(server.logged(rf"gRPC of {model}: port (\d+)")[1])
 
     def refused(self, code, ask):
         with self.assertRaises(grpc.RpcError) as caught:
@@ -70,7 +69,7 @@ class GrpcTest(unittest.TestCase):
         model = client.control("GetModelInfo", "ModelInfo")
         self.assertEqual((model.model_id, model.served_model_name, model.supports_token_ids_input), (str(self.tiny), "tiny", True))
         source, = client.control("GetKvEventSources", "GetKvEventSourcesResponse").sources
-        port, replay = re.search(r"KV events of tiny: port (\d+), again from port (\d+)", server.messages()).groups()
+        port, replay = server.logged(r"KV events of tiny: port (\d+), again from port (\d+)").groups()
         self.assertEqual((source.transport, source.endpoint, source.replay_endpoint, source.topic, source.data_parallel_rank),
                          ("zmq", f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{replay}", "kv", 0))
         # What vLLM has for reinforcement learning.
@@ -90,7 +89,7 @@ class GrpcTest(unittest.TestCase):
                 self.assertEqual((end.finish_reason, end.num_output_tokens), (1, 40))
                 whole = client.generate(prompt=prompt, tokens=40, **fields)
                 self.assertEqual((whole.outputs.text, list(whole.outputs.token_ids), whole.prompt_info.num_prompt_tokens), (text, ids, len(prompt)))
-        self.assertIn('"route":"/vllm.Inference/Generate"', server.messages())
+        server.logged('"route":"/vllm.Inference/Generate"')
 
     def test_another_node_goes_on_at_any_piece(self):
         """What Dynamo does with a stream whose node has died: the tokens so far are a prompt."""
@@ -209,7 +208,7 @@ class GrpcTest(unittest.TestCase):
         name = "dynamo-cache-salt:" + server.get("/v1/auth/check").headers["x-tenant-id"]
         kv = message("KVCacheParameters", cache_salt=name)
         self.assertEqual(len(joined(client.stream(prompt=prompt, tokens=8, kv=kv))[1]), 8)
-        self.assertTrue(server.settle(lambda: '"key":"alice"' in server.messages()))
+        server.logged('"key":"alice"')
         self.refused("RESOURCE_EXHAUSTED", lambda: [list(client.stream(prompt=prompt, tokens=100, kv=kv)) for _ in range(4)])
 
     def test_drain(self):
@@ -251,7 +250,7 @@ class GrpcTest(unittest.TestCase):
         server = self.serve("--sandbox")
         client = self.client(server)
         self.assertEqual(len(joined(client.stream())[1]), 16)
-        self.assertIn("sandbox: files and connections by Landlock", server.messages())
+        server.logged("sandbox: files and connections by Landlock")
         tasks = [dict(line.split(":\t", 1) for line in task.joinpath("status").read_text().splitlines() if ":\t" in line)
                  for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()]
         self.assertTrue(any("grpc" in task["Name"] for task in tasks), names_of(server.process.pid))
@@ -280,7 +279,7 @@ class GrpcTest(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(words, done.stderr)
         server = self.serve()
-        port = re.search(r"gRPC of tiny: port (\d+)", server.messages())[1]
+        port = server.logged(r"gRPC of tiny: port (\d+)")[1]
         done = run("serve", "--model", self.tiny, "--port", "0", "--state-dir", state, "--grpc", f"127.0.0.1:{port}")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(port, done.stderr)
@@ -348,7 +347,7 @@ class GrpcTest(unittest.TestCase):
 
     def test_bytes_that_are_no_calls(self):
         server = self.serve()
-        port = int(re.search(r"gRPC of tiny: port (\d+)", server.messages())[1])
+        port = int(server.logged(r"gRPC of tiny: port (\d+)")[1])
         client, rng = self.client(server), random.Random(1)
         preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         for sent in [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", preface, preface + b"\0" * 4096, *(preface + rng.randbytes(200) for _ in range(50)), rng.randbytes(100_000)]:
@@ -371,7 +370,7 @@ class GrpcTest(unittest.TestCase):
     def test_connections_are_counted(self):
         """256 are all that may be, of whatever kind; who is there goes on, others are cut, and a place is free when a connection ends."""
         server = self.serve()
-        port = int(re.search(r"gRPC of tiny: port (\d+)", server.messages())[1])
+        port = int(server.logged(r"gRPC of tiny: port (\d+)")[1])
         client = self.client(server)
         stream = client.stream(prompt="It goes on", tokens=200)
         first = next(stream)
@@ -385,7 +384,7 @@ class GrpcTest(unittest.TestCase):
             except OSError:
                 cut += 1
         self.assertEqual((greeted, cut), (255, 145))
-        self.assertIn("256 connections are all", server.messages())
+        server.logged("256 connections are all")
         self.assertLess(len(os.listdir(f"/proc/{server.process.pid}/fd")) - before, 2 * 256 + 16)
         self.assertEqual(server.get("/health").status, 200)
         self.assertEqual(len(joined(itertools.chain([first], stream))[1]), 200)

@@ -10,7 +10,6 @@ import contextlib
 import os
 import pathlib
 import random
-import re
 import socket
 import sys
 import tempfile
@@ -134,7 +133,7 @@ class Subscriber:
 
 
 def ports_of(server, model="tiny"):
-    match = re.search(rf"KV events of {model}: port (\d+), again from port (\d+)", server.messages())
+    match = server.logged(rf"KV events of {model}: port (\d+), again from port (\d+)")
     return int(match[1]), int(match[2])
 
 
@@ -197,7 +196,7 @@ class KvEvents(unittest.TestCase):
                 self.check(server, subscriber, 60, hear=True)
                 self.assertGreater(server.gauge("skein:kv_evictions_total"), 20)
                 self.assertEqual(server.gauge("skein:kv_event_resets_total"), 0)
-                self.assertIn("sandbox:", server.messages())
+                server.logged("sandbox:")
 
     def test_who_was_cut_off_asks_again(self):
         server = self.serve()

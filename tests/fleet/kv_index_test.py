@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -122,7 +121,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder, "log"), "wb") as log:
         index = Index(options.python, free_port(), log)
         with Server("--kv-events", "127.0.0.1:0", "--batch-block-pool-size", "60", models=[tiny_model(folder)]) as server:
-            events, replay = re.search(r"KV events of tiny: port (\d+), again from port (\d+)", server.messages()).groups()
+            events, replay = server.logged(r"KV events of tiny: port (\d+), again from port (\d+)").groups()
             run = Run(server, index, random.Random(options.seed))
             for _ in range(3):
                 run.complete(run.text())  # before the index is there: it has to ask for what was said
