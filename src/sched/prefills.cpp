@@ -7,14 +7,13 @@ namespace skein {
 
 // Whether this prompt may make the step no longer than a stream can bear. A stream of its class or
 // a better one, or that has aged past it, is spared. One of strictly worse class and key is not: to
-// cut the prompt for its sake would cost the better class a whole step of such streams. Where
-// nobody streams a cut costs next to nothing, and so the step stays short for a better class that
-// asks, that is, has asked within the last class gap: its next request may come while this step
-// runs.
+// cut the prompt for its sake would cost the better class a whole step of such streams. And the
+// step stays short for a better class that asks, that is, has asked within the last class gap: its
+// next request may come while this step runs.
 bool ContinuousBatchingScheduler::spares(const BatchRequest& prompt) const {
-  if (streams_.first != nullptr) {
-    return streams_.best_class <= prompt.priority || goes_before(*streams_.first, prompt);
-  }
+  const bool spares_stream = streams_.first != nullptr && (streams_.best_class <= prompt.priority ||
+                                                           goes_before(*streams_.first, prompt));
+  if (spares_stream) return true;
   const auto better = asked_.begin() + static_cast<ptrdiff_t>(prompt.priority);
   return std::any_of(asked_.begin(), better, [&](TimeUs asked) {
     return asked != kNever && now_ - asked <= config_.us_per_class;
@@ -36,9 +35,13 @@ void ContinuousBatchingScheduler::plan_prefills(StepBudget& budget) {
     const bool head_is_next = !head_blocked && !queue_.empty() &&
                               (none_runs || goes_before(*queue_.top().request, **next));
     if (none_runs && !head_is_next) break;
-    const BatchRequest& first = head_is_next ? *queue_.top().request : **next;
-    if (budget.spent(spares(first))) break;
-    if (head_is_next) {
+    BatchRequest& first = head_is_next ? *queue_.top().request : **next;
+    if (budget.spent(false)) break;
+    if (budget.spent(spares(first))) {  // somebody of a better class behind it may have some
+      first.wait = WaitReason::kStepBudget;
+      head_blocked = head_blocked || head_is_next;
+      if (!head_is_next) ++next;
+    } else if (head_is_next) {
       head_blocked = !admit_head(budget);
     } else {
       plan_chunk(**next++, budget);

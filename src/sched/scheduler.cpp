@@ -357,8 +357,11 @@ StepLoad ContinuousBatchingScheduler::plan_decodes() {
     } else if (!request.at_limit() && grow_or_preempt(request, uint64_t{request.planned} + 1)) {
       request.step_tokens = 1;
       load.add(request.planned, 1);
-      streams_.add(request);
     }
+  }
+  // Those that have no row in this step wait for its end, too.
+  for (const BatchRequest* request : by_key_) {
+    if (request->decodes() && !request->at_limit()) streams_.add(*request);
   }
   return load;
 }

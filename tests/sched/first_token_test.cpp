@@ -117,6 +117,32 @@ TEST_F(FirstTokenTest, PromptsLeaveRoomForABetterClassThatAsks) {
   EXPECT_EQ(h_.plan.tokens, 206U) << "nobody of a better class has asked for so long: all the rest";
 }
 
+// A stream that need not be spared changes nothing about that.
+TEST_F(FirstTokenTest, PromptsBesideStreamsOfAWorseClassLeaveRoomForABetterOneThatAsks) {
+  stream(Priority::LOW);
+  h_.must_submit(5, text(16, 5), 1, Priority::HIGH);
+  step();
+  step();
+  probe(Priority::NORMAL);
+  EXPECT_EQ(h_.segment_of(kProbe)->count, 32U);
+}
+
+// Prompts that have aged and must spare somebody use that time up; behind them is one that need
+// not.
+TEST_F(FirstTokenTest, APromptThatSparesNobodyGetsWhatIsLeftOfTheTokens) {
+  stream(Priority::NORMAL);
+  for (uint64_t id = 1; id <= 4; ++id) {
+    ASSERT_TRUE(h_.scheduler->cancel(RequestId{id}, FinishReason::kClient));
+  }
+  for (uint64_t id = 11; id <= 13; ++id) {
+    h_.must_submit(id, text(2000, static_cast<TokenId>(id)), 1, Priority::LOW);
+  }
+  step();
+  h_.now += 2 * h_.config.us_per_class;
+  probe(Priority::NORMAL, 64);
+  EXPECT_EQ(h_.segment_of(kProbe)->count, 64U);
+}
+
 TEST_F(FirstTokenTest, PromptsLeaveNoRoomForTheirOwnClassOrAWorseOne) {
   stream(Priority::LOW);
   for (uint64_t id = 1; id <= 4; ++id) {
