@@ -26,12 +26,12 @@ class WorkersTest : public ::testing::Test {
  protected:
   WorkersTest() {
     EXPECT_TRUE(workers_.post(
-        Priority::HIGH, [this] { begun_.release(), go_.acquire(); }, [] {}));
+        Priority::HIGH, "", [this] { begun_.release(), go_.acquire(); }, [] {}));
     begun_.acquire();
   }
-  bool post(Priority priority, const std::string& name, uint64_t owner = 0) {
+  bool post(Priority priority, const std::string& name, std::string_view owner = "") {
     return workers_.post(
-        priority, [this, name] { note(name); }, [this, name] { note("no " + name); }, owner);
+        priority, owner, [this, name] { note(name); }, [this, name] { note("no " + name); });
   }
   void note(const std::string& name) {
     const std::lock_guard lock(mutex_);
@@ -85,28 +85,53 @@ TEST_F(WorkersTest, AFloodOfOneClassKeepsNoOtherOut) {
 }
 
 TEST_F(WorkersTest, OwnersTakeTurns) {
-  for (const char* name : {"a1", "a2", "a3", "a4"}) ASSERT_TRUE(post(Priority::NORMAL, name, 1));
-  for (const char* name : {"b1", "b2"}) ASSERT_TRUE(post(Priority::NORMAL, name, 2));
-  ASSERT_TRUE(post(Priority::NORMAL, "c1", 3));
+  for (const char* name : {"a1", "a2", "a3", "a4"}) ASSERT_TRUE(post(Priority::NORMAL, name, "a"));
+  for (const char* name : {"b1", "b2"}) ASSERT_TRUE(post(Priority::NORMAL, name, "b"));
+  ASSERT_TRUE(post(Priority::NORMAL, "c1", "c"));
   EXPECT_EQ(order(7), (std::vector<std::string>{"a1", "b1", "c1", "a2", "b2", "a3", "a4"}));
 }
 
-TEST_F(WorkersTest, OwnersWhoTakeTurnsAgeTogether) {
-  post(Priority::LOW, "a1", 1);
-  post(Priority::LOW, "a2", 1);
+// A flood that is old enough would go before everybody else's tasks, of any class.
+TEST_F(WorkersTest, OnlyTheFirstOfAnOwnersTasksHasWaited) {
+  for (const char* name : {"a1", "a2", "a3"}) post(Priority::LOW, name, "a");
   clock_.advance(20 * kUsPerSecond + 1);
-  post(Priority::LOW, "b1", 2);
-  post(Priority::HIGH, "late");
-  EXPECT_EQ(order(4), (std::vector<std::string>{"a1", "b1", "a2", "late"}));
+  post(Priority::LOW, "b1", "b");
+  post(Priority::HIGH, "high", "c");
+  post(Priority::NORMAL, "normal", "c");
+  EXPECT_EQ(order(6), (std::vector<std::string>{"a1", "high", "normal", "b1", "a2", "a3"}));
 }
 
-TEST_F(WorkersTest, AnOwnerHasHalfOfThePlaces) {
-  for (int i = 0; i < 8; ++i) ASSERT_TRUE(post(Priority::LOW, "a", 1));
-  EXPECT_FALSE(post(Priority::LOW, "a", 1));
-  EXPECT_TRUE(post(Priority::NORMAL, "a", 1));
-  for (int i = 0; i < 8; ++i) ASSERT_TRUE(post(Priority::LOW, "b", 2));
-  EXPECT_FALSE(post(Priority::LOW, "c", 3));
+// And those of two owners that are old enough each.
+TEST_F(WorkersTest, FloodsOfTwoOwnersHoldUpABetterClassByOneTaskEach) {
+  for (const char* name : {"a1", "a2"}) post(Priority::LOW, name, "a");
+  for (const char* name : {"b1", "b2"}) post(Priority::LOW, name, "b");
+  clock_.advance(20 * kUsPerSecond + 1);
+  post(Priority::HIGH, "high", "c");
+  EXPECT_EQ(order(5), (std::vector<std::string>{"a1", "b1", "high", "a2", "b2"}));
+}
+
+TEST_F(WorkersTest, TasksOfNobodyStandInNoLine) {
+  for (const char* name : {"1", "2"}) post(Priority::LOW, name);
+  clock_.advance(20 * kUsPerSecond + 1);
+  post(Priority::HIGH, "high");
+  EXPECT_EQ(order(3), (std::vector<std::string>{"1", "2", "high"}));
+}
+
+TEST_F(WorkersTest, AnOwnerHasHalfOfThePlacesWhileOthersWait) {
+  for (int i = 0; i < 14; ++i) ASSERT_TRUE(post(Priority::LOW, "a", "a"));
+  EXPECT_FALSE(post(Priority::LOW, "a", "a")) << "two are for others";
+  EXPECT_TRUE(post(Priority::NORMAL, "a", "a"));
+  ASSERT_TRUE(post(Priority::LOW, "b", "b"));
+  EXPECT_FALSE(post(Priority::LOW, "a", "a"));
+  ASSERT_TRUE(post(Priority::LOW, "b", "b"));
+  EXPECT_FALSE(post(Priority::LOW, "c", "c")) << "all are taken";
   order(17);
+}
+
+TEST_F(WorkersTest, NobodyMayHaveAllPlaces) {
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(post(Priority::LOW, "a"));
+  EXPECT_FALSE(post(Priority::LOW, "a"));
+  order(16);
 }
 
 TEST_F(WorkersTest, DroppingTellsWhatWaitsAndLeavesWhatRuns) {
@@ -129,7 +154,7 @@ TEST(GivingWay, OnlyTheThreadsOfTheWorkersAreNicer) {
     std::promise<std::pair<int, int>> seen;
     Workers workers({.threads = 1, .gives_way = gives_way}, clock);
     workers.post(
-        Priority::LOW,
+        Priority::LOW, "",
         [&] {
           seen.set_value({::getpriority(PRIO_PROCESS, 0), ::sched_getscheduler(0)});
         },
@@ -143,7 +168,7 @@ TEST(GivingWay, OnlyTheThreadsOfTheWorkersAreNicer) {
 
 TEST_F(WorkersTest, ATaskThatThrowsEndsAlone) {
   workers_.post(
-      Priority::HIGH, [] { throw std::bad_alloc(); }, [] {});
+      Priority::HIGH, "", [] { throw std::bad_alloc(); }, [] {});
   post(Priority::HIGH, "next");
   EXPECT_EQ(order(1), std::vector<std::string>{"next"});
 }

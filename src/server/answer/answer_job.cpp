@@ -80,6 +80,10 @@ std::optional<api::Error> AnswerJob::take_shape(const PromptTokens& prompt) {
   if (is_late()) return api::deadline_exceeded();
   auto shape = make_shape(**lease_, request_, wanted_, prompt, tenant());
   if (!shape.ok()) return shape.error();
+  if (shape->thought_budget && !wanted_.sampling.allowed.empty()) {
+    return api::invalid_field("allowed_token_ids",
+                              "A budget of thoughts writes tokens that are not among these.");
+  }
   const std::lock_guard lock(mutex_);
   shape_ = std::move(*shape);
   if (wanted_.form) wanted_.form->spec = {};  // its text is as long as the request

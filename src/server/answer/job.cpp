@@ -59,10 +59,13 @@ void Job::guard(const Run& run) {
   }
 }
 
-void Job::on_worker(http::Workers& workers, std::function<void()> run, uint64_t owner) {
+void Job::on_worker(http::Workers& workers, std::function<void()> run) {
   const auto drop = [self = shared_from_this()] { self->fail(self->context_.no_worker()); };
   const auto task = [self = shared_from_this(), run = std::move(run)] { self->guard(run); };
-  if (!workers.post(call_.priority, task, drop, owner)) drop();
+  // Lines of batches do not go before what their key asks for itself.
+  std::string owner = call_.principal->key_id;
+  if (is_background_ && !owner.empty()) owner += " in batches";
+  if (!workers.post(call_.priority, owner, task, drop)) drop();
 }
 
 void Job::begin() {
@@ -91,9 +94,7 @@ void Job::on_model(Result<ModelLease> lease, bool at_once) {
       return fail(api::model_load_failed(identity_.model, lease.status()));
     }
     auto held = std::make_shared<ModelLease>(std::move(*lease));
-    if (has_form())
-      return on_worker(
-          context_.forms, [this, held] { submit(held); }, tenant());
+    if (has_form()) return on_worker(context_.forms, [this, held] { submit(held); });
     if (at_once && !is_background_) return submit(held);
     // The threads that load models and that run batches have other work: text goes elsewhere.
     on_worker(context_.workers, [this, held] { submit(held); });
@@ -275,29 +276,28 @@ void Job::explain(std::function<void(RequestExplanation)> done) {
   for (const Running& one : running) ids.push_back(one.id);
   // In one message, for all of them. The engine's thread only passes on what it said; the job may
   // be gone by then, and the server is not.
-  served->explain(
-      std::move(ids), [&context = context_, priority = call_.priority, running = std::move(running),
-                       explanation = std::move(explanation),
-                       done = std::move(done)](Result<std::vector<Explanation>> found) mutable {
-        if (!found.ok()) explanation.error = api::from_status(found.status());
-        const auto tell = [running = std::move(running), explanation = std::move(explanation), done,
-                           found = std::move(found)]() mutable {
-          // One that has ended meanwhile has nothing to explain.
-          for (size_t i = 0; found.ok() && i < found->size(); ++i) {
-            const auto at = std::find_if(running.begin(), running.end(), [&](const Running& one) {
-              return one.id == (*found)[i].id;
-            });
-            explanation.choices.push_back({at->index, (*found)[i]});
-          }
-          done(std::move(explanation));
-        };
-        const auto refuse = [&context, done] {
-          RequestExplanation refused;
-          refused.error = context.no_worker();
-          done(std::move(refused));
-        };
-        if (!context.workers.post(priority, tell, refuse)) refuse();
-      });
+  served->explain(std::move(ids), [&context = context_, priority = call_.priority,
+                                   owner = call_.principal->key_id, running = std::move(running),
+                                   explanation = std::move(explanation), done = std::move(done)](
+                                      Result<std::vector<Explanation>> found) mutable {
+    if (!found.ok()) explanation.error = api::from_status(found.status());
+    const auto tell = [running = std::move(running), explanation = std::move(explanation), done,
+                       found = std::move(found)]() mutable {
+      // One that has ended meanwhile has nothing to explain.
+      for (size_t i = 0; found.ok() && i < found->size(); ++i) {
+        const auto at = std::find_if(running.begin(), running.end(),
+                                     [&](const Running& one) { return one.id == (*found)[i].id; });
+        explanation.choices.push_back({at->index, (*found)[i]});
+      }
+      done(std::move(explanation));
+    };
+    const auto refuse = [&context, done] {
+      RequestExplanation refused;
+      refused.error = context.no_worker();
+      done(std::move(refused));
+    };
+    if (!context.workers.post(priority, owner, tell, refuse)) refuse();
+  });
 }
 
 }  // namespace skein

@@ -70,7 +70,7 @@ class Job : public Deliverable, public LiveRequest, public std::enable_shared_fr
   virtual void describe(RequestExplanation& explanation, std::vector<Running>& running) const = 0;
 
   // Runs it on one of `workers`, in its owner's turn; fails where none takes it.
-  void on_worker(http::Workers& workers, std::function<void()> run, uint64_t owner = 0);
+  void on_worker(http::Workers& workers, std::function<void()> run);
   // For the engine's streams, which hold this by it: there is something for advance().
   std::function<void()> news();
   // A request of this job for the engine; what is sampled or pooled is for others to say.

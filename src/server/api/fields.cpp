@@ -210,6 +210,8 @@ void read_allowed(const Fields& fields, SamplingParams& sampling) {
   if (sampling.allowed.empty() && fields.has("allowed_token_ids")) {
     fields.fail("allowed_token_ids", "At least one token's id is expected here.");
   }
+  // Here nobody else waits for it.
+  std::sort(sampling.allowed.begin(), sampling.allowed.end());
 }
 
 void read_penalties(const Fields& fields, AnswerOptions& options) {

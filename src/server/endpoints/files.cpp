@@ -31,9 +31,11 @@ std::string file_answer(const FileRecord& file) {
 // write was refused, which is the last thing it does.
 class ContentStream : public std::enable_shared_from_this<ContentStream> {
  public:
-  ContentStream(http::Workers& workers, Priority priority, http::Responder responder, OpenFile file)
+  ContentStream(http::Workers& workers, Priority priority, std::string owner,
+                http::Responder responder, OpenFile file)
       : workers_(workers),
         priority_(priority),
+        owner_(std::move(owner)),
         responder_(std::move(responder)),
         file_(std::move(file)) {}
 
@@ -49,7 +51,7 @@ class ContentStream : public std::enable_shared_from_this<ContentStream> {
     const auto self = shared_from_this();
     const auto give_up = [self] { self->responder_.abort(); };
     if (!workers_.post(
-            priority_, [self] { self->pump(); }, give_up)) {
+            priority_, owner_, [self] { self->pump(); }, give_up)) {
       give_up();
     }
   }
@@ -83,6 +85,7 @@ class ContentStream : public std::enable_shared_from_this<ContentStream> {
 
   http::Workers& workers_;
   const Priority priority_;
+  const std::string owner_;
   const http::Responder responder_;
   const OpenFile file_;
   uint64_t sent_ = 0;
@@ -124,7 +127,8 @@ void get_file_content(ServerContext& context, Call& call, const http::Responder&
   context.store.files().open(
       call.id, call.principal->scope(), [&context, call, responder](Result<OpenFile> file) {
         if (!file.ok()) return send_store_error(call, responder, file.status());
-        std::make_shared<ContentStream>(context.workers, call.priority, responder, std::move(*file))
+        std::make_shared<ContentStream>(context.workers, call.priority, call.principal->key_id,
+                                        responder, std::move(*file))
             ->start();
       });
 }

@@ -70,7 +70,7 @@ void metrics(ServerContext& context, Call& call, const http::Responder& responde
   const auto refuse = [call, responder] {
     responder.send(error_response(call.route->dialect, busy()));
   };
-  if (!context.scrapes.post(Priority::NORMAL, scrape, refuse)) refuse();
+  if (!context.scrapes.post(Priority::NORMAL, "", scrape, refuse)) refuse();
 }
 
 }  // namespace skein::endpoints

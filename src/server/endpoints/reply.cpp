@@ -73,28 +73,30 @@ std::string sampling_json(const SamplingParams& params, std::string_view source)
   return out.append("}");
 }
 
+void on_worker(ServerContext& context, const Caller& caller, const http::Responder& responder,
+               std::function<void()> run) {
+  const auto refuse = [&context, dialect = caller.dialect, responder] {
+    responder.send(error_response(dialect, context.no_worker()));
+  };
+  if (!context.workers.post(caller.priority, caller.key_id, std::move(run), refuse)) refuse();
+}
+
 void with_model(ServerContext& context, const Call& call, const std::string& wanted,
                 const http::Responder& responder, ModelWork work) {
   auto id = model_for(context, *call.principal, wanted);
   if (!id.ok()) return send_error(call, responder, id.error());
-  const api::Dialect dialect = call.route->dialect;
   const auto here = std::this_thread::get_id();
-  context.models.acquire(
-      *id, [&context, dialect, here, responder, model = *id, priority = call.priority,
-            work = std::move(work)](Result<ModelLease> lease) mutable {
-        if (!lease.ok()) {
-          responder.send(error_response(dialect, api::model_load_failed(model, lease.status())));
-          return;
-        }
-        if (std::this_thread::get_id() == here) return work(**lease);
-        // The loading thread has other models to load.
-        const auto shared = std::make_shared<ModelLease>(std::move(*lease));
-        const auto refuse = [&context, dialect, responder] {
-          responder.send(error_response(dialect, context.no_worker()));
-        };
-        const auto run = [shared, work = std::move(work)] { work(**shared); };
-        if (!context.workers.post(priority, run, refuse)) refuse();
-      });
+  context.models.acquire(*id, [&context, caller = Caller(call), here, responder, model = *id,
+                               work = std::move(work)](Result<ModelLease> lease) mutable {
+    if (!lease.ok()) {
+      responder.send(error_response(caller.dialect, api::model_load_failed(model, lease.status())));
+      return;
+    }
+    if (std::this_thread::get_id() == here) return work(**lease);
+    // The loading thread has other models to load.
+    const auto shared = std::make_shared<ModelLease>(std::move(*lease));
+    on_worker(context, caller, responder, [shared, work = std::move(work)] { work(**shared); });
+  });
 }
 
 }  // namespace skein

@@ -24,9 +24,22 @@ void send_store_error(const Call& call, const http::Responder& responder, const 
 api::Parsed<ListOptions> list_options(const http::RequestHead& head, uint32_t default_limit,
                                       uint32_t max_limit);
 
+// Who called, for an answer that comes when the call itself is gone.
+struct Caller {
+  Caller(const Call& call)  // NOLINT(google-explicit-constructor): a call is one
+      : dialect(call.route->dialect), priority(call.priority), key_id(call.principal->key_id) {}
+  api::Dialect dialect;
+  Priority priority;
+  std::string key_id;
+};
+
+// Runs it on one of ServerContext::workers, in the caller's turn; answers with an error where none
+// takes it.
+void on_worker(ServerContext& context, const Caller& caller, const http::Responder& responder,
+               std::function<void()> run);
+
 // Runs `work` with the model that is wanted, loaded and leased while it runs; or tells the client
-// why that is not possible. On this thread when the model is loaded already, on
-// ServerContext::workers otherwise.
+// why that is not possible. On this thread when the model is loaded already, on a worker otherwise.
 using ModelWork = std::function<void(ServedModel& model)>;
 void with_model(ServerContext& context, const Call& call, const std::string& wanted,
                 const http::Responder& responder, ModelWork work);
@@ -55,13 +68,9 @@ void send_page(ServerContext& context, const Call& call, const http::Responder& 
     return send_error(call, responder, api::invalid_field("after", "It is not the id of an item."));
   }
   if (!page.ok()) return send_store_error(call, responder, page.status());
-  const auto refuse = [&context, dialect = call.route->dialect, responder] {
-    responder.send(error_response(dialect, context.no_worker()));
-  };
-  const auto write = [responder, json, items = std::move(*page)] {
+  on_worker(context, call, responder, [responder, json, items = std::move(*page)] {
     send_json(responder, page_text(items, json));
-  };
-  if (!context.workers.post(call.priority, write, refuse)) refuse();
+  });
 }
 
 }  // namespace skein

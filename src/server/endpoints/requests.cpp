@@ -125,13 +125,9 @@ void list_requests(ServerContext& context, Call& call, const http::Responder& re
   }
   // The last answer may come by an engine's thread, which must not be kept.
   const auto write = [&context, call, responder, recent = options->limit](const LivePicture& all) {
-    const auto run = [&context, call, responder, recent, all] {
+    on_worker(context, call, responder, [&context, call, responder, recent, all] {
       send_json(responder, requests_text(context, all, *call.principal, recent));
-    };
-    const auto refuse = [&context, call, responder] {
-      send_error(call, responder, context.no_worker());
-    };
-    if (!context.workers.post(call.priority, run, refuse)) refuse();
+    });
   };
   std::make_shared<Gathering>(std::move(picture), write)->ask();
 }

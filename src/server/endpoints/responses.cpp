@@ -129,11 +129,8 @@ struct Continued : std::enable_shared_from_this<Continued> {
     return [self = shared_from_this(), go_on](api::Parsed<Recalled> recalled) {
       if (!recalled.ok()) return send_error(self->call, self->responder, recalled.error());
       const auto shared = std::make_shared<Recalled>(std::move(*recalled));
-      const auto drop = [self] {
-        send_error(self->call, self->responder, self->context.no_worker());
-      };
-      const auto run = [self, go_on, shared] { go_on(*self, std::move(*shared)); };
-      if (!self->context.workers.post(self->call.priority, run, drop)) drop();
+      on_worker(self->context, self->call, self->responder,
+                [self, go_on, shared] { go_on(*self, std::move(*shared)); });
     };
   }
   void hold(std::shared_ptr<void> memory) {
@@ -223,11 +220,7 @@ void list_input_items(ServerContext& context, Call& call, const http::Responder&
          [&context, call, responder, answer](api::Parsed<Recalled> recalled) {
            if (!recalled.ok()) return send_error(call, responder, recalled.error());
            const auto shared = std::make_shared<const Recalled>(std::move(*recalled));
-           const auto drop = [&context, call, responder] {
-             send_error(call, responder, context.no_worker());
-           };
-           const auto run = [answer, shared] { answer(*shared); };
-           if (!context.workers.post(call.priority, run, drop)) drop();
+           on_worker(context, call, responder, [answer, shared] { answer(*shared); });
          });
 }
 

@@ -179,6 +179,7 @@ InferenceService::Begun InferenceService::begin(const grpc::CallbackServerContex
   auto rpc = calls_->begin(message.request_id());
   if (rpc == nullptr) return refuse(api::overloaded(1));
   const Priority priority = call.priority;
+  const std::string owner = call.principal->key_id;
   const auto drop = [rpc, &server = context_] { rpc->end(status_of(server.no_worker())); };
   // Held by the task, so that the call ends whatever becomes of it.
   auto sink = std::make_shared<std::unique_ptr<RpcSink>>(std::make_unique<RpcSink>(rpc));
@@ -188,7 +189,7 @@ InferenceService::Begun InferenceService::begin(const grpc::CallbackServerContex
                                 std::move(*sink))
         ->begin();
   };
-  if (!context_.workers.post(priority, std::move(job), drop)) drop();
+  if (!context_.workers.post(priority, owner, std::move(job), drop)) drop();
   return {std::move(rpc), {}};
 }
 

@@ -298,7 +298,8 @@ asio::awaitable<std::optional<Response>> Connection::feed(BodySink& sink, const 
     refused = refusal(kStopping);
     go_on();
   };
-  if (!shared_.workers.post(current_.priority, write, dropped)) co_return overloaded();
+  if (!shared_.workers.post(current_.priority, current_.account, write, dropped))
+    co_return overloaded();
   while (!finished) co_await alarm_.wait(Clock::time_point::max());
   co_return refused;
 }
@@ -332,7 +333,7 @@ bool Connection::dispatch(const Accepted& accepted, Request request) {
       log_error("a request handler failed: {}", error.what());
     }
   } else {
-    taken = shared_.workers.post(accepted.priority, run, dropped);
+    taken = shared_.workers.post(accepted.priority, accepted.account, run, dropped);
   }
   if (!taken) {
     job.reset();

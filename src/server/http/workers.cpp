@@ -11,6 +11,9 @@ namespace skein::http {
 namespace {
 
 // The top of a thread: memory is short, and this task alone fails.
+// Places that an owner leaves to others while it is alone.
+constexpr size_t kSpared = 32;
+
 void call(const Workers::Task& task) {
   try {
     task();
@@ -38,63 +41,73 @@ Workers::~Workers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool Workers::post(Priority priority, Task run, Task dropped, uint64_t owner) {
+// `own`: the line of who asks, null where it has none.
+bool Workers::has_place(const Queue& queue, const Line* own) const {
+  const size_t limit = options_.queue_limit;
+  if (queue.size >= limit) return false;
+  if (own == nullptr || own->owner.empty()) return true;
+  const bool is_alone = queue.lines.size() == 1;
+  return own->entries.size() < (is_alone ? limit - std::min(kSpared, limit / 8) : (limit + 1) / 2);
+}
+
+bool Workers::post(Priority priority, std::string_view owner, Task run, Task dropped) {
   {
     const std::lock_guard lock(mutex_);
     Queue& queue = queues_[static_cast<size_t>(priority)];
-    if (stopping_ || queue.size >= options_.queue_limit) return false;
     auto line = std::find_if(queue.lines.begin(), queue.lines.end(),
                              [&](const Line& one) { return one.owner == owner; });
     const bool is_new = line == queue.lines.end();
-    const size_t share = (options_.queue_limit + 1) / 2;
-    if (!is_new && owner != 0 && line->entries.size() >= share) return false;
-    if (is_new) line = queue.lines.insert(queue.lines.end(), Line{owner, {}});
+    if (stopping_ || !has_place(queue, is_new ? nullptr : &*line)) return false;
+    const TimeUs now = clock_.now();
+    if (is_new) {
+      line = queue.lines.insert(line, Line{std::string(owner), now, orders_, {}});
+    }
     try {
-      line->entries.push_back({clock_.now(), orders_++, std::move(run), std::move(dropped)});
+      line->entries.push_back({now, orders_, std::move(run), std::move(dropped)});
     } catch (...) {  // memory is short
       if (is_new) queue.lines.erase(line);
       throw;
     }
+    ++orders_;
     ++queue.size;
   }
   posted_.notify_one();
   return true;
 }
 
-const Workers::Entry& Workers::Queue::oldest() const {
-  const auto first = std::min_element(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
-    return a.entries.front().order < b.entries.front().order;
+std::list<Workers::Line>::iterator Workers::Queue::first() {
+  return std::min_element(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
+    return std::pair(a.since_us, a.order) < std::pair(b.since_us, b.order);
   });
-  return first->entries.front();
 }
 
 Workers::Queue* Workers::next() {
   Queue* best = nullptr;
-  TimeUs best_key = 0;
-  uint64_t best_order = 0;
+  std::pair<TimeUs, uint64_t> best_key;
   for (size_t c = 0; c < queues_.size(); ++c) {
     if (queues_[c].size == 0) continue;
-    const Entry& head = queues_[c].oldest();
-    const TimeUs key = head.arrival_us + static_cast<TimeUs>(c) * options_.us_per_class;
-    const bool better =
-        best == nullptr || key < best_key || (key == best_key && head.order < best_order);
-    if (!better) continue;
+    const Line& line = *queues_[c].first();
+    const std::pair key(line.since_us + static_cast<TimeUs>(c) * options_.us_per_class, line.order);
+    if (best != nullptr && !(key < best_key)) continue;
     best = &queues_[c];
     best_key = key;
-    best_order = head.order;
   }
   return best;
 }
 
 Workers::Entry Workers::take(Queue& queue) {
-  Line& line = queue.lines.front();
-  Entry entry = std::move(line.entries.front());
-  line.entries.pop_front();
+  const auto line = queue.first();
+  Entry entry = std::move(line->entries.front());
+  line->entries.pop_front();
   --queue.size;
-  if (line.entries.empty()) {
-    queue.lines.pop_front();
+  if (line->entries.empty()) {
+    queue.lines.erase(line);
+  } else if (line->owner.empty()) {
+    line->since_us = line->entries.front().arrival_us;
+    line->order = line->entries.front().order;
   } else {
-    queue.lines.splice(queue.lines.end(), queue.lines, queue.lines.begin());
+    line->since_us = clock_.now();
+    line->order = orders_++;
   }
   return entry;
 }

@@ -1,15 +1,18 @@
 // The threads that do the text work of requests (JSON, templates, tokenizers), so that I/O threads
 // only move bytes.
 //
-//   if (!workers.post(priority, work, refuse)) refuse();
+//   if (!workers.post(priority, owner, work, refuse)) refuse();
 //
 // Tasks start in the order of the scheduler's queue: by arrival + class x us_per_class, of equals
 // the first. So a task waits for those ahead of it and for what arrives within (class gap x
 // us_per_class) after it, never for more. Each class has places of its own in the queue: a flood of
 // one class keeps nobody else out.
 //
-// Where whoever posts says whose task it is, the owners of a class take turns, and none has more
-// than half of its places: a flood of one owner keeps another's task waiting for one of its own.
+// The tasks of one owner (a key) stand in a line, and only the first of a line counts as waiting:
+// the next one arrives, as it were, when that one is taken. So owners of a class take turns, and a
+// flood of one owner, however old, keeps another's task waiting for one task of its own. While
+// others wait, an owner may have half of the places of a class, and all but a few while it is
+// alone. Tasks of nobody (no key) stand in no line.
 //
 // A task that was queued is either run or dropped. One that throws, because memory is short, ends
 // alone: what it holds goes, and with it a Responder that answers 500. Thread-safety: any thread
@@ -25,6 +28,8 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -50,9 +55,8 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
 
   // False, and neither is called, when the class or the owner has no place left, or after drop().
-  // `dropped` is called instead of `run` when drop() finds it waiting. Without an owner (0) it is
-  // one of those whose order is that of their arrival.
-  bool post(Priority priority, Task run, Task dropped, uint64_t owner = 0);
+  // `dropped` is called instead of `run` when drop() finds it waiting. An empty owner is nobody.
+  bool post(Priority priority, std::string_view owner, Task run, Task dropped);
 
   // Nothing is queued or begun from now on; what waits is told, on this thread. Idempotent.
   void drop();
@@ -68,18 +72,22 @@ class Workers {
     Task dropped;
   };
   struct Line {
-    uint64_t owner = 0;
+    std::string owner;  // empty: all tasks of nobody
+    TimeUs since_us = 0;
+    uint64_t order = 0;         // of those that wait since then
     std::deque<Entry> entries;  // in order of arrival, never empty
   };
-  struct Queue {            // of one class
-    std::list<Line> lines;  // the first is next, and then goes behind the others
-    size_t size = 0;        // of all lines
-    const Entry& oldest() const;
+  struct Queue {  // of one class
+    std::list<Line> lines;
+    size_t size = 0;  // of all lines
+    std::list<Line>::iterator first();
   };
 
   void serve();
-  Queue* next();  // mutex_ held; null: nothing waits
-  static Entry take(Queue& queue);
+  bool has_place(const Queue& queue, const Line* own) const;
+  // With mutex_ held. Null: nothing waits.
+  Queue* next();
+  Entry take(Queue& queue);
 
   const Options options_;
   const Clock& clock_;
