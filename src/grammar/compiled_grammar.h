@@ -45,10 +45,11 @@ class CompiledGrammar {
 
   const TokenTrie& trie() const { return *trie_; }
   // For tests: how often the automaton was forgotten, what the masks hold, and what its expressions
-  // have taken in all.
+  // and its rows have taken in all.
   uint64_t times_forgotten() const { return times_forgotten_; }
   uint64_t mask_bytes() const { return mask_bytes_; }
   uint64_t expression_work() { return recognizer_.regex().work(); }
+  uint64_t row_work() const { return recognizer_.row_work(); }
   void forget_all();
 
  private:

@@ -79,7 +79,13 @@ class SchemaWriter {
       if (distinct && !number.values && !number.lo && !number.integers) {
         number.no_exponent = true;
       }
-      if (const auto text = number_expression(store_, number)) parts.push_back(*text);
+      const auto text = number_expression(store_, number);
+      if (text) parts.push_back(*text);
+      if (!text) {
+        reader_.fail(FormCode::kTooComplex,
+                     "the least common multiple of several multipleOf has more than nine digits",
+                     kNoJson);
+      }
     }
     return store_.either(std::move(parts));
   }

@@ -47,7 +47,8 @@ NumberSet both_of(const NumberSet& a, const NumberSet& b);
 bool is_empty(const NumberSet& set);
 // The union of these is everything that is not in `set`.
 std::vector<NumberSet> complement_of(const NumberSet& set);
-// Nothing where it cannot be said: a multipleOf with more than nine digits.
+// Nothing where it cannot be said: a multipleOf, or the least common multiple of several, with more
+// than nine digits.
 std::optional<ExprId> number_expression(RegexStore& store, NumberSet set);
 
 }  // namespace skein::grammar

@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kMaxEndings = 64;
 constexpr size_t kMaxEndingNodes = 1024;
 constexpr size_t kManyTokens = 256;  // from here on a mask is quicker than a list
+constexpr size_t kUsualDepth = 64;   // of a walk; few tokens are longer
 
 }  // namespace
 
@@ -107,7 +108,7 @@ bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
   const std::vector<TokenTrie::Node>& nodes = trie_.levels()[entry.level].nodes;
   met_.begin();
   searched_.begin();
-  path_.resize(size_t{trie_.longest()} + 1);  // no token is deeper
+  if (path_.empty()) path_.resize(kUsualDepth);
   size_t depth = 0;
   path_[0] = {nodes[0].first_child, nodes[0].first_child + nodes[0].children, lexer};
   // As if every walk met its lexers, and took its steps, for the first time.
@@ -146,7 +147,8 @@ bool LexerTokens::walk(uint32_t lexer, Recognizer& recognizer, Entry& entry) {
     }
     if (step.lexer != Recognizer::kNone && node.children > 0) {
       if (!recognizer.hurry().takes(node.children)) return false;
-      path_[++depth] = {node.first_child, node.first_child + node.children, step.lexer};
+      if (++depth == path_.size()) path_.resize(2 * depth);
+      path_[depth] = {node.first_child, node.first_child + node.children, step.lexer};
     }
   }
   return entry.work <= max_work_ && !recognizer.failed() && !recognizer.hurry().late();

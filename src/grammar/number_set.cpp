@@ -245,10 +245,26 @@ ExprId within_bounds(RegexStore& store, const NumberSet& set) {
   return store.either(std::move(parts));
 }
 
+// The unit of the numbers that are multiples of both. A search among multiples of one unit goes
+// straight to the next; of two at once, it would have to try out all remainders.
+Decimal common_unit(Decimal a, Decimal b) {
+  if (a.exponent() < b.exponent()) std::swap(a, b);
+  // a is m * 10^s and b is n, in units of b's power of ten, and m * n / gcd(m * 10^s, n) is whole.
+  const uint64_t m = std::stoull(a.digits()), n = std::stoull(b.digits());
+  uint64_t rest = m % n;
+  for (int32_t i = b.exponent(); i < a.exponent(); ++i) rest = rest * 10 % n;
+  const uint64_t unit = m * (n / std::gcd(rest, n));  // nine digits each
+  return *Decimal::parse(std::to_string(unit) + "e" + std::to_string(a.exponent()));
+}
+
+bool has_few_digits(const Decimal& unit) {
+  return unit.digits().size() <= 9 && unit.exponent() >= -30 && unit.exponent() <= 8;
+}
+
 // Of numbers that have at most `digits` before their point: how many are left tells where no
 // multiple can follow any more.
 std::optional<ExprId> multiple_expression(RegexStore& store, const Decimal& unit, uint32_t digits) {
-  if (unit.digits().size() > 9 || unit.exponent() < -30 || unit.exponent() > 8) return std::nullopt;
+  if (!has_few_digits(unit)) return std::nullopt;
   uint64_t p = std::stoull(unit.digits());
   const ExprId whole = store.concat(store.optional(store.byte('-')), figures(store, 1, digits));
   if (unit.exponent() >= 0) {
@@ -313,13 +329,18 @@ std::optional<ExprId> number_expression(RegexStore& store, NumberSet set) {
   for (const std::optional<Decimal>& bound : {set.lo, set.hi}) {
     if (bound) digits = std::max(digits, static_cast<uint32_t>(bound->whole().size()));
   }
-  for (const Decimal& unit : set.multiples) {
-    const auto expression = multiple_expression(store, unit, digits);
+  std::optional<Decimal> unit;
+  for (const Decimal& one : set.multiples) {
+    if (!has_few_digits(one) || (unit && !has_few_digits(*unit))) return std::nullopt;
+    unit = unit ? common_unit(*unit, one) : one;
+  }
+  if (unit) {
+    const auto expression = multiple_expression(store, *unit, digits);
     if (!expression) return std::nullopt;
     parts.push_back(*expression);
   }
-  for (const Decimal& unit : set.no_multiples) {
-    const auto expression = multiple_expression(store, unit, digits);
+  for (const Decimal& one : set.no_multiples) {
+    const auto expression = multiple_expression(store, one, digits);
     if (!expression) return std::nullopt;
     parts.push_back(store.negation(*expression));
   }

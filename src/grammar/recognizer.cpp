@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t kRoot = UINT32_MAX;          // what completes the whole text
 constexpr uint64_t kMaxHistory = kMaxMaskWork;  // of a row that is made again with all below it
+constexpr uint64_t kItemWork = 4;               // of an item, for who is in a hurry
 
 }  // namespace
 
@@ -172,6 +173,8 @@ uint32_t Recognizer::with_pending(uint32_t seen) {
 }
 
 void Recognizer::add_item(const Item& item) {
+  if (!hurry().takes(kItemWork)) return;
+  ++all_row_work_;
   if (++row_work_ > kMaxRowWork) {
     failed_ = true;
     return;
@@ -217,6 +220,7 @@ void Recognizer::complete(const Item& item) {
       waiting.begin(), waiting.end(), item.completes,
       [&](const Item& one, uint32_t rule) { return positions_[one.position].symbol.index < rule; });
   for (; at != waiting.end() && positions_[at->position].symbol.index == item.completes; ++at) {
+    if (hurry().late()) return;
     Item next = *at;
     ++next.position;
     add_item(next);
@@ -247,9 +251,10 @@ void Recognizer::settle(std::vector<Item>& kernel) {
   if (std::none_of(kernel.begin(), kernel.end(), completes_rule)) return;
   begin_items();
   for (const Item& item : kernel) add_item(item);
-  for (size_t i = 0; i < open_items_.size() && !failed_; ++i) {
+  for (size_t i = 0; i < open_items_.size() && !failed_ && !hurry().late(); ++i) {
     if (const Item item = open_items_[i]; completes_rule(item)) complete(item);
   }
+  if (hurry().late()) return;
   step_work_ += row_work_;
   std::vector<Item> settled(open_items_);
   std::erase_if(settled, completes_rule);
@@ -257,7 +262,8 @@ void Recognizer::settle(std::vector<Item>& kernel) {
 }
 
 // Predicts and completes until nothing is new. Rules that may be empty are passed as well as
-// predicted, so that a completion within its own row is never looked for.
+// predicted, so that a completion within its own row is never looked for. A row that is late is
+// left in the middle.
 void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
   begin_items();
   Row target = rows_[row];
@@ -271,7 +277,7 @@ void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
     target.pending = target.pending || seen_[item.seen].pending;
     target.unsure = target.unsure || seen_[item.seen].unsure;
   }
-  for (size_t i = 0; i < open_items_.size(); ++i) {
+  for (size_t i = 0; i < open_items_.size() && !hurry().late(); ++i) {
     const Item item = open_items_[i];
     const Position& position = positions_[item.position];
     if (position.end) {
@@ -295,8 +301,8 @@ void Recognizer::close_row(uint32_t row, std::span<const Item> kernel) {
       add_item(next);
     }
   }
+  if (hurry().late()) return;
   sort_items();
-  hurry().takes(row_work_);
   target.work = row_work_;
   target.history += row_work_;
   if (target.history > kMaxHistory) failed_ = true;
@@ -339,6 +345,11 @@ uint32_t Recognizer::intern_row(std::vector<Item>& kernel) {
                    .kernel_count = static_cast<uint32_t>(kernel.size())});
   items_.insert(items_.end(), kernel.begin(), kernel.end());
   close_row(id, kernel);
+  if (hurry().late()) {
+    items_.resize(rows_.back().kernel_from);
+    rows_.pop_back();
+    return kNone;
+  }
   row_ids_.add(key, id);  // behind what may run out of memory: a row that is found is whole
   return id;
 }

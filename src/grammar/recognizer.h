@@ -163,6 +163,7 @@ class Recognizer {
   // A row outgrew its limit, or the expressions did: the states after it cannot be trusted.
   bool failed() const { return failed_ || rules_.regex->full() || rules_.regex->question_failed(); }
   uint64_t bytes() const;
+  uint64_t row_work() const { return all_row_work_; }  // items that all rows have looked at
   // Forgets all states but those that a new start makes; ids from before mean nothing any more.
   void forget();
 
@@ -239,7 +240,7 @@ class Recognizer {
   std::span<const Begun> begun(uint32_t lexer) const {
     return {begun_.data() + lexers_[lexer].from, lexers_[lexer].count};
   }
-  uint32_t intern_row(std::vector<Item>& kernel);
+  uint32_t intern_row(std::vector<Item>& kernel);  // kNone: it is late
   void begin_items();
   void settle(std::vector<Item>& kernel);
   void close_row(uint32_t row, std::span<const Item> kernel);
@@ -300,8 +301,9 @@ class Recognizer {
   StateId start_ = kDeadState;
 
   // Room for what is being made, kept from one to the next.
-  std::vector<Item> open_items_;      // of the row that is being closed
-  uint32_t row_work_ = 0;             // that it has taken
+  std::vector<Item> open_items_;  // of the row that is being closed
+  uint32_t row_work_ = 0;         // that it has taken
+  uint64_t all_row_work_ = 0;
   uint32_t step_work_ = 0;            // that the kernel of the last step has taken
   std::vector<uint32_t> item_table_;  // finds duplicates among them
   std::vector<Item> kernel_room_;

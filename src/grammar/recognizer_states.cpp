@@ -177,11 +177,12 @@ StateId Recognizer::intern_state(std::span<const Frame> frames, uint32_t top) {
 StateId Recognizer::with_new_row(std::vector<Frame>& frames, std::vector<Item>& kernel) {
   uint32_t top = kNone;
   settle(kernel);
-  if (!kernel.empty() && !failed_) {
+  if (!kernel.empty() && !failed_ && !hurry().late()) {
     top = intern_row(kernel);
-    const uint32_t lexer = row_lexer(top);
+    const uint32_t lexer = top != kNone ? row_lexer(top) : kNone;
     if (lexer != kNone) frames.push_back({top, lexer});
   }
+  if (hurry().late()) return kDeadState;
   if (frames.size() > 1) {
     std::sort(frames.begin(), frames.end());
     frames.erase(std::unique(frames.begin(), frames.end()), frames.end());

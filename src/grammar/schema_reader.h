@@ -27,6 +27,8 @@ class SchemaReader {
   bool is_empty(FormId form);
   // Counts `units` and what the expressions have taken; false where it was too much.
   bool charge(uint64_t units);
+  // Why the schema is refused; the first reason counts.
+  void fail(FormCode code, std::string message, JsonId at);
   // A keyword that is not enforced: an error if strict, else it is named.
   void relax(JsonId keyword, std::string_view why);
 
@@ -38,7 +40,6 @@ class SchemaReader {
  private:
   using Type = JsonDocument::Type;
 
-  void fail(FormCode code, std::string message, JsonId at);
   const JsonDocument::Node& node(JsonId id) const { return document_.at(id); }
   JsonId get(JsonId schema, std::string_view name) const { return document_.member(schema, name); }
 

@@ -15,6 +15,8 @@ constexpr std::array<uint32_t, 5> kPlainBytes = {0, 4, 10, 30, 128};
 // Vocabularies have some three million bytes. A node is 12 bytes, and there may be one for every
 // byte of every level: a file of long tokens that nobody needs must not take all memory.
 constexpr size_t kMaxTokenBytes = size_t{1} << 23;
+// Every form walks as deep as its longest token.
+constexpr size_t kLongestToken = 4096;
 
 // `sorted` has tokens by their bytes; each stands for all with the same bytes.
 std::vector<TokenTrie::Node> trie_of(const std::vector<std::string>& tokens,
@@ -97,6 +99,10 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::make(std::vector<std::string
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].empty()) continue;
     bytes += tokens[i].size();
+    if (tokens[i].size() > kLongestToken) {
+      return unimplemented("a token of this vocabulary has {} bytes, forms take at most {}",
+                           tokens[i].size(), kLongestToken);
+    }
     if (tokens[i].size() == 1) starts[static_cast<uint8_t>(tokens[i][0])] = true;
     const auto token = static_cast<TokenId>(i);
     sorted.push_back(token);

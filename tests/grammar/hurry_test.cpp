@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "grammar/gbnf.h"
 #include "grammar/grammar_helpers.h"
 
 namespace skein::grammar {
@@ -62,7 +63,7 @@ TEST(Hurry, WhoIsInAHurryDoesNotWaitForASearch) {
   EXPECT_EQ(*matcher.mask(), *patient.mask());
 }
 
-// Nor for a single one that would take as much as a form may.
+// Nor for many short ones, one behind the other.
 TEST(Hurry, WhoIsInAHurryLeavesASearchInTheMiddle) {
   const auto grammar = compiled(
       schema_rules(R"({"type":"number","allOf":[{"multipleOf":9.97},{"multipleOf":9.91}]})"));
@@ -73,6 +74,33 @@ TEST(Hurry, WhoIsInAHurryLeavesASearchInTheMiddle) {
   EXPECT_TRUE(hurried.late());
   EXPECT_FALSE(matcher.failed());
   EXPECT_LT(grammar->expression_work() - before, 100'000u);
+}
+
+// A row of a grammar with many meanings has thousands of items. It is left in the middle, too.
+TEST(Hurry, WhoIsInAHurryLeavesARowInTheMiddle) {
+  const auto form = [] {
+    return compiled(
+        gbnf_rules(R"(root ::= root "a" | root root | "b" | root "c" root | "[" root "]")")
+            .value());
+  };
+  const std::string text(40, 'b');
+  const auto grammar = form();
+  Matcher matcher(grammar);
+  ASSERT_TRUE(matcher.advance_bytes(text));
+  {
+    const uint64_t before = grammar->row_work();
+    const HurriedQuestions hurried(*grammar, 10'000);
+    EXPECT_FALSE(matcher.advance_bytes("b"));
+    EXPECT_TRUE(hurried.late());
+    EXPECT_LE(grammar->row_work() - before, 10'000u);
+  }
+  EXPECT_FALSE(matcher.failed());
+  Matcher patient(form());
+  ASSERT_TRUE(patient.advance_bytes(text + "b"));
+  ASSERT_TRUE(matcher.advance_bytes("b"));
+  ASSERT_NE(patient.mask(), nullptr);
+  ASSERT_NE(matcher.mask(), nullptr);
+  EXPECT_EQ(*matcher.mask(), *patient.mask());
 }
 
 TEST(Hurry, WhoIsInAHurryDoesNotWaitForAnotherThread) {

@@ -33,6 +33,16 @@ const Case kCases[] = {
      {"1.5", "9.999", "2"},
      {"1.49", "10", "10.0"}},
     {R"({"multipleOf":0.01,"type":"number"})", {"0.5", "3", "1.25"}, {"0.005"}},
+    // The multiples of several are those of their least common multiple: 0.12, 2100000000, 15.
+    {R"({"type":"number","allOf":[{"multipleOf":0.06},{"multipleOf":0.04}]})",
+     {"0.12", "0.24", "12", "-3.6", "0"},
+     {"0.06", "0.04", "0.1", "1"}},
+    {R"({"type":"number","allOf":[{"multipleOf":700000000},{"multipleOf":0.03}]})",
+     {"2100000000", "-4200000000", "0"},
+     {"700000000", "0.03", "2.1"}},
+    {R"({"type":"integer","allOf":[{"multipleOf":2.5},{"multipleOf":3},{"multipleOf":1.5}]})",
+     {"15", "30", "0"},
+     {"5", "7.5", "3", "10"}},
     {R"({"type":"string","minLength":2,"maxLength":3})",
      {R"("ab")", R"("éé日")", R"("\n\n")"},
      {R"("a")", R"("abcd")"}},
@@ -244,6 +254,7 @@ TEST(JsonSchema, Limits) {
   EXPECT_EQ(code(nested(kMaxSchemaDepth, R"({"items":)", "}")), "");
   EXPECT_EQ(code(nested(kMaxSchemaDepth + 1, R"({"items":)", "}")), "schema_too_complex");
   EXPECT_EQ(code(nested(1'000'000, "[", "]")), "schema_too_complex");
+  EXPECT_EQ(code(R"({"allOf":[{"multipleOf":99991},{"multipleOf":99989}]})"), "schema_too_complex");
   EXPECT_EQ(code("{" + std::string(kMaxSchemaBytes - 2, ' ') + "}"), "");
   EXPECT_EQ(code("{" + std::string(kMaxSchemaBytes - 1, ' ') + "}"), "schema_too_complex");
   const auto list = [](size_t count, const std::function<std::string(size_t)>& make) {

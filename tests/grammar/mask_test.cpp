@@ -202,6 +202,15 @@ TEST(Mask, AVocabularyOfTooManyBytesIsRefused) {
   EXPECT_TRUE(TokenTrie::make(tokens).ok());
 }
 
+// Every form had 92 MB for the way down one of 8 MB.
+TEST(Mask, AVocabularyWithATokenThatIsTooLongIsRefused) {
+  std::vector<std::string> tokens = testing::byte_tokens();
+  tokens.emplace_back(4096, 'x');
+  EXPECT_TRUE(TokenTrie::make(tokens).ok());
+  tokens.back() += 'x';
+  EXPECT_EQ(TokenTrie::make(tokens).status().code(), Code::kUnimplemented);
+}
+
 TEST(Mask, BoundedStringsShareTheirMask) {
   const auto trie = trie_of_tokens(small_vocabulary(2, 100));
   const auto grammar = compiled(schema_rules(R"({"type":"string","maxLength":5000})"), trie);
