@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -185,6 +186,26 @@ struct SchedulingWish {
 static_assert(sizeof(SchedulingWish) == 48);
 
 }  // namespace
+
+void run_apart(const std::function<void()>& work) {
+  if (!gives_way) return work();
+  std::exception_ptr thrown;
+  std::thread thread;
+  try {
+    thread = std::thread([&] {
+      give_way();
+      try {
+        work();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    });
+  } catch (const std::exception&) {
+    return work();
+  }
+  thread.join();
+  if (thrown) std::rethrow_exception(thrown);
+}
 
 void give_turn() {
   if (gives_way) ::sched_yield();
