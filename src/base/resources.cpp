@@ -193,7 +193,7 @@ void run_apart(const std::function<void()>& work) {
   std::thread thread;
   try {
     thread = std::thread([&] {
-      give_way();
+      gives_way = true;  // the kernel knows, from the thread that starts it
       try {
         work();
       } catch (...) {

@@ -28,11 +28,10 @@ void give_way();
 // lets another have its CPU at once, instead of when the kernel next looks, some milliseconds
 // later. Nothing on other threads.
 void give_turn();
-// Long work of a thread that gives way, on a thread of its own that gives way to this one, too: it
-// may be kept from its CPU while it holds a lock of the allocator, and then those wait for it who
-// give back what it has allocated. So nothing but the work's result comes from there. What it
-// throws is thrown here. On a thread that gives way to nobody, and where no other can be had, it
-// runs here.
+// Long work of a thread that gives way, on a thread of its own: whoever gives way may be kept from
+// its CPU while it holds a lock of the allocator, and then those wait for it who give back what it
+// has allocated. So nothing but the work's result comes from there. What it throws is thrown here.
+// On a thread that gives way to nobody, and where no other can be had, it runs here.
 void run_apart(const std::function<void()>& work);
 
 }  // namespace skein

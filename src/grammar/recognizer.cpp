@@ -10,7 +10,6 @@ namespace {
 
 constexpr uint32_t kRoot = UINT32_MAX;          // what completes the whole text
 constexpr uint64_t kMaxHistory = kMaxMaskWork;  // of a row that is made again with all below it
-constexpr uint64_t kItemWork = 4;               // of an item, for who is in a hurry
 
 }  // namespace
 
@@ -173,7 +172,7 @@ uint32_t Recognizer::with_pending(uint32_t seen) {
 }
 
 void Recognizer::add_item(const Item& item) {
-  if (!hurry().takes(kItemWork)) return;
+  if (!hurry().takes(1)) return;
   ++all_row_work_;
   if (++row_work_ > kMaxRowWork) {
     failed_ = true;

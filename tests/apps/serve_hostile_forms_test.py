@@ -5,6 +5,7 @@ requests without their forms: those that were answered are sent again at the sam
 neighbours longer, hostile or not (`--max-slowdown`), and that is not what is asked here. Nor are guessed tokens: a step that checks thirty of them is long and brings them all at once, and how many of
 those fall into a window is decided by the texts."""
 import contextlib
+import datetime
 import http.client
 import json
 import multiprocessing
@@ -123,12 +124,6 @@ HOSTILE = [
 ]
 
 
-def post(connection, body):
-    connection.request("POST", CHAT, body, {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    return response.status, response.read()
-
-
 FRESH = (('"guided_json": {', '"guided_json": {"title": "%s", '), ('"json_schema": {', '"json_schema": {"title": "%s", '),
          ('"grammar": "', '"grammar": "# %s\\n'), ('"choice": [', '"choice": ["%s", '))
 
@@ -147,18 +142,20 @@ def leave_the_machine_alone():
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def attack(host, port, number, stop, sent):
-    """One client that sends them all, again and again.
+def post(connection, body, request_id=""):
+    connection.request("POST", CHAT, body, {"Content-Type": "application/json", "X-Request-Id": request_id})
+    response = connection.getresponse()
+    return response.status, response.read()
 
-    `sent` gets when it sent which of them, of those that were answered."""
+
+def attack(host, port, number, stop, sent):
+    """One client that sends them all, again and again, each with its number in front of the request's id."""
     leave_the_machine_alone()
-    connection, at = http.client.HTTPConnection(host, port, timeout=serving.PATIENCE_S), number * 5
-    began, answered = time.monotonic(), []
+    connection, at, answered = http.client.HTTPConnection(host, port, timeout=serving.PATIENCE_S), number * 5, 0
     while not stop.is_set():
         try:
-            sent_at = time.monotonic() - began
-            if post(connection, fresh(HOSTILE[at % len(HOSTILE)][1], f"{os.getpid()}.{at}"))[0] == 200:
-                answered.append((sent_at, at % len(HOSTILE)))
+            name = f"{at % len(HOSTILE)}.{os.getpid()}.{at}"
+            answered += post(connection, fresh(HOSTILE[at % len(HOSTILE)][1], name), name)[0] == 200
         except (OSError, http.client.HTTPException):
             connection.close()
         at += 1
@@ -175,15 +172,14 @@ def without_form(body):
 
 
 def repeat(host, port, requests, stop, sent):
-    """One client that sends what another one sent, when that one did, without the forms."""
+    """One client that sends requests when it is told to, without the forms."""
     leave_the_machine_alone()
     bodies = {index: without_form(HOSTILE[index][1]) for _, index in requests}
-    connection, began, answered = http.client.HTTPConnection(host, port, timeout=serving.PATIENCE_S), time.monotonic(), []
-    for sent_at, index in requests:
-        if stop.wait(max(0, began + sent_at - time.monotonic())):
+    connection, began, answered = http.client.HTTPConnection(host, port, timeout=serving.PATIENCE_S), time.monotonic(), 0
+    for send_at, index in requests:
+        if stop.wait(max(0, began + send_at - time.monotonic())):
             break
-        if post(connection, bodies[index])[0] == 200:
-            answered.append((sent_at, index))
+        answered += post(connection, bodies[index])[0] == 200
     sent.put(answered)
 
 
@@ -254,7 +250,7 @@ class NeighboursTest(unittest.TestCase):
             connection.close()
 
     def window(self, server, gaps, work, arguments):
-        """The gaps of a window beside clients that run `work`, and what each of them was answered."""
+        """The gaps of a window beside clients that run `work`, and how many requests they were answered."""
         done, sent = multiprocessing.Event(), multiprocessing.Queue()
         clients = [multiprocessing.Process(target=work, args=(server.connect().host, server.port, argument, done, sent))
                    for argument in arguments]
@@ -266,10 +262,27 @@ class NeighboursTest(unittest.TestCase):
         server.settle(lambda: len(gaps) >= before + 20)  # on a machine that is busy with others
         end = time.monotonic()
         done.set()
-        answered = [sent.get() for _ in clients]
+        answered = sum(sent.get() for _ in clients)
         for client in clients:
             client.join()
         return [gap for at, gap in gaps if begin <= at < end], answered
+
+    def arrivals(self, server, began):
+        """(seconds after `began`, number of the form) of the attack's requests since then: when each came to the engine.
+
+        Every prompt makes the steps that compute it longer, and two that come together make one step longer still. So what is compared are windows in which the
+        same prompts come at the same times. They come when their forms are compiled, and not when they are sent."""
+        found = []
+        for line in server.messages().splitlines():
+            stamp, level, what, *rest = line.split(" ", 3)
+            if (level, what) != ("info", "request"):
+                continue
+            ended = datetime.datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+            request = json.loads(rest[0])
+            came = ended - began - sum(request[part] for part in ("queue_ms", "prefill_ms", "decode_ms")) / 1000
+            if request["status"] == 200 and request["request_id"].count(".") == 2 and came > 0:
+                found.append((came, int(request["request_id"].split(".")[0])))
+        return sorted(found)
 
     def warm_up(self, server):
         """Every prompt once: else the first to send one pays for it, and who sends it again finds it in the prefix cache."""
@@ -281,18 +294,20 @@ class NeighboursTest(unittest.TestCase):
     def test_they_go_on(self):
         alone, beside, hostile = [], [], []
         answered = [0, 0]
-        with Server("--log-level", "error", "--speculation", "off", models=(serving.MODEL,), threads=THREADS) as server:
+        with Server("--speculation", "off", models=(serving.MODEL,), threads=THREADS) as server:
             gaps, stop = [], threading.Event()
             watcher = threading.Thread(target=self.watch, args=(server, stop, gaps))
             watcher.start()
             self.warm_up(server)
             for _ in range(ROUNDS):
                 alone += self.window(server, gaps, None, ())[0]
-                window, sent = self.window(server, gaps, attack, range(CLIENTS))
+                began = time.time()
+                window, count = self.window(server, gaps, attack, range(CLIENTS))
                 hostile += window
-                window, again = self.window(server, gaps, repeat, sent)
+                arrivals = self.arrivals(server, began)
+                window, again = self.window(server, gaps, repeat, [arrivals[i::CLIENTS] for i in range(CLIENTS)])
                 beside += window
-                answered = [count + sum(map(len, of)) for count, of in zip(answered, (sent, again))]
+                answered = [answered[0] + count, answered[1] + again]
             stop.set()
             watcher.join()
             put_off = server.gauge("skein:draws_put_off_total")
