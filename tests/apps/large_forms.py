@@ -3,7 +3,7 @@
 
   large_forms.py BINARY [VOCABULARY]
 
-VOCABULARY is as `--vocab` takes it; without one, bytes are the tokens. The forms are those of serve_hostile_forms_test.py and some of exactly 1 MiB.
+VOCABULARY is as `--vocab` takes it, or `default`, the default model's; without one, bytes are the tokens. The forms are those of serve_hostile_forms_test.py and some of exactly 1 MiB.
 Fails above 250 ms and 64 MiB."""
 import json
 import multiprocessing
@@ -75,13 +75,15 @@ def hostile():
 
 
 def usage(binary, flag, path, texts, vocabulary):
-    ORDERS.send([binary, "grammar", "check", flag, str(path), "--texts", str(texts), *vocabulary])
+    ORDERS.send([binary, "grammar", "check", "--trace", flag, str(path), "--texts", str(texts), *vocabulary])
     return ORDERS.recv()
 
 
 def main():
     binary = os.path.abspath(sys.argv[1])
-    vocabulary = ("--vocab", sys.argv[2]) if len(sys.argv) > 2 else ()
+    vocabulary = ()
+    if len(sys.argv) > 2:
+        vocabulary = ("--model", "default") if sys.argv[2] == "default" else ("--vocab", sys.argv[2])
     worst_ms, worst_mib, count, taken = (0, ""), (0, ""), 0, 0
     with tempfile.TemporaryDirectory() as folder:
         path, texts = pathlib.Path(folder, "form"), pathlib.Path(folder, "texts.jsonl")

@@ -102,6 +102,8 @@ HOSTILE = [
     ("a bound of 300 digits", raw('{"type": "integer", "minimum": ' + "9" * 300 + "}"), {None, "invalid_json", "invalid_schema",
                                                                                        "schema_too_complex", "unsatisfiable_schema"}),
     ("multiples of a prime", schema({"type": "integer", "multipleOf": 104729}), {None, "schema_too_complex"}),
+    ("multiples of four numbers", schema({"type": "number", "allOf": [{"multipleOf": unit} for unit in (9.97, 9.73, 4.5, 3)]}), {None}),
+    ("multiples of two primes", schema({"type": "number", "allOf": [{"multipleOf": 99991}, {"multipleOf": 99989}]}), {"schema_too_complex"}),
     ("not of not of not", raw(nested(60, '{"type":"string"}', '{"not":')), {None, "schema_too_complex", "unsatisfiable_schema",
                                                                            "unsupported_schema"}),
     ("300 alternatives of alternatives", schema({"anyOf": [{"anyOf": [{"const": [i, j]} for i in range(20)]} for j in range(300)]}),
