@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <new>
 #include <numeric>
+#include <sched.h>
 #include <thread>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "base/compute_pool.h"
 #include "base/log.h"
 #include "base/mailbox.h"
+#include "base/resources.h"
 
 namespace {
 std::atomic<size_t> allocations{0};
@@ -235,6 +237,24 @@ TEST(Log, ThreadsDoNotMixLines) {
     begin = end + 1;
   }
   EXPECT_EQ(lines, 400u);
+}
+
+// A thread that gives way has long work done on another one; others do it themselves.
+TEST(RunApart, OnAThreadOfItsOwnWhereTheCallerGivesWay) {
+  const auto where = [] {
+    std::thread::id id;
+    run_apart([&] { id = std::this_thread::get_id(); });
+    return id;
+  };
+  EXPECT_EQ(where(), std::this_thread::get_id());
+  std::thread([&] {
+    give_way();
+    EXPECT_NE(where(), std::this_thread::get_id());
+    EXPECT_THROW(run_apart([] { throw std::bad_alloc(); }), std::bad_alloc);
+    int policy = 0;
+    run_apart([&] { policy = ::sched_getscheduler(0); });
+    EXPECT_EQ(policy, ::sched_getscheduler(0));
+  }).join();
 }
 
 }  // namespace

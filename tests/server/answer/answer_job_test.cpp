@@ -75,7 +75,7 @@ TEST(AnswerJob, FormsKeepNobodyElseWaiting) {
   world.load();
   std::binary_semaphore compiled{0};
   ASSERT_TRUE(world.forms.post(
-      Priority::NORMAL, [&] { compiled.acquire(); }, [] {}));
+      Priority::NORMAL, "", [&] { compiled.acquire(); }, [] {}));
   api::AnswerOptions bound = wanted();
   bound.form =
       api::AskedForm{{.kind = FormSpec::Kind::kRegex, .text = "[A-Za-z]*"}, "guided_regex"};
