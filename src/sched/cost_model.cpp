@@ -153,10 +153,11 @@ StepBudget::StepBudget(const CostModel& model, const StepLimits& limits, const S
   if (limits.target_us > 0 && decodes.tokens > 0) to_target_us_ = limits.target_us - alone;
   if (limits.slowdown_percent > 0) {
     to_slowdown_us_ = std::max(kUnnoticedUs, alone / 100 * limits.slowdown_percent) - alone;
+    alone_us_ = alone;
   }
 }
 
-uint32_t StepBudget::fit(uint32_t start, uint32_t wanted, bool spares) const {
+uint32_t StepBudget::fit(uint32_t start, uint32_t wanted, Spares spares) const {
   const uint32_t most = std::min(wanted, tokens_);
   const TimeUs left = left_us(spares);
   if (model_.marginal(start, most) <= left) return most;

@@ -116,7 +116,7 @@ class DraftValue {
 };
 
 // How much a step may take on. The target holds while someone is streaming, the slowdown for
-// prompts that have to spare somebody; both together: the shorter.
+// prompts that have to spare somebody (Spares); both together: the shorter.
 struct StepLimits {
   uint32_t tokens = 0;
   TimeUs target_us = 0;           // of a step; 0: none
@@ -125,20 +125,28 @@ struct StepLimits {
 // A slowdown may always come to this: nobody reads sixteen tokens a second.
 inline constexpr TimeUs kUnnoticedUs = 60 * kUsPerMs;
 
+// For whose sake a prompt may not make a step as long as its tokens would.
+enum class Spares : uint8_t {
+  kNobody,
+  kAsker,   // who may ask for something better while the step runs: the prompts of the step may
+            // take as long as a slowdown allows the whole of it
+  kStream,  // whose next token comes with the step
+};
+
 // The part of a step that its decode rows leave to prefill: a number of tokens and a time.
 class StepBudget {
  public:
   StepBudget(const CostModel& model, const StepLimits& limits, const StepLoad& decodes);
 
-  // `spares`: the prompt in question has to spare somebody.
-  bool spent(bool spares = true) const {
+  // Of the prompt in question.
+  bool spent(Spares spares = Spares::kStream) const {
     return tokens_ == 0 || (!untouched_ && left_us(spares) <= 0);
   }
   // How many of `wanted` tokens from position `start` on fit; 0 when the budget is spent.
-  uint32_t fit(uint32_t start, uint32_t wanted, bool spares = true) const;
+  uint32_t fit(uint32_t start, uint32_t wanted, Spares spares = Spares::kStream) const;
   // Whether one token at that position does: a guess, which has no claim to a least part.
   bool fits(uint32_t position) const {
-    return tokens_ > 0 && model_.marginal(position, 1) <= left_us(true);
+    return tokens_ > 0 && model_.marginal(position, 1) <= left_us(Spares::kStream);
   }
   void spend(uint32_t start, uint32_t count);
 
@@ -147,14 +155,16 @@ class StepBudget {
   static constexpr uint32_t kMinPrefillTokens = 16;
 
   const CostModel& model_;
-  TimeUs left_us(bool spares) const {
-    return spares ? std::min(to_target_us_, to_slowdown_us_) : to_target_us_;
+  TimeUs left_us(Spares spares) const {
+    if (spares == Spares::kNobody || to_slowdown_us_ == kNever) return to_target_us_;
+    return std::min(to_target_us_, to_slowdown_us_ + (spares == Spares::kAsker ? alone_us_ : 0));
   }
 
   uint32_t tokens_;
   // What is left of the times; kNever: there is no such limit.
   TimeUs to_target_us_ = kNever;
   TimeUs to_slowdown_us_ = kNever;
+  TimeUs alone_us_ = 0;  // that the decode rows take
   bool untouched_ = true;
 };
 

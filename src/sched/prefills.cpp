@@ -5,19 +5,19 @@
 
 namespace skein {
 
-// Whether this prompt may make the step no longer than a stream can bear. A stream of its class or
-// a better one, or that has aged past it, is spared. One of strictly worse class and key is not: to
-// cut the prompt for its sake would cost the better class a whole step of such streams. And the
-// step stays short for a better class that asks, that is, has asked within the last class gap: its
-// next request may come while this step runs.
-bool ContinuousBatchingScheduler::spares(const BatchRequest& prompt) const {
+// A stream of the prompt's class or a better one, or that has aged past it, is spared. One of
+// strictly worse class and key is not: to cut the prompt for its sake would cost the better class a
+// whole step of such streams. And a better class that asks is spared, that is, one that has asked
+// within the last class gap: its next request may come while this step runs.
+Spares ContinuousBatchingScheduler::spares(const BatchRequest& prompt) const {
   const bool spares_stream = streams_.first != nullptr && (streams_.best_class <= prompt.priority ||
                                                            goes_before(*streams_.first, prompt));
-  if (spares_stream) return true;
+  if (spares_stream) return Spares::kStream;
   const auto better = asked_.begin() + static_cast<ptrdiff_t>(prompt.priority);
-  return std::any_of(asked_.begin(), better, [&](TimeUs asked) {
+  const bool spares_asker = std::any_of(asked_.begin(), better, [&](TimeUs asked) {
     return asked != kNever && now_ - asked <= config_.us_per_class;
   });
+  return spares_asker ? Spares::kAsker : Spares::kNobody;
 }
 
 // Running prefills and the head of the queue compete for the budget by key, so that a long prompt
@@ -36,7 +36,7 @@ void ContinuousBatchingScheduler::plan_prefills(StepBudget& budget) {
                               (none_runs || goes_before(*queue_.top().request, **next));
     if (none_runs && !head_is_next) break;
     BatchRequest& first = head_is_next ? *queue_.top().request : **next;
-    if (budget.spent(false)) break;
+    if (budget.spent(Spares::kNobody)) break;
     if (budget.spent(spares(first))) {  // somebody of a better class behind it may have some
       first.wait = WaitReason::kStepBudget;
       head_blocked = head_blocked || head_is_next;

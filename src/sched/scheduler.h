@@ -191,7 +191,7 @@ class ContinuousBatchingScheduler {
   // One step
   void expire(StepPlan& plan);
   StepLoad plan_decodes();
-  bool spares(const BatchRequest& prompt) const;
+  Spares spares(const BatchRequest& prompt) const;
   void plan_prefills(StepBudget& budget);
   void plan_chunk(BatchRequest& request, StepBudget& budget);
   BatchRequest* likeliest_draft() const;

@@ -268,9 +268,9 @@ TEST(StepBudget, KeepsToTheTargetBetweenTokens) {
   EXPECT_LE(truth(step), target * 12 / 10);
   EXPECT_GE(truth(step), target * 7 / 10) << "and does not waste the step";
   // Nobody streams: nobody to protect, unless somebody may come.
-  EXPECT_EQ(StepBudget(model, {4096, target, 250}, {}).fit(1000, 4096, false), 4096u);
-  EXPECT_LT(StepBudget(model, {4096, target, 250}, {}).fit(1000, 4096, true), 4096u);
-  EXPECT_EQ(StepBudget(model, {4096, target, 0}, {}).fit(1000, 4096, true), 4096u);
+  EXPECT_EQ(StepBudget(model, {4096, target, 250}, {}).fit(1000, 4096, Spares::kNobody), 4096u);
+  EXPECT_LT(StepBudget(model, {4096, target, 250}, {}).fit(1000, 4096, Spares::kAsker), 4096u);
+  EXPECT_EQ(StepBudget(model, {4096, target, 0}, {}).fit(1000, 4096, Spares::kAsker), 4096u);
   // A target that decodes alone exceed still lets prefill move.
   EXPECT_EQ(StepBudget(model, {4096, 1, 250}, decodes).fit(1000, 4096), 16u);
 }
