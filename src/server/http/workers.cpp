@@ -10,10 +10,10 @@
 namespace skein::http {
 namespace {
 
-// The top of a thread: memory is short, and this task alone fails.
 // Places that an owner leaves to others while it is alone.
 constexpr size_t kSpared = 32;
 
+// The top of a thread: memory is short, and this task alone fails.
 void call(const Workers::Task& task) {
   try {
     task();
