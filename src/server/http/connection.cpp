@@ -325,17 +325,13 @@ bool Connection::dispatch(const Accepted& accepted, Request request) {
     stopping.headers.push_back({"Retry-After", "1"});
     job->responder.send(std::move(stopping));
   };
-  bool taken = true;
   if (accepted.is_quick) {
     try {
       run();
     } catch (const std::exception& error) {  // memory is short: this request alone fails
       log_error("a request handler failed: {}", error.what());
     }
-  } else {
-    taken = shared_.workers.post(accepted.priority, accepted.account, run, dropped);
-  }
-  if (!taken) {
+  } else if (!shared_.workers.post(accepted.priority, accepted.account, run, dropped)) {
     job.reset();
     end_exchange();
     return false;
