@@ -202,7 +202,7 @@ TEST(Mask, AVocabularyOfTooManyBytesIsRefused) {
   EXPECT_TRUE(TokenTrie::make(tokens).ok());
 }
 
-// Every form had 92 MB for the way down one of 8 MB.
+// Every form walks as deep as the longest token.
 TEST(Mask, AVocabularyWithATokenThatIsTooLongIsRefused) {
   std::vector<std::string> tokens = testing::byte_tokens();
   tokens.emplace_back(4096, 'x');

@@ -34,6 +34,11 @@ class FirstTokenTest : public ::testing::Test {
     for (int i = 0; i < 40; ++i) step();
     ASSERT_EQ(h_.plan.tokens, 4U);
   }
+  void end_streams() {
+    for (uint64_t id = 1; id <= 4; ++id) {
+      ASSERT_TRUE(h_.scheduler->cancel(RequestId{id}, FinishReason::kClient));
+    }
+  }
   void probe(Priority priority, uint32_t tokens = 128) {
     h_.must_submit(kProbe, text(tokens, 50), 4, priority);
     step();
@@ -104,9 +109,7 @@ TEST_F(FirstTokenTest, APromptOfAWorseClassMakesItsStepNoLonger) {
 // all the same.
 TEST_F(FirstTokenTest, PromptsLeaveRoomForABetterClassThatAsks) {
   stream(Priority::NORMAL);
-  for (uint64_t id = 1; id <= 4; ++id) {
-    ASSERT_TRUE(h_.scheduler->cancel(RequestId{id}, FinishReason::kClient));
-  }
+  end_streams();
   for (uint64_t id = 11; id <= 26; ++id) {
     h_.must_submit(id, text(16, static_cast<TokenId>(id)), 1, Priority::LOW);
   }
@@ -140,9 +143,7 @@ TEST_F(FirstTokenTest, APromptThatSparesWhoAsksMayTakeAsLongAsASlowedStep) {
 // not.
 TEST_F(FirstTokenTest, APromptThatSparesNobodyGetsWhatIsLeftOfTheTokens) {
   stream(Priority::NORMAL);
-  for (uint64_t id = 1; id <= 4; ++id) {
-    ASSERT_TRUE(h_.scheduler->cancel(RequestId{id}, FinishReason::kClient));
-  }
+  end_streams();
   for (uint64_t id = 11; id <= 13; ++id) {
     h_.must_submit(id, text(2000, static_cast<TokenId>(id)), 1, Priority::LOW);
   }
@@ -154,9 +155,7 @@ TEST_F(FirstTokenTest, APromptThatSparesNobodyGetsWhatIsLeftOfTheTokens) {
 
 TEST_F(FirstTokenTest, PromptsLeaveNoRoomForTheirOwnClassOrAWorseOne) {
   stream(Priority::LOW);
-  for (uint64_t id = 1; id <= 4; ++id) {
-    ASSERT_TRUE(h_.scheduler->cancel(RequestId{id}, FinishReason::kClient));
-  }
+  end_streams();
   h_.must_submit(11, text(128, 11), 1, Priority::NORMAL);
   h_.must_submit(12, text(128, 12), 1, Priority::NORMAL);
   step();
