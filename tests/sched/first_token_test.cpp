@@ -24,7 +24,7 @@ class FirstTokenTest : public ::testing::Test {
   }
   const StepPlan& step() {
     h_.scheduler->plan(h_.now, h_.plan);
-    h_.finish(h_.plan, kUsPerMs * (10 + row_ms_ * h_.plan.tokens));
+    h_.finish(h_.plan, kUsPerMs * (10 + h_.plan.tokens));
     return h_.plan;
   }
   void stream(Priority priority) {
@@ -46,7 +46,6 @@ class FirstTokenTest : public ::testing::Test {
   }
 
   Harness h_;
-  TimeUs row_ms_ = 1;
 };
 
 TEST_F(FirstTokenTest, StreamsOfItsClassAreSpared) {
@@ -138,21 +137,6 @@ TEST_F(FirstTokenTest, APromptThatSparesWhoAsksMayTakeAsLongAsASlowedStep) {
   step();
   probe(Priority::NORMAL, 60);  // with the four streams 74 ms
   EXPECT_EQ(h_.segment_of(kProbe)->count, 60U);
-}
-
-// Prompts that have aged and must spare somebody use that time up, here with the least part of a
-// prompt; behind them is one that need not.
-TEST_F(FirstTokenTest, APromptThatSparesNobodyGetsWhatIsLeftOfTheTokens) {
-  row_ms_ = 5;
-  stream(Priority::NORMAL);
-  end_streams();
-  for (uint64_t id = 11; id <= 12; ++id) {
-    h_.must_submit(id, text(2000, static_cast<TokenId>(id)), 1, Priority::LOW);
-  }
-  step();
-  h_.now += 2 * h_.config.us_per_class;
-  probe(Priority::NORMAL, 64);
-  EXPECT_EQ(h_.segment_of(kProbe)->count, 64U);
 }
 
 TEST_F(FirstTokenTest, PromptsLeaveNoRoomForTheirOwnClassOrAWorseOne) {
